@@ -1,4 +1,4 @@
-"""Pictures with annotations for tests: converts them and hands back what their record would hold."""
+"""Converts pictures with annotations, and returns the values that their record would hold."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def annotated(
 
 
 def cat(*box: float, **values: Any) -> ObjectAnnotation:
-    """A cat in a box."""
+    """Returns an object: a cat in a box."""
     return ObjectAnnotation("cat", box or None, **values)  # type: ignore[arg-type]
 
 
 def boxes_of(image: ConvertedImage, result: Annotated) -> list[tuple[float, float, float, float]]:
-    """The boxes of a record in pixels: xmin, ymin, xmax, ymax."""
+    """Returns the boxes of a record in pixels: xmin, ymin, xmax, ymax."""
     names = ("box_xmin", "box_ymin", "box_xmax", "box_ymax")
     columns: Sequence[Sequence[float]] = [result.values[name] for name in names]  # type: ignore[index]
     width, height = image.width, image.height
@@ -60,6 +60,6 @@ def png_pixels(data: bytes) -> np.ndarray:
 
 
 def saved(path: Path, pixels: np.ndarray, **options: Any) -> str:
-    """Writes a picture of a mask; returns its path."""
+    """Writes the picture of a mask; returns its path."""
     Image.fromarray(pixels).save(path, **options)
     return str(path)

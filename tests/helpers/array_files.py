@@ -1,4 +1,4 @@
-"""Files of arrays as MNIST, CIFAR and NumPy have them, made of the example pictures."""
+"""Arrays in the file formats of MNIST, CIFAR and NumPy, made of the example pictures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse
 
 
 def colours(count: int, side: int = 32) -> np.ndarray:
-    """Returns RGB pictures (N, side, side, 3): the example photos, shrunk, each other one turned."""
+    """Returns RGB pictures (N, side, side, 3): the example photos, reduced, every second one rotated."""
     paths = sorted(path for path in PHOTOS.rglob("*") if path.suffix in (".jpg", ".png"))
     rows = []
     for number in range(count):
@@ -37,12 +37,12 @@ def colours(count: int, side: int = 32) -> np.ndarray:
 
 
 def greys(count: int, side: int = 28) -> np.ndarray:
-    """Returns grey pictures (N, side, side)."""
+    """Returns gray pictures (N, side, side)."""
     return colours(count, side)[..., 1].copy()
 
 
 def digits(count: int, classes: int = 10) -> np.ndarray:
-    """Returns labels, every class among them."""
+    """Returns labels that include every class."""
     return (np.arange(count) * 7 % classes).astype(np.uint8)
 
 
@@ -57,7 +57,7 @@ def idx(array: np.ndarray) -> bytes:
 def write_mnist(
     folder: Path, train: int = 40, test: int = 12, packed: bool = True, dots: bool = False
 ) -> Path:
-    """Writes a dataset as MNIST is downloaded."""
+    """Writes a dataset in the files that MNIST is downloaded as."""
     folder.mkdir(parents=True, exist_ok=True)
     pictures, labels = greys(train + test), digits(train + test)
     for name, part in (("train", slice(0, train)), ("t10k", slice(train, None))):
@@ -76,7 +76,7 @@ def _short(text: str) -> bytes:
 
 
 def _array_2(array: np.ndarray) -> bytes:
-    """Returns the steps with which Python 2 wrote an array of bytes."""
+    """Returns the opcodes with which Python 2 pickled an array of bytes."""
     shape = b"(" + b"".join(b"J" + struct.pack("<i", side) for side in array.shape) + b"t"
     dtype = b"cnumpy\ndtype\n" + _short("u1") + b"K\0K\1\x87R(K\3" + _short("|") + b"NNNJ\xff\xff\xff\xff" * 1
     dtype += b"J\xff\xff\xff\xffK\0tb"
@@ -86,7 +86,7 @@ def _array_2(array: np.ndarray) -> bytes:
 
 
 def pickle_2(content: Mapping[str, Any]) -> bytes:
-    """Pickles as Python 2 did, whose strings were bytes: CIFAR was written so."""
+    """Pickles like Python 2, whose strings were bytes; CIFAR was written in this way."""
     steps = b"\x80\2}("
     for key, entry in content.items():
         steps += _short(key)
@@ -103,16 +103,16 @@ def pickle_2(content: Mapping[str, Any]) -> bytes:
 
 
 def cifar_batch(pictures: np.ndarray, labels: np.ndarray, **more: Sequence[Any]) -> bytes:
-    """Returns a batch of CIFAR's Python version."""
+    """Returns a batch in the format of CIFAR's Python version."""
     rows = pictures.transpose(0, 3, 1, 2).reshape(len(pictures), -1)
     content = {"data": rows, **({} if more else {"labels": labels.tolist()}), **more}
     made = pickle_2({**content, "filenames": [f"picture_{i:06d}.png" for i in range(len(rows))]})
-    assert (pickle.loads(made, encoding="bytes")[b"data"] == rows).all()  # it is what Python reads, too
+    assert (pickle.loads(made, encoding="bytes")[b"data"] == rows).all()  # Python can read it too
     return made
 
 
 def write_cifar10(folder: Path, count: int = 10, batches: int = 2) -> tuple[np.ndarray, np.ndarray]:
-    """Writes CIFAR-10's Python version; returns all pictures and labels, those of the test batch last."""
+    """Writes CIFAR-10's Python version; returns all pictures and labels, the test batch last."""
     folder.mkdir(parents=True)
     pictures, labels = colours(count * (batches + 1)), digits(count * (batches + 1))
     for number, name in enumerate([*(f"data_batch_{i + 1}" for i in range(batches)), "test_batch"]):
@@ -124,7 +124,7 @@ def write_cifar10(folder: Path, count: int = 10, batches: int = 2) -> tuple[np.n
 
 
 def tar_gz(folder: Path) -> bytes:
-    """Packs a folder as it is downloaded."""
+    """Packs a folder as in the download."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w:gz") as archive:
         archive.add(folder, folder.name)
@@ -149,7 +149,7 @@ def to_png(data: Path, out: Path, **settings: Any) -> ConvertResult:
 
 
 def refused(out: Path, **settings: Any) -> str:
-    """Converts what is wrong; returns the message. Nothing may have been written."""
+    """Converts wrong input, and checks that nothing was written; returns the message."""
     with pytest.raises(UsageError) as told:
         convert(output=out, **settings)
     assert not out.exists()
@@ -161,7 +161,7 @@ def records_of(made: ConvertResult) -> dict[str, int]:
 
 
 def check(out: Path, key: str, pictures: np.ndarray, labels: Any) -> None:
-    """Checks that a dataset holds exactly these pictures and class names under these keys."""
+    """Checks that a dataset contains exactly these pictures and class names under these keys."""
     found = pixels_by_key(out)
     assert sorted(found) == [f"{key}{number:06d}" for number in range(len(pictures))]
     for number, picture in enumerate(pictures):

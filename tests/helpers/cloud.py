@@ -1,4 +1,4 @@
-"""Google Cloud as far as tests need it: a bucket on this machine, and jobs that are only described."""
+"""A fake Google Cloud: a bucket on this machine, and Dataflow jobs that are only described."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from google.cloud import storage as google_storage
 from shardwright.pipelines import cli
 
 BUCKET = "kit-bucket"
-#: A Dataflow job that asks no server for anything but the storage.
+#: A Dataflow job that contacts no server except the storage.
 DATAFLOW = (
     "--runner=DataflowRunner", "--no_auth", "--project=test-project", "--region=us-central1",
     f"--temp_location=gs://{BUCKET}/tmp", f"--staging_location=gs://{BUCKET}/staging", "--job_name=j",
@@ -34,7 +34,7 @@ IN_CONTAINER = ("--sdk_location=container", f"--sdk_container_image={IMAGE}")
 
 @contextlib.contextmanager
 def storage_emulator() -> Iterator[Any]:
-    """Runs a storage with an empty bucket, for Beam and for this project; yields the bucket."""
+    """Runs a storage server with an empty bucket, for Beam and for this project; yields the bucket."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -44,7 +44,7 @@ def storage_emulator() -> Iterator[Any]:
     try:
         with (
             mock.patch.dict(os.environ, environment),
-            # It asks the real storage about the bucket, with retries.
+            # It would ask the real storage about the bucket, with retries.
             mock.patch.object(GoogleCloudOptions, "_warn_if_soft_delete_policy_enabled"),
         ):
             client = google_storage.Client("test-project", AnonymousCredentials())
@@ -67,12 +67,12 @@ def objects(bucket: Any, prefix: str = "") -> list[str]:
 
 @dataclass
 class Described:
-    """What became of a command that described a job.
+    """The result of a command that described a job.
 
     Attributes:
-      code: its exit code.
-      pipeline: the job's graph, as Dataflow gets it.
-      boundaries: step -> type hint of what it groups, reshuffles or takes from the side.
+      code: exit code of the command.
+      pipeline: graph of the job, as Dataflow gets it.
+      boundaries: step -> type hint of the data that it groups, reshuffles or uses as side input.
     """
 
     code: int = -1
@@ -81,12 +81,12 @@ class Described:
 
     @property
     def steps(self) -> dict[str, Any]:
-        """The graph's transforms by their names."""
+        """The graph's transforms by name."""
         return {item.unique_name: item for item in self.pipeline.components.transforms.values()}
 
     @property
     def top(self) -> list[str]:
-        """The names of the steps of which the graph consists at the top."""
+        """The names of the graph's top-level steps."""
         transforms = self.pipeline.components.transforms
         (root,) = (transforms[name] for name in self.pipeline.root_transform_ids)
         return [transforms[name].unique_name for name in root.subtransforms]
@@ -100,7 +100,7 @@ class Described:
 
 
 class _Boundaries(PipelineVisitor):
-    """Collects what crosses from one stage to another."""
+    """Collects the types of data that cross from one stage to another."""
 
     def __init__(self) -> None:
         self.found: dict[str, str] = {}
@@ -118,7 +118,7 @@ class _Boundaries(PipelineVisitor):
 
 
 def describe(*arguments: Any) -> Described:
-    """Runs a command of the command line and keeps the Dataflow job that it makes."""
+    """Runs a command of the command line and returns the Dataflow job that it describes."""
     made = Described()
     original = DataflowRunner.run_pipeline
 

@@ -1,4 +1,4 @@
-"""Checks small datasets at each depth by the functions of the checks alone, without an engine."""
+"""Checks small datasets at each depth with the functions of the checks alone, without an engine."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from shardwright.transforms.validation.duplicate_keys import bucket_rows, compar
 from shardwright.transforms.validation.shard import Depth, ShardCheck, check_shard
 
 DEPTHS = ("frames", "fast", "full", "against")
-#: Split and number of a shard -> the images that the plan places there.
+#: Split and number of a shard -> the images that the plan assigns to it.
 Placed = list[tuple[str, int, list[ImageRef]]]
 
 
 def placed_images(dataset: Path, how: Mapping[str, Any], place: Path) -> Placed:
-    """Returns the images of the source of a sound dataset by their shards, as `--against` places them."""
+    """Returns the source images of a sound dataset by shard, in the form that `--against` uses."""
     found: Placed = []
 
     def compare(split: str, number: int, refs: list[ImageRef], *others: Any) -> Iterator[Finding | Leftover]:
@@ -46,7 +46,7 @@ def placed_images(dataset: Path, how: Mapping[str, Any], place: Path) -> Placed:
 
 
 def codes_of_command(dataset: Path, depth: str, how: Mapping[str, Any], place: Path) -> list[str]:
-    """Returns the codes that the command finds; it has no depth `frames`."""
+    """Returns the codes that the command reports; the command has no depth `frames`."""
     try:
         counts = validate(
             dataset,
@@ -61,7 +61,7 @@ def codes_of_command(dataset: Path, depth: str, how: Mapping[str, Any], place: P
 
 
 def codes_at(dataset: Path, how: Mapping[str, Any], placed: Placed, place: Path) -> dict[str, list[str]]:
-    """Returns the codes that a check of each depth finds; a dataset that it cannot read is `refused`.
+    """Returns the codes that a check of each depth reports; `refused` if the dataset cannot be read.
 
     The depth `frames` is that of `convert --verify fast`.
     """
@@ -112,7 +112,7 @@ def _across(checks: Iterable[ShardCheck]) -> Iterator[Finding]:
 
 
 def _met(items: Iterable[Finding | Leftover]) -> Iterator[Finding]:
-    """Yields findings, and those of leftovers that meet by key, then by source."""
+    """Yields findings about records that have the same key, then about those that have the same source."""
     left = list(items)
     for what in (KEY, SOURCE):
         yield from (item for item in left if isinstance(item, Finding))

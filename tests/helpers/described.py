@@ -1,4 +1,4 @@
-"""Datasets of many kinds, small, which the tests of the files that describe a dataset share."""
+"""Small datasets of many kinds, shared by the tests of the sidecars."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.layouts import LAYOUTS
 
 BIRDS = sorted((PHOTOS / "birds").glob("*.jpg"))
-#: Names that file systems allow and text formats stumble over.
+#: Names that are allowed in file systems but difficult in text formats.
 HOSTILE_NAMES = ("<script>alert(1)<", 'a"b', "back\\slash'", "new\nline", "fox \N{FOX FACE} fuchs\u2028")
 OWN_LAYOUT = """
 extends: classification
@@ -49,14 +49,14 @@ def read(directory: Path) -> Dataset:
 
 
 def of_layout(layout: str, **settings: str) -> Dataset:
-    """Returns a dataset that is described as one of photos, but with the records of a layout."""
+    """Returns a dataset with the description of one of photos, but with the records of a layout."""
     photos, chosen = read(described("photos")), LAYOUTS[layout]
     plan = replace(photos.plan, settings={**photos.plan.settings, "layout": layout, **settings})
     return replace(photos, layout=layout, features=chosen.features, first_label=chosen.first_label, plan=plan)
 
 
 def _coco(path: Path) -> Path:
-    """A COCO file of the birds: two boxes in each but the last, an outline and a caption in some."""
+    """Writes a COCO file of the birds: two boxes in each but the last, an outline and a caption in some."""
     images = [{"id": i, "file_name": bird.name, "width": 0, "height": 0} for i, bird in enumerate(BIRDS)]
     annotations = [
         {"id": 2 * i + j, "image_id": i, "category_id": 1 + 2 * j, "bbox": [10 * j, 5, 60, 40], "area": 900,
@@ -121,7 +121,7 @@ def _of_photos(_: Path) -> dict[str, Any]:
     return {}
 
 
-#: Name -> what its dataset is made of, and the settings besides.
+#: Name -> the images of its dataset, and the settings.
 KINDS: dict[str, tuple[Callable[[Path], dict[str, Any]], dict[str, Any]]] = {
     "photos": (_of_photos, {"shards": "2"}),
     "hostile": (_of_hostile_names, {"splits": "train=0.999999,never=0.000001", "image_format": "png"}),

@@ -1,4 +1,4 @@
-"""What the tests of rebuilds share: a dataset made from nothing, and what it has in common with another."""
+"""Shared code of the rebuild tests: full builds, and comparisons with them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardwright.schemas.ledger import Entry, ShardHeader, load_ledger
 
 
 class Rebuilt:
-    """An output with versions, each of which is compared with a build from nothing."""
+    """An output with versions. Each version is compared with a full build."""
 
     def __init__(self, root: Path, **settings: Any) -> None:
         self.root = root
@@ -26,18 +26,18 @@ class Rebuilt:
 
     @property
     def pointer(self) -> bytes:
-        """What `latest.json` holds; nothing without one."""
+        """Content of `latest.json`; empty if there is none."""
         path = self.output / "latest.json"
         return path.read_bytes() if path.exists() else b""
 
     @property
     def latest(self) -> Path:
-        """The directory of the latest version."""
+        """Directory of the latest version."""
         return self.output / "versions" / str(json.loads(self.pointer)["version"])
 
     @property
     def versions(self) -> list[str]:
-        """The names of all versions."""
+        """Names of all versions."""
         return sorted(os.listdir(self.output / "versions"))
 
     def again(
@@ -47,7 +47,7 @@ class Rebuilt:
         scrub: float | None = None,
         **settings: Any,
     ) -> RebuildResult:
-        """Rebuilds with some settings more, and compares what comes of it with a build from nothing."""
+        """Rebuilds with additional settings, and compares the result with a full build."""
         self.settings = {**self.settings, **settings}
         pointer = self.pointer
         before, names = (self.latest, self.versions) if pointer else (None, [])
@@ -60,7 +60,7 @@ class Rebuilt:
         return result
 
     def from_nothing(self, before: Path | None) -> Path:
-        """Converts all anew, with the plan of a version."""
+        """Converts everything again, with the plan of a version."""
         self._fresh += 1
         output = self.root / f"fresh{self._fresh}" / self.output.name
         values = {**self.settings, "verify": "none"}
@@ -71,14 +71,14 @@ class Rebuilt:
 
 
 def begin(root: Path, **settings: Any) -> Rebuilt:
-    """Begins an output with a first version, of what is in `in`."""
+    """Returns an output with a first version, built from `in`."""
     rebuilt = Rebuilt(root, **{"input": str(root / "in"), "shards": "2", **settings})
     rebuilt.again(compared=False)
     return rebuilt
 
 
 def assert_same_dataset(made: Path, fresh: Path) -> None:
-    """Checks that two datasets are the same, byte for byte and in what is said of them."""
+    """Checks that two datasets are the same: their bytes, and what is stated about them."""
     ours, theirs = (json.loads((path / "dataset.json").read_text()) for path in (made, fresh))
     assert ours == theirs
     sources, fresh_sources = (
@@ -103,7 +103,7 @@ def shard_files(dataset: Mapping[str, Any]) -> list[str]:
 
 
 def entries_of(dataset: Path) -> dict[str, Entry]:
-    """Returns what the ledgers of a dataset say, by key."""
+    """Returns the entries of a dataset's ledgers, by key."""
     return {entry.key: entry for name in _names_in(dataset / "_shards") for entry in _lines(dataset, name)}
 
 
@@ -118,7 +118,7 @@ def _lines(dataset: Path, name: str) -> Iterable[Entry]:
 
 
 def _ledger(path: Path) -> tuple[ShardHeader, list[Entry]]:
-    """Returns a ledger, but for the states of what is no candidate, on which nothing depends."""
+    """Returns a ledger without the states of files that are not candidates, which do not matter."""
     result, entries = load_ledger(path.read_bytes())
     decided = ("filtered", "deduplicated")
     return result, [e._replace(fingerprint="") if e.outcome in decided else e for e in entries]
@@ -133,7 +133,7 @@ def _bytes_of(path: Path) -> bytes | None:
 
 
 def work(rebuilt: Rebuilt, **settings: Any) -> tuple[int, int, int]:
-    """Rebuilds; returns how many shards were taken over, and how many records copied and converted."""
+    """Rebuilds; returns the numbers of reused shards, copied records and converted images."""
     result = rebuilt.again(**settings)
     assert result.changed
     done = result.outcome["work"]
@@ -145,7 +145,7 @@ def unchanged(rebuilt: Rebuilt, **settings: Any) -> bool:
 
 
 def alter_in_secret(path: Path, data: bytes) -> None:
-    """Gives a file other bytes of the same length, and its old time."""
+    """Replaces the bytes of a file, and keeps its length and time."""
     state = path.stat()
     assert len(data) == state.st_size and data != path.read_bytes()
     path.write_bytes(data)

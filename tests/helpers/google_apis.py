@@ -1,4 +1,4 @@
-"""What Google's APIs take, by the descriptions of them that its client library brings along."""
+"""Checks requests to Google's APIs with the descriptions in Google's client library."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _described(api: str) -> Any:
 
 
 def _strict(schema: Any) -> Any:
-    """Returns a schema of an API as JSON Schema, in which an unknown field is an error."""
+    """Returns a schema of an API as JSON Schema, where unknown fields are errors."""
     if "$ref" in schema:
         return {"$ref": f"#/$defs/{schema['$ref']}"}
     strict = {key: schema[key] for key in ("type", "enum") if key in schema}
@@ -40,13 +40,13 @@ def _strict(schema: Any) -> Any:
 
 
 def check(api: str, name: str, value: Any) -> None:
-    """Fails unless a value is what an API takes under a name, such as `dataflow.v1b3`, `Job`."""
+    """Fails unless a value is valid for a type of an API, such as `dataflow.v1b3`, `Job`."""
     schemas = {key: _strict(item) for key, item in _described(api)["schemas"].items()}
     jsonschema.Draft202012Validator({"$ref": f"#/$defs/{name}", "$defs": schemas}).validate(value)
 
 
 def launch_path(project: str, location: str) -> str:
-    """Returns the address at which Dataflow launches a Flex Template."""
+    """Returns the URL at which Dataflow launches a Flex Template."""
     api = _described("dataflow.v1b3")
     method = api["resources"]["projects"]["resources"]["locations"]["resources"]["flexTemplates"]["methods"]
     assert method["launch"]["httpMethod"] == "POST"
@@ -55,7 +55,7 @@ def launch_path(project: str, location: str) -> str:
 
 
 def check_launch(body: Any) -> None:
-    """Fails unless Dataflow takes the request, and the template its parameters; for a rebuild."""
+    """Fails unless Dataflow accepts the request, and the template accepts its parameters; for a rebuild."""
     check("dataflow.v1b3", "LaunchFlexTemplateRequest", body)
     launched = body["launchParameter"]
     assert re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", launched["jobName"])

@@ -30,7 +30,7 @@ os.dup2(ends[1], 4)
 os.execv(sys.argv[3], sys.argv[3:])
 """
 _PATIENCE = 60
-#: Contrast of each piece of text with what is behind it, by WCAG's formula; the lowest ones.
+#: Contrast between each piece of text and its background, by WCAG's formula; the lowest values.
 CONTRASTS = """
 (() => {
   const parse = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
@@ -57,7 +57,7 @@ CONTRASTS = """
 })()
 """
 
-#: Texts that end at an edge where nothing shows that they go on: neither an ellipsis nor a table's shadow.
+#: Texts that are cut off at an edge without an ellipsis or a table's shadow.
 CUT_OFF = """
 (() => {
   const hints = (style) => style.textOverflow === "ellipsis" || style.webkitLineClamp !== "none"
@@ -91,7 +91,7 @@ CUT_OFF = """
 
 
 class Browser:
-    """One tab of a browser, with all that it said and asked for."""
+    """A tab of a browser, with its messages and requests."""
 
     def __init__(self, folder: Path) -> None:
         assert CHROMIUM is not None
@@ -130,7 +130,7 @@ class Browser:
             self._process.wait()
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """Calls a method of the protocol; events that come meanwhile are kept."""
+        """Calls a method of the protocol; events that arrive meanwhile are stored."""
         self._number += 1
         message: dict[str, Any] = {"id": self._number, "method": method, "params": params}
         if self._session:
@@ -155,7 +155,7 @@ class Browser:
         return json.loads(line)
 
     def open(self, url: str, width: int, height: int = 900, dark: bool = False, media: str = "") -> None:
-        """Opens a page in a window of some size and waits until it is there."""
+        """Opens a page in a window of some size and waits until it is loaded."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
                   deviceScaleFactor=1, mobile=width < 500)  # fmt: skip
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -174,12 +174,12 @@ class Browser:
         return result["result"].get("value")
 
     def complaints(self) -> list[Any]:
-        """Returns what the page wrote to the console, and what went wrong in it."""
+        """Returns the messages that the page wrote to the console, and its errors."""
         wanted = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
         return [event for event in self.events if event.get("method") in wanted]
 
     def requests(self) -> list[str]:
-        """Returns what the page asked for."""
+        """Returns the requests of the page."""
         sent = (event for event in self.events if event.get("method") == "Network.requestWillBeSent")
         return [event["params"]["request"]["url"][:200] for event in sent]
 

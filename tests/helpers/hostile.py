@@ -1,4 +1,4 @@
-"""What the tests of bad input, odd names and faults share."""
+"""Shared code for the tests of bad input, odd names and faults."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OUTCOMES = ("written", "quarantined", "filtered", "deduplicated")
 
 
 class Done(NamedTuple):
-    """How a command ended: its exit code (minus the signal that killed it), stdout and stderr."""
+    """The result of a command: its exit code (or minus the signal that killed it), stdout and stderr."""
 
     code: int
     out: str
@@ -40,13 +40,13 @@ class Done(NamedTuple):
 
 
 def ended(code: int, out: str, err: str) -> Done:
-    """Returns how a command ended, without the line that says what the input holds before the work begins."""
+    """Returns the result of a command, without the line about the input before the work begins."""
     lines = err.splitlines(keepends=True)
     return Done(code, out, "".join(line for line in lines if not line.startswith("shardwright: found: ")))
 
 
 def picture(seed: int, file_format: str = "PNG", size: int = 16) -> bytes:
-    """Returns a small image file, another one for every seed."""
+    """Returns a small image file, different for every seed."""
     colours = [(seed * 37 % 256, (seed * 91 + x) % 256, seed // 256 * 16 + x % 16) for x in range(size)]
     image = Image.new("RGB", (size, 1))
     image.putdata(colours)
@@ -76,7 +76,7 @@ def run(capfd: pytest.CaptureFixture[str], *argv: object) -> Done:
 
 
 def run_command(*argv: object, **options: Any) -> Done:
-    """Runs the installed command in a process of its own."""
+    """Runs the installed command in a separate process."""
     done = subprocess.run(
         [str(COMMAND), *map(str, argv)], capture_output=True, text=True, timeout=120, **options
     )
@@ -84,7 +84,7 @@ def run_command(*argv: object, **options: Any) -> Done:
 
 
 def sentence_of(done: Done, code: int) -> str:
-    """Checks that a command failed with one clear line, and returns that line's sentence."""
+    """Checks that a command failed with one clear line, and returns that line's message."""
     assert done.code == code, done
     assert done.err.startswith("shardwright: ") and done.err.count("\n") == 1, done.err
     assert done.err.rstrip().endswith((".", "?", "...")) and "?." not in done.err, done.err
@@ -110,7 +110,7 @@ def state_of(root: Path) -> dict[bytes, tuple[int, bytes]]:
 
 
 def refused(capfd: pytest.CaptureFixture[str], root: Path, *argv: object, code: int = 2) -> str:
-    """Runs what has to be refused with nothing written below `root`; returns the sentence."""
+    """Runs a command that must be refused without writing anything below `root`; returns the message."""
     before = state_of(root)
     sentence = sentence_of(run(capfd, *argv), code)
     assert state_of(root) == before
@@ -124,7 +124,7 @@ def document(dataset: Path) -> dict[str, Any]:
 
 
 def ledger_entries(dataset: Path) -> list[dict[str, Any]]:
-    """Returns the lines of all shard ledgers, headers left out."""
+    """Returns the lines of all shard ledgers, without headers."""
     return [
         json.loads(line)
         for path in sorted((dataset / "_shards").iterdir())
@@ -133,7 +133,7 @@ def ledger_entries(dataset: Path) -> list[dict[str, Any]]:
 
 
 def check_books(dataset: Path) -> dict[str, Mapping[str, Any]]:
-    """Recounts the books from the shard ledgers; returns the entries by key."""
+    """Counts the shard ledgers again and checks the sums; returns the entries by key."""
     made = document(dataset)
     entries = ledger_entries(dataset)
     counted = Counter(entry["outcome"] for entry in entries)
@@ -156,12 +156,12 @@ def check_books(dataset: Path) -> dict[str, Mapping[str, Any]]:
 
 
 def outcomes(dataset: Path) -> dict[str, str]:
-    """Returns, for every key, its outcome, or the reason why it was left out; checks the books."""
+    """Returns key -> outcome, or the reason why it was left out; checks the sums."""
     return {key: str(entry.get("reason", entry["outcome"])) for key, entry in check_books(dataset).items()}
 
 
 def identity(dataset: Path) -> dict[str, str]:
-    """Returns the sha256 of all files that make up the identity of a dataset."""
+    """Returns the sha256 of all files that belong to the identity of a dataset."""
     files = [s["file"] for split in document(dataset)["splits"].values() for s in split["shards"]]
     ledgers = [path.relative_to(dataset).as_posix() for path in (dataset / "_shards").iterdir()]
     names = [*files, *ledgers, "labels.txt", "label_map.pbtxt", "dataset.json", "quarantine.jsonl"]
@@ -183,7 +183,7 @@ _SERVER.set_forkserver_preload(
 
 
 def _ensure_server() -> None:
-    """Starts the process that others are forked from; it finds our modules by `PYTHONPATH` alone."""
+    """Starts the process from which others are forked; it finds our modules only through `PYTHONPATH`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
         forkserver.ensure_running()
@@ -192,7 +192,7 @@ def _ensure_server() -> None:
 def _child(before: Callable[[], None] | None, argv: list[str], log: str) -> None:
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(f"{log}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-    # A suite that was started in the background ignores Ctrl-C, and so would its processes.
+    # A suite that runs in the background ignores Ctrl-C, and its child processes would too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if before:
         before()
@@ -203,11 +203,11 @@ def _child(before: Callable[[], None] | None, argv: list[str], log: str) -> None
 
 
 def start(log: Path, *argv: object, before: Callable[[], None] | None = None) -> Any:
-    """Starts the command line in a process that is forked from one that has imported everything.
+    """Starts the command line in a process forked from one that has imported everything.
 
     Args:
-      log: where stdout and stderr go, with `.out` and `.err` appended.
-      *argv: the command line.
+      log: file for stdout and stderr, with `.out` and `.err` appended.
+      *argv: arguments of the command line.
       before: called first in the new process; a function of a module, or a partial of one.
     """
     _ensure_server()
@@ -217,7 +217,7 @@ def start(log: Path, *argv: object, before: Callable[[], None] | None = None) ->
 
 
 def wait(process: Any, log: Path) -> Done:
-    """Waits for what `start` started."""
+    """Waits for the process that `start` started."""
     process.join(60)
     assert process.exitcode is not None, "it hangs"
     out, err = (Path(f"{log}.{name}").read_text(errors="replace") for name in ("out", "err"))
@@ -235,8 +235,8 @@ def at_call(target: str, text: str, number: int, act: Callable[[], None]) -> Non
     Args:
       target: `module:function`.
       text: counts only calls with an argument that contains it.
-      number: of the call, from 1.
-      act: what happens.
+      number: number of the call, from 1.
+      act: function to call then.
     """
     module_name, name = target.split(":")
     module = importlib.import_module(module_name)
@@ -253,14 +253,14 @@ def at_call(target: str, text: str, number: int, act: Callable[[], None]) -> Non
 
 def signal_self(number: int) -> None:
     """Sends this process a signal."""
-    if number == signal.SIGSTOP:  # another thread may get it otherwise, and this one go on for a while
+    if number == signal.SIGSTOP:  # otherwise another thread may get it, and this one continues for a while
         signal.pthread_kill(threading.get_ident(), number)
     else:
         os.kill(os.getpid(), number)
 
 
 def slow_reads() -> None:
-    """Makes the reading of every image take a while."""
+    """Makes reading every image slow."""
     at_every_read = importlib.import_module("shardwright.transforms.conversion.convert")
     real = at_every_read.read_image
 
@@ -272,7 +272,7 @@ def slow_reads() -> None:
 
 
 def limit_file_size(size: int) -> None:
-    """Lets no file grow larger, as a full disk would; the shell's `ulimit -f`."""
+    """Limits the size of files, like a full disk; the shell's `ulimit -f`."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 

@@ -1,4 +1,4 @@
-"""What the tests of annotation sources share: photos with objects at known places, and listing alone."""
+"""Shared code for the tests of annotation sources: photos with known objects, and listing alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Photo(NamedTuple):
     """A photo of a test.
 
     Attributes:
-      name: of its file.
+      name: name of its file.
       size: width and height.
       boxes: (class, xmin, ymin, xmax, ymax) in whole pixels.
     """
@@ -35,7 +35,7 @@ class Photo(NamedTuple):
 
 
 def put_photos(folder: Path, names: Iterable[str] = ("eagle", "apple", "house", "seagull")) -> list[Photo]:
-    """Copies photos into a folder; each has as many boxes as its place in the list, so one has none."""
+    """Copies photos into a folder; the number of boxes of each is its place in the list, so one has none."""
     folder.mkdir(parents=True, exist_ok=True)
     found = []
     for number, name in enumerate(names):
@@ -52,7 +52,7 @@ def put_photos(folder: Path, names: Iterable[str] = ("eagle", "apple", "house", 
 
 
 class Listed(NamedTuple):
-    """What a source lists."""
+    """The references of a source."""
 
     refs: dict[str, ImageRef]
     ids: dict[str, int]
@@ -65,12 +65,12 @@ class Listed(NamedTuple):
         return decode_annotations(ref.annotations)
 
     def reasons(self) -> Mapping[str, str]:
-        """Returns key -> reason of what is no candidate."""
+        """Returns key -> reason for files that are not candidates."""
         return {key: ref.reason for key, ref in self.refs.items() if not ref.is_candidate}
 
 
 def listed(path: Path | str, layout: str = "detection", **settings: Any) -> Listed:
-    """Lists an input as a conversion would, by the source that `auto` takes."""
+    """Lists an input like a conversion, with the source that `auto` chooses."""
     checked = ConvertSettings(
         input=(str(path),), layout=layout, **{name: str(value) for name, value in settings.items()}
     )

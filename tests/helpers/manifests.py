@@ -1,4 +1,4 @@
-"""What the tests of manifests share: files to read, and what is listed of them."""
+"""Shared code for the tests of manifests: files, and the references listed in them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shardwright.transforms.sources.input_probe import look_at
 from shardwright.transforms.sources.source import Context, Input
 from shardwright.transforms.sources.spool import Spool
 
-#: Some of the example pictures, relative to their folder, and with their classes.
+#: Some of the example pictures, relative to their folder, with their classes.
 PICTURES = sorted(path.relative_to(PHOTOS).as_posix() for path in PHOTOS.glob("*/*"))[::5]
 ROWS = [(path, path.split("/")[0]) for path in PICTURES]
 
@@ -40,7 +40,7 @@ def write_parquet(file: Path, rows: int = 0, /, **columns: Any) -> Path:
 
 
 def listed(path: Path, **given: Any) -> list[Any]:
-    """Returns all that a manifest's parts hold, without a pipeline."""
+    """Returns all references in a manifest's parts, without a pipeline."""
     known = ConvertSettings(input=(str(path),), **given)
     context = Context(known, Spool(str(path.parent)))
     item = Input(str(path), "", is_file=True)

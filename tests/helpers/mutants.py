@@ -1,9 +1,9 @@
-"""Damaged copies of images, the same for the same seed; run as a program it prints what becomes of them.
+"""Damaged copies of images, reproducible by seed; run as a program, it prints the result of each.
 
     python mutants.py KIND COUNT
 
-prints a line for each mutant: what it decodes to, as a digest, or why it was refused. Two runs with
-different values of glibc's MALLOC_PERTURB_ differ where memory that nobody wrote was published as pixels.
+prints a line for each mutant: a digest of its pixels, or why it was refused. Two runs with different values
+of glibc's MALLOC_PERTURB_ differ if unwritten memory was published as pixels.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def picture(width: int = 160, height: int = 120) -> Image.Image:
 
 
 def original(kind: str) -> bytes:
-    """Returns a sound file of a kind: a compression of TIFF or a format."""
+    """Returns a sound file of a kind: a compression of TIFF, or a format."""
     image, options = picture(), {}
     if kind in TIFF_COMPRESSIONS:
         image = image.convert("1") if kind in _FAX else image
@@ -81,7 +81,7 @@ def mutants(data: bytes, count: int, seed: int = 1) -> Iterator[bytes]:
 
 
 def outcome(data: bytes) -> str:
-    """Returns what becomes of a file: a digest of its pixels, or the reason why it is refused."""
+    """Returns the result for a file: a digest of its pixels, or the reason why it is refused."""
     try:
         image = load(open_image(data, "x.jpg", _MAX_PIXELS), _MAX_PIXELS)
     except (ImageFault, NotACandidate) as fault:

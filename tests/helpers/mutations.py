@@ -1,4 +1,4 @@
-"""The mutations that validation is measured by: what is changed, in which dataset, and how."""
+"""The mutations that measure validation: what is changed, in which dataset, and how."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Change = Callable[[Path], object]
 
 
 class Mutation(NamedTuple):
-    """A change that somebody made to a finished dataset.
+    """A change to a finished dataset.
 
     Attributes:
       group: what is changed: a file, a record, or a record with objects.
-      name: what is done to it.
-      dataset: to which dataset.
-      change: does it.
+      name: name of the change.
+      dataset: name of the dataset.
+      change: function that makes the change.
     """
 
     group: str
@@ -42,7 +42,7 @@ class Mutation(NamedTuple):
 
 
 def make_datasets(root: Path, photos: Path) -> None:
-    """Makes the sources and the datasets that are mutated: of classes, resized and kept, and of objects."""
+    """Makes the sources and the datasets to change: with classes (resized and kept), and with objects."""
     source = root / "source"
     for name in CLASSES:
         (source / name).mkdir(parents=True)
@@ -80,7 +80,7 @@ def make_datasets(root: Path, photos: Path) -> None:
 
 
 def sources_of(root: Path, dataset: str) -> dict[str, Any]:
-    """Returns what `validate` takes to compare a dataset with its source."""
+    """Returns the arguments with which `validate` compares a dataset with its source."""
     if dataset == OBJECTS:
         return {"against": str(root / "instances.json"), "listing": {"image_root": str(root / "pictures")}}
     return {"against": str(root / "source")}
@@ -99,7 +99,7 @@ def document(name: str, edit: Callable[[Any], object], dataset: str = RESIZED) -
 
 
 def set_at(*path: Any) -> Callable[[Any], object]:
-    """Sets what the path but its last item leads to."""
+    """Sets the value at a path of keys."""
     *way, last, value = path
 
     def edit(document: Any) -> None:
@@ -320,7 +320,7 @@ def added(name: str, data: bytes = b"") -> Mutation:
 
 
 def sealed_sidecar(name: str) -> Mutation:
-    """A file for other tools that is changed, and its digest in `dataset.json` too."""
+    """A changed file for other tools, whose digest in `dataset.json` is updated."""
 
     def change(path: Path) -> None:
         data = (path / name).read_bytes() + b"\n"
@@ -400,7 +400,7 @@ Edit = Callable[[Features], object]
 
 
 def record(name: str, edit: Edit, dataset: str = RESIZED, number: int = 0, **entry: Any) -> Mutation:
-    """A record that is changed, and all that stands beside it in line with it."""
+    """A changed record, where everything else in the dataset is updated."""
 
     def change(path: Path) -> None:
         forgery = Forgery(path)
@@ -472,7 +472,7 @@ def every(*edits: Edit) -> Edit:
 
 
 def _pictures(dataset: str) -> Iterator[Mutation]:
-    """Yields the ways to change a stored picture."""
+    """Yields ways to change a stored picture."""
     of = f"of {dataset} images: "
     yield record(of + "encoded anew, quality 90", redrawn(lambda it: it, quality=90), dataset)
     yield record(of + "encoded anew, quality 95", redrawn(lambda it: it, quality=95), dataset)
@@ -526,7 +526,7 @@ def _resource(it: Forgery) -> None:
 
 
 def _as_own_source(it: Forgery) -> None:
-    """Gives a kept image other bytes, and their checksum for that of its source."""
+    """Replaces the bytes of a kept image, and updates the checksum of its source."""
     it.edit(PLACE, 0, redrawn(_dot, quality=95))
     from shardwright.schemas.example import parse_example
 

@@ -1,4 +1,4 @@
-"""Small files that keep a careless decoder busy for minutes or make it ask for gigabytes.
+"""Small files that would keep a careless decoder busy for minutes or make it allocate gigabytes.
 
 Each function returns the bytes of one file. Small arguments make harmless files of the same form.
 """
@@ -25,10 +25,11 @@ def _jpeg_parts(size: tuple[int, int], **options: object) -> tuple[bytes, bytes]
 
 
 def jpeg_of_scans(scans: int, side: int = 64) -> bytes:
-    """Returns a progressive gray JPEG with so many more scans, none of which changes a coefficient."""
+    """Returns a progressive gray JPEG with this many extra scans, which change no coefficient."""
     begin, end = _jpeg_parts((side, side), progressive=True)
     blocks = (-(-side // 8)) ** 2
-    # One code of one bit: a run of 2^14 blocks that end at once (EOBn) and as many more as 14 bits say.
+    # One code of one bit: a run of 2^14 blocks that end at once (EOBn), and as many more as 14 bits can
+    # state.
     table = b"\xff\xc4" + struct.pack(">HB", 2 + 17 + 1, 0x10) + bytes((1, *[0] * 15)) + b"\xe0"
     runs = -(-blocks // (2**15 - 1))
     bits = "".join("0" + "1" * 14 for _ in range(runs))
@@ -39,24 +40,24 @@ def jpeg_of_scans(scans: int, side: int = 64) -> bytes:
 
 
 def jpeg_of_segments(segments: int, padding: int = 0, side: int = 16) -> bytes:
-    """Returns a JPEG with so many comments, and so many fill bytes, before its first scan."""
+    """Returns a JPEG with this many comments, and fill bytes, before its first scan."""
     begin, end = _jpeg_parts((side, side))
     return begin[:2] + b"\xff\xfe\x00\x02" * segments + b"\xff" * padding + begin[2:] + end
 
 
 def progressive_jpeg(side: int) -> bytes:
-    """Returns a progressive color JPEG without chroma subsampling, whose decoder holds all coefficients."""
+    """Returns a progressive color JPEG without chroma subsampling; its decoder keeps all coefficients."""
     return _encoded(Image.new("RGB", (side, side), "teal"), "JPEG", progressive=True, subsampling=0)
 
 
 def exif_of_values(values: int) -> bytes:
-    """Returns Exif data, as a TIFF without pixels, whose orientation tag has so many values."""
+    """Returns Exif data, as a TIFF without pixels, whose orientation tag has this many values."""
     head = b"II*\0" + struct.pack("<IHHHII", 8, 1, 274, 4, values, 26)
     return head + struct.pack("<I", 0) + bytes(4 * values)
 
 
 def exif_of_shared_values(tags: int, size: int) -> bytes:
-    """Returns Exif data whose tags all name the same bytes."""
+    """Returns Exif data whose tags all refer to the same bytes."""
     head = b"II*\0" + struct.pack("<IH", 8, tags)
     position = len(head) + 12 * tags
     entries = b"".join(struct.pack("<HHII", 1000 + tag, 7, size, position) for tag in range(tags))
@@ -83,7 +84,7 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 
 
 def png_of_texts(texts: int) -> bytes:
-    """Returns a PNG with so many text chunks before its pixels."""
+    """Returns a PNG with this many text chunks before its pixels."""
     data = _encoded(Image.new("L", (16, 16)), "PNG")
     return data[:33] + b"".join(_chunk(b"tEXt", b"%d\0" % number) for number in range(texts)) + data[33:]
 
@@ -96,21 +97,21 @@ def gif_of_comment_blocks(blocks: int) -> bytes:
 
 
 def gif_of_comments(comments: int) -> bytes:
-    """Returns a GIF with so many comments."""
+    """Returns a GIF with this many comments."""
     data = _encoded(Image.new("P", (16, 16)), "GIF")
     head = 13 + (3 << (data[10] & 7) + 1 if data[10] & 0x80 else 0)
     return data[:head] + b"!\xfe\x01a\0" * comments + data[head:]
 
 
 def gif_of_zeros(count: int) -> bytes:
-    """Returns a GIF with so many bytes that belong to nothing before its frame."""
+    """Returns a GIF with this many unused bytes before its frame."""
     data = _encoded(Image.new("P", (16, 16)), "GIF")
     head = 13 + (3 << (data[10] & 7) + 1 if data[10] & 0x80 else 0)
     return data[:head] + bytes(count) + data[head:]
 
 
 def _tiff(tags: dict[int, tuple[int, int, bytes | int]], tail: bytes = b"") -> bytes:
-    """Returns a TIFF of tags (type, count, value, or the bytes of its values) and of what follows them."""
+    """Returns a TIFF with these tags (type, count, value, or the bytes of its values), followed by data."""
     head = b"II*\0" + struct.pack("<IH", 8, len(tags))
     position = len(head) + 12 * len(tags) + 4
     entries, values = b"", b""
@@ -124,7 +125,7 @@ def _tiff(tags: dict[int, tuple[int, int, bytes | int]], tail: bytes = b"") -> b
 
 
 def tiff_of_strips(strips: int) -> bytes:
-    """Returns an uncompressed gray TIFF with a strip for each row of one pixel, all of them the same byte."""
+    """Returns an uncompressed gray TIFF with a strip for each row of one pixel; all strips share a byte."""
     return _tiff(
         {
             256: (4, 1, 1), 257: (4, 1, strips), 258: (3, 1, 8), 259: (3, 1, 1), 262: (3, 1, 1),
@@ -156,7 +157,7 @@ def tiff_of_tiles(width: int, height: int, tile: tuple[int, int], samples: int =
 
 
 def webp_canvas(width: int, height: int) -> bytes:
-    """Returns an animated WebP with a canvas of that size and two frames of one pixel each."""
+    """Returns an animated WebP with a canvas of this size and two frames of one pixel each."""
     still = _encoded(Image.new("RGBA", (1, 1), (255, 0, 0, 128)), "WEBP", lossless=True)
     pixels = still[still.index(b"VP8L") :]
     pixels += b"\0" * (len(pixels) % 2)
@@ -174,22 +175,22 @@ def webp_canvas(width: int, height: int) -> bytes:
 
 
 def plain_ppm(side: int, comments: int = 0) -> bytes:
-    """Returns a plain PPM of that side, black, with so many comments among its samples."""
+    """Returns a black plain PPM of this side, with this many comments among its samples."""
     return b"P3 %d %d 255\n" % (side, side) + b"#\n" * comments + b"0 " * (3 * side * side)
 
 
 def dim_ppm(side: int) -> bytes:
-    """Returns a PPM whose brightest value is 127, black."""
+    """Returns a black PPM whose maximum value is 127."""
     return b"P6 %d %d 127\n" % (side, side) + bytes(3 * side * side)
 
 
 def long_ppm_header(size: int) -> bytes:
-    """Returns a PPM with a comment of so many bytes in its header."""
+    """Returns a PPM with a comment of this many bytes in its header."""
     return b"P6 #" + b"a" * size + b"\n1 1 255\n" + bytes(3)
 
 
 def run_length_bmp(width: int, height: int, commands: int) -> bytes:
-    """Returns a BMP with so many commands that end a row."""
+    """Returns a BMP with this many commands that end a row."""
     body = b"\0\0" * commands + b"\0\1"
     head = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 8, 1, len(body), 0, 0, 2, 0)
     offset = 14 + 40 + 8

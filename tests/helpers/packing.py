@@ -1,4 +1,4 @@
-"""What the tests of archives share: makers of zips and tars, and what is listed and read of one."""
+"""Shared code for the tests of archives: makes zips and tars, and lists and reads them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def zip_of(members: Members, method: int = zipfile.ZIP_DEFLATED, comment: bytes 
 
 
 def tar_info(name: str, size: int = 0, **values: Any) -> tarfile.TarInfo:
-    """Returns a tar header with a time of its own."""
+    """Returns a tar header with its own time."""
     info = tarfile.TarInfo(name)
     info.size, info.mtime = size, 1_600_000_000
     for field, value in values.items():
@@ -75,10 +75,10 @@ def tree_members(root: Path, top: str = "") -> dict[str, bytes]:
 
 
 def list_refs(path: Path | str, source: str = "archives", **settings: Any) -> list[Any]:
-    """Returns all that a source lists of an input, in parts as workers would."""
+    """Returns all references in an input, listed in parts as workers do."""
     remote = storage.is_remote(str(path))
     directory = Path(tempfile.mkdtemp()) if remote else Path(path).parent / "spool-of-test"
-    directory.mkdir(exist_ok=True)  # as the command does; nothing makes a folder again that was removed
+    directory.mkdir(exist_ok=True)  # like the command; workers never create a removed folder again
     context = Context(ConvertSettings(input=(str(path),), **settings), Spool(str(directory)))
     found = source_by_name(source)
     item = Input(str(path), "", source)
@@ -86,7 +86,7 @@ def list_refs(path: Path | str, source: str = "archives", **settings: Any) -> li
 
 
 def by_key(found: Iterable[ImageRef | ClassId]) -> dict[str, ImageRef]:
-    """Returns references by their keys, each of which has to stand once."""
+    """Returns references by key; no key may occur twice."""
     refs = [ref for ref in found if isinstance(ref, ImageRef)]
     keys = {ref.key: ref for ref in refs}
     assert len(keys) == len(refs), sorted(ref.key for ref in refs)
@@ -94,7 +94,7 @@ def by_key(found: Iterable[ImageRef | ClassId]) -> dict[str, ImageRef]:
 
 
 def read_all(refs: Mapping[str, ImageRef]) -> dict[str, bytes | str]:
-    """Reads the bytes of all candidates; the reason code of those that have a fault."""
+    """Returns the bytes of all candidates, or the reason code if one has a fault."""
     read: dict[str, bytes | str] = {}
     for key, ref in refs.items():
         if ref.is_candidate:
@@ -108,7 +108,7 @@ def read_all(refs: Mapping[str, ImageRef]) -> dict[str, bytes | str]:
 
 
 def listed(tmp_path: Path, data: bytes, name: str) -> dict[str, bytes | str]:
-    """Returns what becomes of all members of an archive, by the part of their keys behind its name."""
+    """Returns the outcome of each member of an archive, by its key without the archive's name."""
     path = tmp_path / name
     path.write_bytes(data)
     return {key.removeprefix(f"{name}!"): value for key, value in read_all(by_key(list_refs(path))).items()}

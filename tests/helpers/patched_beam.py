@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from shardwright.pipelines import beam_patches
 
 _PLAIN = bool(os.environ.get("SHARDWRIGHT_PLAIN_BEAM"))
-#: Undoes the patches.
+#: The context of the patches; closing it undoes them.
 _patches = contextlib.ExitStack()
 
 

@@ -1,4 +1,4 @@
-"""Small asymmetrical pictures, files made of them, and what an independent reader makes of those."""
+"""Small asymmetrical pictures, files made of them, and their pixels according to an independent reader."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shardwright.transforms.images.decode import load, open_image
 WIDTH, HEIGHT = 23, 17
 BACKGROUND = (250, 120, 10)
 
-#: EXIF orientation -> how a stored picture is brought upright (EXIF 2.32, tag 274), in numpy.
+#: EXIF orientation -> how to turn a stored picture upright (EXIF 2.32, tag 274), in numpy.
 UPRIGHT: dict[int, Callable[[np.ndarray], np.ndarray]] = {
     1: lambda a: a,
     2: lambda a: a[:, ::-1],
@@ -30,12 +30,12 @@ UPRIGHT: dict[int, Callable[[np.ndarray], np.ndarray]] = {
     7: lambda a: a[::-1, ::-1].swapaxes(0, 1),
     8: lambda a: np.rot90(a, 1),
 }
-#: The orientation that undoes another: how an upright picture has to be stored.
+#: EXIF orientation -> its inverse, which turns an upright picture into the stored one.
 INVERSE = {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 8, 7: 7, 8: 6}
 
 
 def rgb_pixels(width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
-    """A picture that no rotation or mirroring leaves as it is, with steps in every channel."""
+    """Returns a picture that every rotation and mirroring changes, with steps in every channel."""
     y, x = np.mgrid[0:height, 0:width]
     pixels = np.stack([x * 255 / (width - 1), y * 255 / (height - 1), (x * 3 + y * 7) % 256], -1)
     pixels[: height // 3, : width // 4] = (255, 0, 0)
@@ -43,7 +43,7 @@ def rgb_pixels(width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
 
 
 def grey16_pixels(width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
-    """16-bit greys over the whole range, the ones that clipping would whiten among them."""
+    """Returns 16-bit grays over the whole range, including values that clipping would turn white."""
     y, x = np.mgrid[0:height, 0:width]
     values = (x * 2500 + y * 617).astype(np.uint16)
     values[0, :6] = (0, 128, 129, 1000, 40000, 65535)
@@ -51,24 +51,24 @@ def grey16_pixels(width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
 
 
 def alpha_pixels(width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
-    """All shades of opacity."""
+    """Returns all levels of opacity."""
     y, x = np.mgrid[0:height, 0:width]
     return ((x * 11 + y * 29) % 256).astype(np.uint8)
 
 
 def stored(pixels: np.ndarray, orientation: int) -> np.ndarray:
-    """An upright picture as it has to be stored under an EXIF orientation."""
+    """Returns an upright picture as it must be stored under an EXIF orientation."""
     return np.ascontiguousarray(UPRIGHT[INVERSE[orientation]](pixels))
 
 
 def composite(pixels: np.ndarray, alpha: np.ndarray, background: tuple[int, int, int]) -> np.ndarray:
-    """Alpha over a background, in floating point."""
+    """Returns alpha over a background, computed in floating point."""
     share = alpha.astype(np.float64)[..., None] / 255
     return np.rint(pixels * share + np.array(background) * (1 - share)).astype(np.uint8)
 
 
 def file_of(image: Image.Image, format: str, orientation: int = 1, **options: Any) -> bytes:
-    """Encodes a picture, tagged with an EXIF orientation unless that is 1."""
+    """Encodes a picture, with a tag for its EXIF orientation unless that is 1."""
     out = io.BytesIO()
     if orientation != 1:
         exif = Image.Exif()
@@ -79,14 +79,14 @@ def file_of(image: Image.Image, format: str, orientation: int = 1, **options: An
 
 
 def convert(data: bytes, name: str = "a.jpg", **values: Any) -> ConvertedImage:
-    """Converts with settings that differ from the defaults in what is named."""
+    """Converts with these settings, and defaults for the others."""
     settings = replace(ConvertSettings(input=("in",), output="out"), **values)
     settings.check()
     return convert_image(data, name, settings)
 
 
 def pixels_of(image: ConvertedImage) -> np.ndarray:
-    """The stored picture decoded, with its stored size and channels checked on the way."""
+    """Decodes the stored picture, and checks its stored size and channels."""
     if image.format == "raw":
         pixels = np.frombuffer(image.encoded, np.uint8)
         return pixels.reshape(image.height, image.width, image.channels)
@@ -99,7 +99,7 @@ def pixels_of(image: ConvertedImage) -> np.ndarray:
 
 
 def to_png(data: bytes, name: str = "a.jpg", **values: Any) -> np.ndarray:
-    """The pixels that a conversion to PNG stores."""
+    """Returns the pixels of a conversion to PNG."""
     return pixels_of(convert(data, name, image_format="png", **values))
 
 
@@ -109,7 +109,7 @@ def png_chunk(kind: bytes, content: bytes) -> bytes:
 
 
 def raw_png(size: tuple[int, int], depth: int, color_type: int, rows: list[bytes], *extra: bytes) -> bytes:
-    """A PNG by hand, for what Pillow cannot write (PNG specification, 11.2)."""
+    """Returns a PNG written by hand, for kinds that Pillow cannot write (PNG specification, 11.2)."""
     head = struct.pack(">IIBBBBB", *size, depth, color_type, 0, 0, 0)
     chunks = [png_chunk(b"IHDR", head), *extra]
     chunks.append(png_chunk(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows))))
@@ -117,7 +117,7 @@ def raw_png(size: tuple[int, int], depth: int, color_type: int, rows: list[bytes
 
 
 def icc_profile(primaries: list[tuple[float, float, float]], gamma: float) -> bytes:
-    """A matrix/curve display profile (ICC.1:2001-04, 6.3.1.2): D50 XYZ of red, green and blue."""
+    """Returns a matrix/curve display profile (ICC.1:2001-04, 6.3.1.2) with D50 XYZ of red, green and blue."""
 
     def fixed(value: float) -> bytes:
         return struct.pack(">i", round(value * 65536))
@@ -159,6 +159,6 @@ SRGB_PRIMARIES = [(0.4360, 0.2225, 0.0139), (0.3851, 0.7169, 0.0971), (0.1431, 0
 
 
 def opened(data: bytes) -> Image.Image:
-    """Decodes a picture as a conversion does, before anything is done to it."""
+    """Opens a picture as a conversion does before its first step."""
     limit = 10**6
     return load(open_image(data, "a.png", limit), limit)

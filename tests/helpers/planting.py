@@ -1,4 +1,4 @@
-"""Plants defects in finished datasets, and brings all that stands beside a shard in line with it."""
+"""Plants defects in finished datasets, and updates everything else that depends on the shard."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def records_of(path: Path) -> list[bytes]:
 
 
 def rewrite(dataset: Path, edit: Edit, number: int = 2, shard: str = SHARD, **ledger: str) -> str:
-    """Edits one record with TensorFlow, and what its ledger says of it; returns the key that it had."""
+    """Edits one record with TensorFlow, and its line in the ledger; returns its former key."""
     records = records_of(dataset / shard)
     lines = written_lines(dataset, shard)
     example = tf.train.Example.FromString(records[number])
@@ -40,9 +40,9 @@ def rewrite(dataset: Path, edit: Edit, number: int = 2, shard: str = SHARD, **le
 def write_shard(
     dataset: Path, shard: str, records: list[bytes], lines: Sequence[dict[str, Any]] | None = None
 ) -> None:
-    """Writes a shard's records, and its index, ledger and place in `dataset.json` as they should be.
+    """Writes a shard's records, and its index, ledger and entry in `dataset.json` accordingly.
 
-    Without `lines` the ledger says of each record what it says of itself.
+    Without `lines`, the ledger is computed from the records.
     """
     path = dataset / shard
     with tf.io.TFRecordWriter(str(path)) as writer:
@@ -80,7 +80,7 @@ def written_lines(dataset: Path, shard: str) -> list[dict[str, Any]]:
 
 
 def write_ledger(dataset: Path, shard: str, written: Sequence[dict[str, Any]]) -> None:
-    """Writes a shard's ledger: its head with the shard's checksum, then what is said of records."""
+    """Writes a shard's ledger: its header with the shard's checksum, then the lines about records."""
     header, *lines = ledger_lines(dataset, shard)
     header["sha256"] = hashlib.sha256((dataset / shard).read_bytes()).hexdigest()
     others = [line for line in lines if line["outcome"] != "written"]

@@ -1,9 +1,9 @@
-"""Rebuilds a dataset in a process of its own, again and again, and kills it at random moments.
+"""Rebuilds a dataset in a separate process, repeatedly, and kills it at random moments.
 
     python rebuilding.py FOLDER GENERATIONS SEED
 
-Every fourth image is altered in each generation. Its colour says which image it is and in which generation
-it was altered last, so that who reads the dataset can tell whether all records are of one version.
+Every fourth image changes in each generation. Its color shows which image it is and in which generation it
+last changed, so that a reader of the dataset can check whether all records are of one version.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ _LONGEST = 120.0
 
 
 def generation_of(number: int, generation: int) -> int:
-    """Returns when an image was altered last."""
+    """Returns the generation in which an image last changed."""
     return max(generation - (generation - number) % STEP, 0)
 
 
 def colour_of(number: int, generation: int) -> tuple[int, int, int]:
-    """Returns the colour of an image that was altered last in a generation."""
+    """Returns the color of an image that last changed in a generation."""
     return number, generation % 256, 255 - number
 
 
 def read_colour(pixel: tuple[int, int, int]) -> tuple[int, int]:
-    """Returns an image's number and the generation in which it was altered last."""
+    """Returns an image's number and the generation in which it last changed."""
     assert pixel[0] == 255 - pixel[2], pixel
     return pixel[0], pixel[1]
 
 
 def alter(folder: Path, generation: int) -> None:
-    """Brings the source into its state of a generation."""
+    """Changes the source to its state in a generation."""
     for number in range(IMAGES):
         if generation == 0 or number % STEP == generation % STEP:
             path = folder / "source" / f"class{number % 2}" / f"{number:03d}.png"
@@ -57,7 +57,7 @@ def job_of(folder: Path) -> dict[str, object]:
 
 
 def in_a_child(folder: Path, kill_after: float | None) -> int:
-    """Rebuilds in a child of this process, which has imported all already; returns how it ended."""
+    """Rebuilds in a child of this process, which has imported everything already; returns how it ended."""
     child = os.fork()
     if child == 0:
         code = 9
@@ -81,8 +81,8 @@ def in_a_child(folder: Path, kill_after: float | None) -> int:
 
 
 def main(folder: Path, generations: int, seed: int) -> None:
-    """Rebuilds, killed each time but the last; prints how each run ended as JSON."""
-    import shardwright.pipelines.rebuild  # noqa: F401 (children have it then)
+    """Rebuilds, and kills each run except the last; prints as JSON how each run ended."""
+    import shardwright.pipelines.rebuild  # noqa: F401 (the children inherit it)
 
     chance = random.Random(seed)
     alter(folder, 0)

@@ -1,4 +1,4 @@
-"""What the tests of the sources share: datasets as TensorFlow reads them, and their books."""
+"""Shared code for the tests of the sources: reads datasets with TensorFlow, and checks their ledgers."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def examples(dataset: Path | str) -> dict[str, list[tf.train.Example]]:
 
 
 def value(example: tf.train.Example, name: str) -> Any:
-    """Returns the one value of a feature, texts as `str`."""
+    """Returns the only value of a feature, texts as `str`."""
     (found,) = values(example, name)
     return found
 
 
 def values(example: tf.train.Example, name: str) -> list[Any]:
-    """Returns the values of a feature, texts as `str` where they are UTF-8."""
+    """Returns the values of a feature, as `str` if they are UTF-8."""
     feature = example.features.feature[name]
     found = list(getattr(feature, feature.WhichOneof("kind") or "bytes_list").value)
     return [_text(item) if isinstance(item, bytes) else item for item in found]
@@ -57,7 +57,7 @@ def labels_by_key(dataset: Path | str) -> dict[str, str]:
 
 
 def balanced(ledger: Mapping[str, Any]) -> bool:
-    """Whether the books balance, in all and in each split, and the splits add up."""
+    """Returns whether the counts of the ledger balance, in total and per split, and the splits add up."""
     outcomes = ("written", "quarantined", "filtered", "deduplicated")
     rows = [ledger, *ledger["splits"].values()]
     return all(row["listed"] == sum(row[name] for name in outcomes) for row in rows) and ledger[

@@ -1,4 +1,4 @@
-"""Reports made up for tests: ordinary, huge and hostile ones."""
+"""Generated reports for tests: ordinary, huge and hostile ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shardwright.transforms.report.data import (
 from shardwright.transforms.report.findings import PAIRS, read_validation
 from shardwright.transforms.report.thumbnails import Seen
 
-#: Names that break pages which do not escape them, each in another place.
+#: Names that break pages without escaping, each in another place.
 HOSTILE = (
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(2)>',
@@ -42,7 +42,7 @@ HOSTILE = (
 
 
 def thumbnail(number: int, side: int = 96) -> Thumbnail:
-    """A picture of one colour with a darker corner."""
+    """Returns a picture of one color with a darker corner."""
     image = Image.new("RGB", (side, side * 3 // 4), (37 * number % 256, 91 * number % 256, 53 * number % 256))
     image.paste((20, 20, 20), (0, 0, side // 4, side // 4))
     buffer = io.BytesIO()
@@ -51,7 +51,7 @@ def thumbnail(number: int, side: int = 96) -> Thumbnail:
 
 
 def noisy_thumbnail(number: int) -> Thumbnail:
-    """A picture whose JPEG is as large as one of that size gets."""
+    """Returns a picture whose JPEG has the maximum size for these dimensions."""
     noise = random.Random(number).randbytes(128 * 128 * 3)
     buffer = io.BytesIO()
     Image.frombytes("RGB", (128, 128), noise).save(buffer, "JPEG", quality=74)
@@ -61,7 +61,7 @@ def noisy_thumbnail(number: int) -> Thumbnail:
 def validation_of(
     per_code: int, codes: tuple[FindingCode, ...], key: str = "a/key.jpg", message: str = "it is wrong"
 ) -> dict[str, Any]:
-    """What a `findings.json` with so many findings of each code holds."""
+    """Returns the content of a `findings.json` with these numbers of findings."""
 
     def severity(code: FindingCode) -> str:
         return "note" if code in NOTES else "warning" if code in WARNINGS else "error"
@@ -106,17 +106,17 @@ def made_up(
     noisy: bool = False, charts: bool = False, records: int = 1_000, drift: dict[str, Any] | None = None,
     statistics: dict[str, Any] | None = None,
 ) -> ReportData:  # fmt: skip
-    """A report of a dataset with some classes, in which every part of the page is there.
+    """Returns a report of a dataset with some classes, which fills every part of the page.
 
     Args:
-      names: of the classes; they also stand for keys, messages, places and settings.
-      per_code: findings of each code.
-      codes: of the findings; some of all severities if none are given.
-      noisy: whether thumbnails are as large as they get.
-      charts: whether sizes of pictures are known, and so drawn.
-      records: of the largest class.
-      drift: what `diff` found.
-      statistics: `statistics.json`.
+      names: class names; keys, messages, places and settings use them too.
+      per_code: number of findings of each code.
+      codes: codes of the findings; some of all severities if none are given.
+      noisy: whether thumbnails have their maximum size.
+      charts: whether sizes of pictures are known, so that charts of them are drawn.
+      records: number of records of the largest class.
+      drift: result of `diff`.
+      statistics: content of `statistics.json`.
     """
     draw = noisy_thumbnail if noisy else thumbnail
     codes = codes or (

@@ -1,4 +1,4 @@
-"""Where this repository and its example pictures are."""
+"""The paths of this repository and its example pictures."""
 
 from __future__ import annotations
 

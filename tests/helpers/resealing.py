@@ -1,4 +1,4 @@
-"""Changes a finished dataset and brings all that it states about itself in line: a forger's tools."""
+"""A forger's tools: change a finished dataset, and update everything that it states about itself."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def write_ledger(dataset: Path, name: str, lines: Sequence[Any]) -> None:
 
 
 class Forgery:
-    """A dataset's shards, taken apart to be changed; `seal` puts them together again.
+    """The shards of a dataset, taken apart for changes; `seal` puts them together again.
 
     Attributes:
-      shards: (split, number) -> records with their ledgers' entries.
+      shards: (split, number) -> records with their entries in the ledger.
       others: (split, number) -> entries without a record.
     """
 
@@ -87,19 +87,19 @@ class Forgery:
             self.shards[split, number] = list(zip(read_shard(dataset / shard.file), written, strict=True))
 
     def edit(self, place: tuple[str, int], number: int, edit: Callable[[Features], object]) -> None:
-        """Changes one record's features."""
+        """Changes the features of one record."""
         data, entry = self.shards[place][number]
         features = parse_example(data)
         edit(features)
         self.shards[place][number] = encode_example(features), entry
 
     def relabel(self, place: tuple[str, int], number: int, **values: Any) -> None:
-        """Changes what the ledger says of one record."""
+        """Changes the ledger's line about one record."""
         data, entry = self.shards[place][number]
         self.shards[place][number] = data, entry._replace(**values)
 
     def seal(self) -> None:
-        """Writes shards and ledgers, and brings all that stands beside them in line."""
+        """Writes shards and ledgers, and updates everything that depends on them."""
         seed = self._made.plan.settings["seed"]
         for split, number, count, shard in self._made.placed_shards():
             offset, data = 0, bytearray()
@@ -121,7 +121,7 @@ class Forgery:
 
 
 def settle(dataset: Path) -> None:
-    """Brings the heads of all ledgers, the side files and `dataset.json` in line with shards and ledgers."""
+    """Updates the headers of all ledgers, the side files and `dataset.json` to match shards and ledgers."""
     made = Dataset.from_json(read_document(dataset), "it")
     recipe = recipes_of(made.plan.settings, made.versions).shard
     results, files = [], dict(made.files)
@@ -169,7 +169,7 @@ def settle(dataset: Path) -> None:
 
 
 def sign(dataset: Path) -> None:
-    """Makes the side files again, and brings digests and sums of `dataset.json` in line."""
+    """Writes the side files again, and updates digests and sums of `dataset.json`."""
     document = read_document(dataset)
     made, sidecars = with_sidecars(Dataset.from_json(document, "it"))
     for name, content in sidecars.items():

@@ -17,7 +17,7 @@ _SECONDS = 60
 
 
 def free_port() -> int:
-    """Returns a port that nobody listens at."""
+    """Returns a free port."""
     with socket.socket() as listener:
         listener.bind(("localhost", 0))
         return listener.getsockname()[1]
@@ -25,7 +25,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def server(command: Sequence[object], port: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs a server, from when it listens until the block ends, with whatever it started."""
+    """Runs a server, with all processes that it starts, until the block ends."""
     # Beam's worker pool starts its workers as `python`.
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     words = [str(word) for word in command]
@@ -62,7 +62,7 @@ def _wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
 def flink_job_server(jar: Path, folder: Path) -> Iterator[int]:
     """Runs Beam's Flink job server with a mini-cluster for each job; yields its port."""
     port = free_port()
-    # It lives for a minute: compiling its code well would cost more than it saves.
+    # It lives for a minute, so optimizing its code would cost more than it saves.
     command = [
         "java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-jar", jar, "--flink-master=[local]",
         f"--job-port={port}", "--artifact-port=0", "--expansion-port=0", f"--artifacts-dir={folder}",
@@ -73,7 +73,7 @@ def flink_job_server(jar: Path, folder: Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def worker_pool(folder: Path) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
-    """Runs Beam's pool that starts a process for each worker; yields its port and its process."""
+    """Runs Beam's pool, which starts a process for each worker; yields its port and its process."""
     port = free_port()
     command = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={port}"]
     with server(command, port, folder) as pool:

@@ -1,4 +1,4 @@
-"""Damages the bytes of a shard at random, and remembers where each of them was written."""
+"""Damages the bytes of a shard at random, and records the original position of each byte."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from shardwright.transforms.records.framing import FRAME_BYTES, DamagedRange, Re
 
 
 class DamagedShard:
-    """A shard of which every byte knows where it was written, -1 for those that came later."""
+    """A shard that knows the original position of every byte; -1 for inserted bytes."""
 
     def __init__(self, data: bytes) -> None:
         self.bytes = np.frombuffer(data, np.uint8).copy()
         self.origin = np.arange(len(data))
 
     def put(self, begin: int, end: int, data: bytes) -> None:
-        """Replaces a stretch by bytes from nowhere."""
+        """Replaces a range by inserted bytes."""
         new = np.frombuffer(data, np.uint8)
         self.bytes = np.concatenate((self.bytes[:begin], new, self.bytes[end:]))
         self.origin = np.concatenate((self.origin[:begin], np.full(len(new), -1), self.origin[end:]))
 
     def reorder(self, *stretches: tuple[int, int]) -> None:
-        """Makes the shard of stretches of itself."""
+        """Rearranges the shard from some of its ranges."""
         self.bytes = np.concatenate([self.bytes[a:b] for a, b in stretches])
         self.origin = np.concatenate([self.origin[a:b] for a, b in stretches])
 
     def survivors(self, bounds: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        """Yields (offset, number) of each frame that stands somewhere with all its bytes in a row."""
+        """Yields (offset, number) of each frame that is still complete and contiguous."""
         for number, (begin, end) in enumerate(bounds):
             for place in np.flatnonzero(self.origin == begin):
                 if np.array_equal(self.origin[place : place + end - begin], np.arange(begin, end)):
@@ -72,7 +72,7 @@ def _double(shard: DamagedShard, rng: random.Random) -> None:
 
 
 def _overwrite(shard: DamagedShard, rng: random.Random) -> None:
-    """A stretch is written again over another of the same length, as by a wrong sector."""
+    """Writes a range over another one of the same length, like a misdirected sector."""
     a, b, c = _stretches(shard, rng, 3)
     end = min(c + b - a, len(shard.bytes))
     shard.reorder((0, c), (a, a + end - c), (end, len(shard.bytes)))
@@ -91,7 +91,7 @@ DAMAGES: tuple[Callable[[DamagedShard, random.Random], None], ...] = (
 
 
 def damage_shard(data: bytes, rng: random.Random) -> DamagedShard:
-    """Damages a shard, mostly once."""
+    """Damages a shard, usually once."""
     shard = DamagedShard(data)
     for _ in range(rng.choice((1, 1, 1, 2, 3, 6))):
         if len(shard.bytes):
@@ -100,7 +100,7 @@ def damage_shard(data: bytes, rng: random.Random) -> DamagedShard:
 
 
 def assert_complete(found: list[Record | DamagedRange], size: int) -> None:
-    """Asserts that records and damages follow one another from the first byte to the last."""
+    """Asserts that records and damaged ranges cover the shard from the first byte to the last."""
     position = 0
     for number, item in enumerate(found):
         assert (item.number, item.offset) == (number, position)

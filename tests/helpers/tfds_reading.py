@@ -1,4 +1,4 @@
-"""Reads datasets through TensorFlow Datasets, and compares that with TensorFlow's own parse of the shards."""
+"""Reads datasets with TensorFlow Datasets, and compares them with TensorFlow's own parse of the shards."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ _LISTS = {
 
 
 def read_dataset(directory: Path) -> Dataset:
-    """Returns what `dataset.json` says."""
+    """Returns the content of `dataset.json`."""
     return Dataset.from_json(json.loads((directory / "dataset.json").read_text()), str(directory))
 
 
 def load(directory: Path) -> Any:
-    """Returns what a user of TensorFlow Datasets loads."""
+    """Returns the dataset that a user of TensorFlow Datasets loads."""
     return tfds.builder_from_directory(directory)
 
 
 def in_order(builder: Any, split: Any, **options: Any) -> list[Any]:
-    """Returns what a split reads as, in the order of the shards."""
+    """Returns the examples of a split, in the order of the shards."""
     config = tfds.ReadConfig(interleave_cycle_length=1)
     return list(tfds.as_numpy(builder.as_dataset(split=split, read_config=config, **options)))
 
 
 def examples_of(directory: Path, dataset: Dataset, split: str) -> list[Any]:
-    """Returns the records of a split as TensorFlow's own parser has them."""
+    """Returns the records of a split, parsed by TensorFlow."""
     files = [str(directory / shard.file) for shard in dataset.splits[split]]
     return [tf.train.Example.FromString(data.numpy()) for data in tf.data.TFRecordDataset(files)]
 
 
 def values_of(example: Any, name: str) -> list[Any]:
-    """Returns the values of a feature; none where the record lacks it."""
+    """Returns the values of a feature; empty if the record lacks it."""
     if name not in example.features.feature:
         return []
     feature = example.features.feature[name]
@@ -59,7 +59,7 @@ def values_of(example: Any, name: str) -> list[Any]:
 
 
 def expected(example: Any, name: str, feature: Any) -> Any:
-    """Returns what a feature holds, as TensorFlow decodes it."""
+    """Returns the content of a feature as TensorFlow decodes it."""
     values = values_of(example, name)
     if isinstance(feature, tfds.features.Image):
         return tf.io.decode_image(values[0], channels=feature.shape[-1] or 0).numpy()
@@ -69,7 +69,7 @@ def expected(example: Any, name: str, feature: Any) -> Any:
 
 
 def check_all(directory: Path, dataset: Dataset) -> Any:
-    """Compares every feature of every record with TensorFlow's own parse; returns the builder."""
+    """Compares every feature of every record with TensorFlow's parse; returns the builder."""
     builder = load(directory)
     features = builder.info.features
     assert set(features) == {spec.name for spec in dataset.features}
@@ -97,7 +97,7 @@ def check_all(directory: Path, dataset: Dataset) -> Any:
 
 
 def converted(directory: Path, **settings: Any) -> tuple[Path, Dataset]:
-    """Converts the example pictures, or the input given."""
+    """Converts the example pictures, or the given input."""
     convert(**{"input": str(PHOTOS), "output": str(directory), "verify": "none", **settings})
     return directory, read_dataset(directory)
 
@@ -110,7 +110,7 @@ def made(
     first_label: int = 0,
     **settings: str,
 ) -> tuple[Path, Dataset]:
-    """Writes one shard of records made by TensorFlow, as a dataset of a layout of one's own."""
+    """Writes one shard of records made by TensorFlow, as a dataset with a custom layout."""
     directory.mkdir()
     file = directory / "train-00000-of-00001.tfrecord"
     types = {spec.name: spec.type for spec in features}

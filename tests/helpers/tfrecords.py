@@ -1,4 +1,4 @@
-"""TFRecord files as TensorFlow writes them, and datasets as TensorFlow reads them, for tests."""
+"""Writes TFRecord files and reads datasets with TensorFlow, for tests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SUFFIX = {"none": "", "gzip": ".gz", "zlib": ".zlib"}
 
 
 def feature(value: Any) -> Any:
-    """Returns a value, or a list of them, as a tf.train.Feature."""
+    """Returns a value or a list as a tf.train.Feature."""
     values = list(value) if isinstance(value, list | tuple) else [value]
     if values and isinstance(values[0], bytes | str):
         values = [item.encode() if isinstance(item, str) else item for item in values]
@@ -41,14 +41,14 @@ def feature(value: Any) -> Any:
 
 
 def example(features: Mapping[str, Any]) -> bytes:
-    """Returns a serialised tf.train.Example."""
+    """Returns a serialized tf.train.Example."""
     made = {name: feature(value) for name, value in features.items()}
     data: bytes = tf.train.Example(features=tf.train.Features(feature=made)).SerializeToString()
     return data
 
 
 def write(path: Path, records: Iterable[Mapping[str, Any] | bytes], compression: str = "none") -> Path:
-    """Writes records as TensorFlow does; returns the file."""
+    """Writes records with TensorFlow; returns the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tf.io.TFRecordWriter(str(path), COMPRESSION[compression]) as writer:
         for record in records:
@@ -57,7 +57,7 @@ def write(path: Path, records: Iterable[Mapping[str, Any] | bytes], compression:
 
 
 def features_of(data: bytes) -> dict[str, list[Any]]:
-    """Returns the values of a serialised Example by feature."""
+    """Returns the values of a serialized Example by feature."""
     message = tf.train.Example.FromString(data)
     return {
         name: list(getattr(entry, entry.WhichOneof("kind")).value) if entry.WhichOneof("kind") else []
@@ -66,7 +66,7 @@ def features_of(data: bytes) -> dict[str, list[Any]]:
 
 
 def read(dataset: Path) -> dict[str, dict[str, Any]]:
-    """Reads a dataset with TensorFlow: key, as the ledgers say it -> its record's features, and `split`."""
+    """Reads a dataset with TensorFlow; returns key in the ledger -> features of its record, and `split`."""
     found: dict[str, dict[str, Any]] = {}
     document = json.loads((dataset / "dataset.json").read_text())
     compression = COMPRESSION[document["settings"]["compression"]]
@@ -99,19 +99,19 @@ PNG = picture(5, "PNG")
 
 
 def converted(source: Path | str, output: Path, **settings: Any) -> Path:
-    """Converts an input, into one shard a split unless told otherwise; checks the books."""
+    """Converts an input, by default into one shard per split; checks the ledgers."""
     convert(input=str(source), output=str(output), **{"shards": 1, **settings})
     check_books(output)
     return output
 
 
 def digest_of(data: bytes) -> bytes:
-    """Returns the hex digest as records hold it."""
+    """Returns a hex digest as records store it."""
     return hashlib.sha256(data).hexdigest().encode()
 
 
 def offsets_of(data: bytes) -> list[int]:
-    """Returns where the records of an uncompressed file begin."""
+    """Returns the offsets of the records in an uncompressed file."""
     offsets, place = [], 0
     while place < len(data):
         offsets.append(place)
@@ -120,7 +120,7 @@ def offsets_of(data: bytes) -> list[int]:
 
 
 def classified(number: int) -> dict[str, Any]:
-    """Returns what a record says of a picture, but for its class."""
+    """Returns the features of a record about a picture, without its class."""
     return {"image/encoded": JPEGS[number], "image/format": "jpg", "image/height": 10, "image/width": 10}
 
 
@@ -151,7 +151,7 @@ def sized(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def listed(file: Path, settings: ConvertSettings, work: Path) -> list[ImageRef]:
-    """Returns the references of a file's records."""
+    """Returns the references of the records in a file."""
     context = Context(settings, Spool(str(work / "work")))
     found: list[ImageRef] = []
     for part in SOURCE.split(Input(str(file), ""), context):
@@ -160,7 +160,7 @@ def listed(file: Path, settings: ConvertSettings, work: Path) -> list[ImageRef]:
 
 
 def refused_sentence(path: Path, tmp_path: Path, **settings: Any) -> str:
-    """Returns why an input is refused before anything is written."""
+    """Converts an input that must be refused before anything is written; returns the message."""
     with pytest.raises(UsageError) as caught:
         convert(input=str(path), output=str(tmp_path / "out"), **settings)
     assert not (tmp_path / "out").exists()

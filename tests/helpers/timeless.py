@@ -1,4 +1,4 @@
-"""Stored findings without the times at which they were found, by which equal checks differ."""
+"""Removes the times from stored findings, because equal checks have different times."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 
 def without_times(data: str | bytes) -> dict[str, Any]:
-    """Returns what a `findings.json` says but for its times; what is no such document is returned as text."""
+    """Returns the content of a `findings.json` without its times; other documents are returned as text."""
     try:
         document = json.loads(data)
     except ValueError:
         return {"text": data}
     for item in (document, *document.get("checks", ()), *document.get("findings", ())):
         item.pop("time", None)
-    document.pop("digest", None)  # of all of it, times included
+    document.pop("digest", None)  # it covers everything, including the times
     return dict(document)

@@ -1,4 +1,4 @@
-"""A directory of versions without a rebuild: copies of a finished dataset, each with its `version.json`."""
+"""Makes a directory of versions without a rebuild: copies of a dataset, each with a `version.json`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DAY = 86_400.0
 def add_version(
     output: object, dataset: Path | None, version: str, state: str = "published", **said: Any
 ) -> str:
-    """Adds a version and returns its directory; without a dataset it is not complete."""
+    """Adds a version and returns its directory; without a dataset the version is incomplete."""
     directory = f"{output}/versions/{version}"
     fingerprint = ""
     if dataset is not None:
@@ -36,12 +36,12 @@ def add_version(
 
 
 def refusal(gate: str, name: str, severity: str = "error") -> dict[str, str]:
-    """Returns what a gate said."""
+    """Returns a violation that a gate reported."""
     return {"gate": gate, "name": name, "severity": severity, "message": f"{name}: more than is allowed"}
 
 
 def point_to(output: object, version: str, previous: str = "") -> None:
-    """Has the pointer name a version."""
+    """Makes the pointer name a version."""
     try:
         fingerprint = json.loads(storage.read_bytes(f"{output}/versions/{version}/version.json"))[
             "fingerprint"
@@ -56,7 +56,7 @@ def point_to(output: object, version: str, previous: str = "") -> None:
 
 
 def latest_of(output: object) -> dict[str, Any]:
-    """Returns what the pointer says."""
+    """Returns the content of the pointer."""
     found: dict[str, Any] = json.loads(storage.read_bytes(f"{output}/latest.json"))
     return found
 
@@ -67,7 +67,7 @@ def state_of(output: object, version: str) -> str:
 
 
 def make_versions(output: object, dataset: Path) -> None:
-    """Makes three published versions; the last is the latest."""
+    """Makes three published versions; the last one is the latest."""
     for version in (V1, V2, V3):
         add_version(output, dataset, version)
     point_to(output, V3, V2)

@@ -1,4 +1,4 @@
-"""Storages of our own: Google's emulator behind a proxy that watches and breaks things, and moto's S3."""
+"""Local storage servers: Google's emulator behind a proxy that records and injects faults, and moto's S3."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shardwright.transforms.storage import gcs
 from shardwright.transforms.storage import s3 as s3_storage
 
 _START_SECONDS = 30
-#: The emulator, but for the list of all objects that it writes down after every change.
+#: The emulator without its list of all objects, which it would write after every change.
 _EMULATOR = """
 import sys
 from gcp_storage_emulator import __main__, storage
@@ -35,7 +35,7 @@ __main__.main(sys.argv[1:])
 
 @pytest.fixture(scope="session")
 def emulator() -> Iterator[tuple[str, int]]:
-    """The storage emulator in a process of its own."""
+    """The storage emulator in a separate process."""
     port = free_port()
     command = [sys.executable, "-c", _EMULATOR, "start", "--host=127.0.0.1", f"--port={port}"]
     process = subprocess.Popen([*command, "--in-memory", "--quiet"], stderr=subprocess.DEVNULL)
@@ -63,7 +63,7 @@ def _proxy(emulator: tuple[str, int]) -> Iterator[Proxy]:
 
 @pytest.fixture
 def proxy(_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Proxy:
-    """The proxy as this test's Google Cloud Storage, with retries that do not take their time."""
+    """The proxy as this test's Google Cloud Storage, with short retry intervals."""
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", _proxy.url)
     monkeypatch.setattr(gcs, "_RETRY_FIRST", 0.01)
     monkeypatch.setattr(gcs, "_RETRY_MOST", 0.1)
@@ -72,7 +72,7 @@ def proxy(_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Proxy:
 
 @pytest.fixture(scope="module")
 def proxy_for_module(_proxy: Proxy) -> Iterator[Proxy]:
-    """The same for what a module shares."""
+    """The same, for a whole module."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STORAGE_EMULATOR_HOST", _proxy.url)
         yield _proxy
@@ -80,7 +80,7 @@ def proxy_for_module(_proxy: Proxy) -> Iterator[Proxy]:
 
 @pytest.fixture(scope="session")
 def google_client(_proxy: Proxy) -> google_storage.Client:
-    """The official client."""
+    """Google's own client."""
     return google_storage.Client(
         project="test", credentials=AnonymousCredentials(), client_options={"api_endpoint": _proxy.url}
     )
@@ -96,7 +96,7 @@ def _shared(google_client: google_storage.Client, photos: Path, tree: Path) -> B
 
 @pytest.fixture
 def shared(_shared: Bucket, proxy: Proxy) -> Bucket:
-    """A bucket with the example pictures in `photos/` and a small tree in `small/`; only for reading."""
+    """A bucket with the example pictures in `photos/` and a small tree in `small/`; read only."""
     return _shared
 
 
@@ -114,7 +114,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def small_local(tmp_path_factory: pytest.TempPathFactory, tree: Path) -> Path:
-    """The dataset of the small tree, made on the local disk."""
+    """The dataset of the small tree, built on the local disk."""
     output = tmp_path_factory.mktemp("small") / "out"
     convert(input=str(tree), output=str(output), shards=2)
     return output
@@ -122,7 +122,7 @@ def small_local(tmp_path_factory: pytest.TempPathFactory, tree: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[str]:
-    """The address of moto's server."""
+    """The URL of moto's server."""
     moto = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     moto.start()
     host, port = moto.get_host_and_port()
@@ -132,7 +132,7 @@ def s3_server() -> Iterator[str]:
 
 @pytest.fixture
 def s3(s3_server: str, tree: Path) -> S3:
-    """A bucket of Amazon's kind with a small tree in `small/`."""
+    """An S3 bucket with a small tree in `small/`."""
     bucket = S3(s3_server)
     bucket.put_tree(tree, "small/")
     return bucket
@@ -140,7 +140,7 @@ def s3(s3_server: str, tree: Path) -> S3:
 
 @pytest.fixture(params=["local", "google", "amazon"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An empty directory on each storage that can hold versions; no options are needed to reach it."""
+    """An empty directory on each storage that can hold versions; access needs no options."""
     if request.param == "local":
         return str(tmp_path / "place")
     if request.param == "google":

@@ -1,4 +1,4 @@
-"""`validate --against` where the dataset and its source are in buckets."""
+"""`validate --against` with the dataset and its source in buckets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardwright.pipelines.validate import validate
 from shardwright.schemas.codes import FindingCode
 
 
-def test_a_compressed_archive_and_a_folder(bucket: Bucket, photos: Path, tmp_path: Path) -> None:
+def test_a_compressed_archive_and_a_folder_are_compared(bucket: Bucket, photos: Path, tmp_path: Path) -> None:
     shutil.copytree(photos / "birds", tmp_path / "in" / "birds")
     members = tree_members(tmp_path / "in")
     bucket.put("packed/a.tar.gz", PACKERS[".tar.gz"](tar_of(members)))

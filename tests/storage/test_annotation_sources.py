@@ -1,4 +1,4 @@
-"""Images whose annotations lie in a bucket give the dataset that they give on a local disk."""
+"""Images with annotations in a bucket give the same dataset as on a local disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from shardwright.pipelines.convert import convert
 
 
 @pytest.mark.parametrize("kind", SETS)
-def test_as_on_a_local_disk(bucket: Bucket, tmp_path: Path, kind: str) -> None:
+def test_annotated_images_give_the_same_dataset_as_on_a_disk(
+    bucket: Bucket, tmp_path: Path, kind: str
+) -> None:
     put, layout = SETS[kind]
     name = put(tmp_path / "in")
     bucket.put_tree(tmp_path / "in", "in/")
@@ -31,7 +33,7 @@ def test_as_on_a_local_disk(bucket: Bucket, tmp_path: Path, kind: str) -> None:
     assert outcomes(remote) == outcomes(local)
 
 
-def test_an_image_that_is_missing_is_an_annotation_fault(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_missing_image_is_an_annotation_fault(bucket: Bucket, tmp_path: Path) -> None:
     name = SETS["coco file"][0](tmp_path / "in")
     bucket.put_tree(tmp_path / "in", "in/")
     bucket.delete("in/val2017/apple.jpg")

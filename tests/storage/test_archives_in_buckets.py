@@ -1,4 +1,4 @@
-"""Archives in buckets: one request a member, few to list them, and none of a newer object."""
+"""Archives in buckets: one request per member, few requests to list them, and only one generation is read."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from shardwright.transforms.images.read import read_image
 
 
 def requests(proxy: Proxy, name: str) -> int:
-    """Returns how many requests for the bytes of an object there were."""
+    """Returns the number of requests for the bytes of an object."""
     return proxy.names("media").count(name)
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz"])
-def test_from_a_bucket_as_from_the_disk(bucket: Bucket, tree: Path, tmp_path: Path, name: str) -> None:
+def test_archives_in_a_bucket_give_the_same_dataset_as_on_the_disk(
+    bucket: Bucket, tree: Path, tmp_path: Path, name: str
+) -> None:
     members = tree_members(tree)
     data = zip_of(members) if name == "a.zip" else PACKERS[name[1:]](tar_of(members))
     bucket.put(f"in/{name}", data)
@@ -36,20 +38,21 @@ def test_from_a_bucket_as_from_the_disk(bucket: Bucket, tree: Path, tmp_path: Pa
     assert not [item for item in bucket.names() if "_work/spool" in item]
 
 
-def test_requests(bucket: Bucket, proxy: Proxy, tmp_path: Path) -> None:
+def test_archives_are_listed_and_read_with_few_requests(bucket: Bucket, proxy: Proxy, tmp_path: Path) -> None:
     members = {f"ant/{i}.png": bytes([i]) * 200_000 for i in range(20)}
     for name, data in (("a.zip", zip_of(members, 0)), ("a.tar", tar_of(members))):
         bucket.put(f"{name}", data)
         proxy.requests.clear()
         refs = by_key(list_refs(f"{bucket.url}/{name}"))
-        # The directory of a zip is read at once; of a tar in growing stretches as its members are small.
+        # The directory of a zip is read at once; a tar is read in growing blocks, because its members are
+        # small.
         assert requests(proxy, name) <= (4 if name == "a.zip" else 8)
         proxy.requests.clear()
         assert read_all(refs) == {f"{name}!{key}": value for key, value in members.items()}
         assert requests(proxy, name) == len(members)
 
 
-def test_headers_far_apart_are_jumped_to(bucket: Bucket, proxy: Proxy) -> None:
+def test_large_members_are_skipped_when_headers_are_read(bucket: Bucket, proxy: Proxy) -> None:
     members = {f"ant/{i}.png": bytes(3_000_000) for i in range(5)}
     bucket.put("a.tar", tar_of(members))
     proxy.requests.clear()
@@ -57,7 +60,7 @@ def test_headers_far_apart_are_jumped_to(bucket: Bucket, proxy: Proxy) -> None:
     assert requests(proxy, "a.tar") <= 8
 
 
-def test_an_archive_that_is_replaced_stops_the_job(bucket: Bucket) -> None:
+def test_a_replaced_archive_stops_the_job(bucket: Bucket) -> None:
     bucket.put("a.zip", zip_of({"ant/1.png": picture(1)}))
     (ref,) = list_refs(f"{bucket.url}/a.zip")
     bucket.put("a.zip", zip_of({"ant/1.png": picture(2)}))
@@ -65,7 +68,7 @@ def test_an_archive_that_is_replaced_stops_the_job(bucket: Bucket) -> None:
         read_image(ref, 10**6)
 
 
-def test_webdataset_in_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
+def test_webdataset_in_a_bucket_is_read(bucket: Bucket, tmp_path: Path) -> None:
     for shard in range(2):
         members = {
             f"{i}.{name}": data for i in range(3) for name, data in (("png", picture(i)), ("cls", b"1"))

@@ -1,4 +1,4 @@
-"""Arrays in a bucket give the images that they give on a local disk."""
+"""Arrays in a bucket give the same images as on a local disk."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def _same(bucket: Bucket, source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_mnist(bucket: Bucket, tmp_path: Path, packed: bool) -> None:
+def test_mnist_gives_the_same_images(bucket: Bucket, tmp_path: Path, packed: bool) -> None:
     bucket.put_tree(write_mnist(tmp_path / "mnist", packed=packed), "in/mnist/")
     _same(bucket, tmp_path / "mnist", tmp_path)
 
 
 @pytest.mark.slow
-def test_cifar(bucket: Bucket, tmp_path: Path) -> None:
+def test_cifar_gives_the_same_images(bucket: Bucket, tmp_path: Path) -> None:
     write_cifar10(tmp_path / "cifar-10-batches-py")
     bucket.put_tree(tmp_path / "cifar-10-batches-py", "in/cifar-10-batches-py/")
     _same(bucket, tmp_path / "cifar-10-batches-py", tmp_path)
 
 
-def test_cifar_as_downloaded(bucket: Bucket, tmp_path: Path) -> None:
+def test_cifar_in_its_downloaded_archive_gives_the_same_images(bucket: Bucket, tmp_path: Path) -> None:
     write_cifar10(tmp_path / "cifar-10-batches-py")
     (tmp_path / "cifar-10-python.tar.gz").write_bytes(tar_gz(tmp_path / "cifar-10-batches-py"))
     bucket.put("in/cifar-10-python.tar.gz", (tmp_path / "cifar-10-python.tar.gz").read_bytes())
@@ -49,8 +49,8 @@ def test_cifar_as_downloaded(bucket: Bucket, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_npz(bucket: Bucket, tmp_path: Path) -> None:
-    """One member is read in place, one unpacked, one brought into another order."""
+def test_npz_gives_the_same_images(bucket: Bucket, tmp_path: Path) -> None:
+    """One member is read in place, one is unpacked, and one is transposed."""
     arrays = {"x_train": np.asfortranarray(greys(20)), "y_train": digits(20), "x_test": greys(5)}
     np.savez(tmp_path / "a.npz", **arrays, y_test=digits(5))
     np.savez_compressed(tmp_path / "b.npz", images=colours(9), labels=digits(9))

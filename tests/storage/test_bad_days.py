@@ -1,4 +1,4 @@
-"""A storage that fails, lies, refuses or goes away: the same dataset or one sentence, nothing half done."""
+"""A storage that fails, lies, refuses or disappears: the same dataset, or one message and no leftovers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VICTIM = "small/ant/000.jpg"
 
 
 def always(fault: Fault, kind: str, name: str = "", times: int = 10**9) -> Rule:
-    """Returns the rule that has one fault happen to what a kind and a part of a name say, a few times."""
+    """Returns a rule that injects a fault into a few requests of a kind whose object contains a text."""
     left = [times]
 
     def rule(request: Request) -> Fault | None:
@@ -74,14 +74,16 @@ def test_bytes_that_were_damaged_once_are_read_again(
     assert any(name.endswith(".tfrecord") for name in flipped)
 
 
-def test_bytes_that_are_damaged_always(shared: Bucket, bucket: Bucket, proxy: Proxy, tmp_path: Path) -> None:
+def test_bytes_that_are_always_damaged_end_the_job(
+    shared: Bucket, bucket: Bucket, proxy: Proxy, tmp_path: Path
+) -> None:
     with proxy.watch(always(Fault("flip"), "media", VICTIM)):
         convert(input=f"{shared.url}/small", output=f"{bucket.url}/out", max_bad_fraction=0.1)
     found = outcomes(bucket.fetch("out", tmp_path))
     assert found.pop("ant/000.jpg") == "CHECKSUM_MISMATCH" and set(found.values()) == {"written"}
 
 
-def test_a_dataset_that_is_damaged_always(
+def test_a_dataset_that_is_always_damaged_is_reported(
     capfd: Capture, shared: Bucket, bucket: Bucket, proxy: Proxy
 ) -> None:
     convert(input=f"{shared.url}/small", output=f"{bucket.url}/out")
@@ -92,7 +94,7 @@ def test_a_dataset_that_is_damaged_always(
                 assert "checksum" in sentence and name in sentence
 
 
-def test_an_upload_that_was_damaged_once(
+def test_a_damaged_upload_is_repeated(
     shared: Bucket, bucket: Bucket, proxy: Proxy, small_local: Path
 ) -> None:
     with proxy.watch(always(Fault("flip_upload"), "upload", ".tfrecord", times=1)):
@@ -100,7 +102,7 @@ def test_an_upload_that_was_damaged_once(
     assert made.dataset.fingerprint == document(small_local)["fingerprint"]
 
 
-def test_an_object_that_was_replaced_since_it_was_listed(
+def test_an_object_replaced_since_its_listing_stops_the_job(
     capfd: Capture, bucket: Bucket, proxy: Proxy, tree: Path
 ) -> None:
     bucket.put_tree(tree, "small/")
@@ -114,7 +116,7 @@ def test_an_object_that_was_replaced_since_it_was_listed(
     assert "out/dataset.json" not in bucket.names()
 
 
-def test_an_object_that_was_deleted_since_it_was_listed(
+def test_an_object_deleted_since_its_listing_is_quarantined(
     bucket: Bucket, proxy: Proxy, tree: Path, tmp_path: Path
 ) -> None:
     bucket.put_tree(tree, "small/")
@@ -124,7 +126,9 @@ def test_an_object_that_was_deleted_since_it_was_listed(
     assert found.pop("ant/000.jpg") == "UNREADABLE" and set(found.values()) == {"written"}
 
 
-def test_an_object_that_may_not_be_read(shared: Bucket, bucket: Bucket, proxy: Proxy, tmp_path: Path) -> None:
+def test_an_object_without_permission_is_quarantined(
+    shared: Bucket, bucket: Bucket, proxy: Proxy, tmp_path: Path
+) -> None:
     with proxy.watch(always(Fault("status", 403), "media", VICTIM)):
         convert(input=f"{shared.url}/small", output=f"{bucket.url}/out", max_bad_fraction=0.1)
     found = outcomes(bucket.fetch("out", tmp_path))
@@ -132,7 +136,7 @@ def test_an_object_that_may_not_be_read(shared: Bucket, bucket: Bucket, proxy: P
 
 
 @pytest.mark.parametrize(("kind", "what"), [("list", "list"), ("upload", "write to"), ("delete", "write to")])
-def test_permissions_that_are_missing(
+def test_missing_permissions_are_reported(
     capfd: Capture, shared: Bucket, bucket: Bucket, proxy: Proxy, kind: str, what: str
 ) -> None:
     argv = ("convert", "--input", f"{shared.url}/small", "--output", f"{bucket.url}/out")
@@ -144,7 +148,7 @@ def test_permissions_that_are_missing(
 
 
 @pytest.mark.parametrize("status", [401, 400])
-def test_a_storage_that_refuses(
+def test_a_storage_that_refuses_is_reported(
     capfd: Capture, shared: Bucket, bucket: Bucket, proxy: Proxy, status: int
 ) -> None:
     argv = ("convert", "--input", f"{shared.url}/small", "--output", f"{bucket.url}/out")
@@ -168,7 +172,7 @@ def test_a_storage_that_refuses(
         ("inspect", "gs://no-such-bucket/out"),
     ],
 )
-def test_a_bucket_that_does_not_exist(
+def test_a_missing_bucket_is_reported(
     capfd: Capture, proxy: Proxy, tree: Path, tmp_path: Path, argv: tuple[str, ...]
 ) -> None:
     done = run(capfd, *(part.format(out=tmp_path / "out", tree=tree) for part in argv))
@@ -177,7 +181,7 @@ def test_a_bucket_that_does_not_exist(
     assert not (tmp_path / "out").exists()
 
 
-def test_an_object_that_is_missing_is_no_missing_bucket(google_client: object, proxy: Proxy) -> None:
+def test_a_missing_object_is_not_reported_as_a_missing_bucket(google_client: object, proxy: Proxy) -> None:
     bucket = Bucket(google_client, "my-bucket-of-buckets")
     with pytest.raises(FileNotFoundError):
         gcs.read_bytes(f"{bucket.url}/bucket.jpg")
@@ -185,7 +189,7 @@ def test_an_object_that_is_missing_is_no_missing_bucket(google_client: object, p
         gcs.read_bytes(f"{bucket.url}/specified bucket.jpg", "17")
 
 
-def test_no_credentials(tmp_path: Path, tree: Path) -> None:
+def test_missing_credentials_are_reported(tmp_path: Path, tree: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("GOOGLE", "GCE", "STORAGE_"))}
     environment |= {"HOME": str(tmp_path), "CLOUDSDK_CONFIG": str(tmp_path), "GCE_METADATA_IP": "127.0.0.1:1"}
     started = time.monotonic()
@@ -195,7 +199,9 @@ def test_no_credentials(tmp_path: Path, tree: Path) -> None:
     assert time.monotonic() - started < 30
 
 
-def test_a_storage_that_is_not_there(capfd: Capture, monkeypatch: pytest.MonkeyPatch, tree: Path) -> None:
+def test_an_unreachable_storage_is_reported(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tree: Path
+) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 2.0)
     monkeypatch.setattr(gcs, "RETRY_SECONDS", 2.0)
@@ -205,7 +211,7 @@ def test_a_storage_that_is_not_there(capfd: Capture, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("kind", ["media", "upload"])
-def test_a_storage_that_goes_away_in_the_middle(
+def test_a_storage_that_disappears_ends_the_job_and_resume_continues(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, shared: Bucket, bucket: Bucket, proxy: Proxy,
     small_local: Path, kind: str,
 ) -> None:  # fmt: skip

@@ -1,4 +1,4 @@
-"""Writes that count only if nobody has written since, and files taken over, on every storage."""
+"""Writes that succeed only if nobody has written in between, and files that are copied, on every storage."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from shardwright.transforms.storage import local, read_with_etag, remove_if_matc
 
 
 def tag_of(path: str) -> str:
-    """Returns the tag of what is there."""
+    """Returns the tag of the current content."""
     found = read_with_etag(path)
     assert found is not None
     return found[1]
 
 
-def test_first_and_later_writes(place: str) -> None:
+def test_writes_need_the_current_tag(place: str) -> None:
     path = f"{place}/deep/latest.json"
     assert read_with_etag(path) is None
     assert write_if_match(path, b"one", None)
@@ -37,7 +37,7 @@ def test_first_and_later_writes(place: str) -> None:
     assert storage.list_files(place) == ["deep/latest.json"]
 
 
-def test_what_was_removed_meanwhile_is_not_written(place: str) -> None:
+def test_a_removed_file_is_not_written_again(place: str) -> None:
     path = f"{place}/latest.json"
     assert write_if_match(path, b"one", None)
     tag = tag_of(path)
@@ -46,7 +46,7 @@ def test_what_was_removed_meanwhile_is_not_written(place: str) -> None:
     assert read_with_etag(path) is None
 
 
-def test_a_write_meets_its_own_work(place: str) -> None:
+def test_a_repeated_write_recognizes_its_own_result(place: str) -> None:
     path = f"{place}/latest.json"
     assert write_if_match(path, b"one", None)
     assert write_if_match(path, b"one", None)
@@ -55,7 +55,7 @@ def test_a_write_meets_its_own_work(place: str) -> None:
     assert write_if_match(path, b"two", first)
 
 
-def test_removals(place: str) -> None:
+def test_removals_need_the_current_tag(place: str) -> None:
     path = f"{place}/lease.json"
     assert write_if_match(path, b"one", None)
     first = tag_of(path)
@@ -67,15 +67,15 @@ def test_removals(place: str) -> None:
     assert read_with_etag(path) is None
 
 
-def test_odd_names(place: str) -> None:
+def test_odd_names_can_be_written(place: str) -> None:
     path = f"{place}/ü &%41#[x]*?/latest@20260101T000000Z.json"
     assert write_if_match(path, b"", None)
     assert read_with_etag(path) == (b"", tag_of(path))
     assert remove_if_match(path, tag_of(path))
 
 
-@pytest.mark.parametrize("kind", ["local", "google"])  # moto itself does not keep to the condition at once
-def test_one_of_many_is_first(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("kind", ["local", "google"])  # moto itself does not always obey the condition
+def test_one_of_many_writers_is_first(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     path = f"{tmp_path if kind == 'local' else request.getfixturevalue('bucket').url}/latest.json"
     for turn in range(5):
         tag = None if turn == 0 else tag_of(path)
@@ -94,7 +94,7 @@ def _count_up(path: str, times: int) -> None:
                 break
 
 
-def test_processes_lose_no_write(tmp_path: Path) -> None:
+def test_concurrent_processes_lose_no_write(tmp_path: Path) -> None:
     path = str(tmp_path / "counter")
     context = multiprocessing.get_context("fork")
     workers = [context.Process(target=_count_up, args=(path, 20)) for _ in range(3)]
@@ -102,12 +102,12 @@ def test_processes_lose_no_write(tmp_path: Path) -> None:
         worker.start()
     for worker in workers:
         worker.join()
-    # Equal bytes count as written, so some may have counted one step together; none goes back.
+    # Equal bytes count as written, so some may have counted the same step; but no count goes back.
     assert 20 <= int(storage.read_bytes(path)) <= 60
     assert os.listdir(tmp_path) == ["counter"]
 
 
-def test_an_answer_that_is_lost(bucket: Bucket, proxy: Proxy) -> None:
+def test_a_lost_answer_does_not_repeat_a_write(bucket: Bucket, proxy: Proxy) -> None:
     path = f"{bucket.url}/latest.json"
 
     def lose_first(request: Request) -> Fault | None:
@@ -129,7 +129,7 @@ def test_public_pointers_are_not_cached(bucket: Bucket, proxy: Proxy) -> None:
     assert blob.cache_control == "no-store"
 
 
-def test_a_lock_that_is_never_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_is_never_released_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_LOCK_SECONDS", 0.05)
     path = str(tmp_path / "latest.json")
     with (
@@ -140,7 +140,7 @@ def test_a_lock_that_is_never_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert write_if_match(path, b"one", None)
 
 
-def test_disks_that_lock_no_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disks_without_locks_on_directories_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flock = local.fcntl.flock
 
     def as_nfs(descriptor: int, operation: int) -> None:
@@ -165,7 +165,7 @@ def test_other_storages_hold_no_versions() -> None:
             attempt("hdfs://host/out/latest.json")
 
 
-def test_files_are_taken_over(place: str) -> None:
+def test_files_are_linked_into_another_directory(place: str) -> None:
     files = ["a.tfrecord", "_shards/a.jsonl.gz"]
     for file in files:
         storage.write_bytes(f"{place}/old/{file}", file.encode())
@@ -178,14 +178,16 @@ def test_files_are_taken_over(place: str) -> None:
     assert len(storage.list_files(f"{place}/old")) == 3
 
 
-def test_links_are_links(tmp_path: Path) -> None:
+def test_linked_files_are_hard_links_on_a_disk(tmp_path: Path) -> None:
     storage.write_bytes(str(tmp_path / "old/a"), b"data")
     storage.link_files(str(tmp_path / "old"), str(tmp_path / "new"), ["a"])
     assert os.path.samefile(tmp_path / "old/a", tmp_path / "new/a")
 
 
 @pytest.mark.parametrize("number", [errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EACCES])
-def test_disks_without_links(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disks_without_hard_links_get_copies(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*args: object) -> None:
         raise OSError(number, os.strerror(number))
 
@@ -203,7 +205,7 @@ def test_disks_without_links(number: int, tmp_path: Path, monkeypatch: pytest.Mo
     assert sorted(os.listdir(tmp_path / "new")) == ["a"]
 
 
-def test_other_faults_of_a_link_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_failures_of_links_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

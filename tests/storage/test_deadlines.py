@@ -1,4 +1,4 @@
-"""Storages that die, dawdle, repeat themselves or talk nonsense: every operation ends, in plain words."""
+"""Storages that die, are slow, repeat themselves or answer nonsense: every operation ends with a message."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from shardwright.transforms.commit import ConversionSpec
 from shardwright.transforms.storage import deadlines, gcs, s3
 
 HTML = Said(b"<!doctype html><html><body>Please log in<br></body></html>")
-#: Well-formed XML, in which boto3 finds nothing that it looks for.
+#: Well-formed XML without the elements that boto3 looks for.
 PAGE = Said(b"<html><body>Please log in</body></html>")
 
 
 class Store(NamedTuple):
-    """One of the storages: its paths' scheme, its pages, and what serves a script as that storage."""
+    """A storage: the scheme of its paths, its pages, and a function that serves a script as this storage."""
 
     scheme: str
     page: Callable[..., bytes]
@@ -36,7 +36,7 @@ class Store(NamedTuple):
 
 @pytest.fixture(params=["gs", "s3"])
 def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """Each storage, with little patience."""
+    """Each storage, with short timeouts."""
     module = {"gs": gcs, "s3": s3}[request.param]
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.4)
     monkeypatch.setattr(module, "FIRST_RETRY_SECONDS", 0.4)
@@ -72,14 +72,14 @@ def paths_below(store: Store) -> list[str]:
 
 
 def ends(act: Callable[[], object]) -> str:
-    """Returns the sentence that an operation ends with."""
+    """Returns the message with which an operation ends."""
     with pytest.raises(EngineError) as raised:
         act()
     return raised.value.message
 
 
 @pytest.mark.parametrize("bad", ["html", "page", "half", "list", "text"])
-def test_an_answer_that_is_no_listing_is_asked_for_again(store: Store, bad: str) -> None:
+def test_an_answer_that_is_not_a_listing_is_retried(store: Store, bad: str) -> None:
     good = store.page("a", "b")
     said = {"html": HTML, "page": PAGE, "half": Said(good[:-9]), "list": Said(b"[]"), "text": Said(b'"a"')}[
         bad
@@ -90,19 +90,19 @@ def test_an_answer_that_is_no_listing_is_asked_for_again(store: Store, bad: str)
     with store.serve(lambda asked: said):
         message = ends(lambda: paths_below(store))
     what = "the answer is cut off or is none of Google Cloud Storage"
-    if store.scheme == "s3":  # boto3 takes whatever it cannot read for the status 500
+    if store.scheme == "s3":  # boto3 reports anything that it cannot parse as status 500
         what = "the answer is cut off or is none of S3" if bad == "page" else "S3 answers with 500"
     assert message.startswith(f"Cannot list {store.scheme}://b: {what}")
     assert "again and again" in message and "Error" not in message
 
 
-def test_a_page_token_that_never_changes(store: Store) -> None:
+def test_a_page_token_that_never_changes_ends_the_listing(store: Store) -> None:
     with store.serve(lambda asked: Said(store.page("a", "b", token="more"))) as served:
         assert "the storage sends the same page again and again" in ends(lambda: paths_below(store))
     assert len(served.asked) == 2
 
 
-def test_pages_that_bring_nothing_new(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_without_new_objects_end_the_listing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shardwright.transforms.storage.listings.MOST_EMPTY_PAGES", 5)
     with store.serve(lambda asked: Said(store.page("a", token=f"token{asked.number}"))) as served:
         assert "the storage sends the same page again and again" in ends(lambda: paths_below(store))
@@ -136,12 +136,12 @@ def test_every_operation_keeps_to_its_deadline(store: Store, said: Said) -> None
         for message in executor.map(ends, operations):
             assert message.startswith("Cannot ") and "--resume" in message
             assert "again and again" in message
-    # No attempt waits for the whole of `STALL_SECONDS`: the test would take minutes.
+    # Attempts must not wait for the whole of `STALL_SECONDS`, or the test would take minutes.
     assert len(served.asked) > len(operations) if said.status == 503 else served.asked
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["read_bytes", "open_local"])
-def test_an_object_that_arrives_in_a_trickle(
+def test_an_object_that_arrives_too_slowly_is_an_error(
     store: Store, whole: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deadlines, "STALL_SECONDS", 0.2)
@@ -165,8 +165,8 @@ def test_an_object_that_arrives_in_a_trickle(
     )
 
 
-def test_a_slow_line_is_no_fault(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An object takes longer than the patience, at a rate above the least one."""
+def test_a_slow_connection_is_not_an_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object takes longer than the timeout, but arrives above the minimum rate."""
     monkeypatch.setattr(deadlines, "BYTES_PER_SECOND", 5)
     body = b"x" * 30
     with store.serve(lambda _: Said(body, pause=0.02, headers=(("ETag", '"e"'),))) as served:
@@ -175,7 +175,7 @@ def test_a_slow_line_is_no_fault(store: Store, monkeypatch: pytest.MonkeyPatch) 
 
 
 def gcs_or_s3_read(store: Store) -> bytes:
-    """Reads an object without comparing a checksum, which the scripted one does not have."""
+    """Reads an object without comparing a checksum, because the scripted object has none."""
     return storage.read_version(f"{store.scheme}://b/a", "1")
 
 
@@ -190,13 +190,13 @@ def test_a_dead_storage_may_come_back(store: Store) -> None:
 
 
 class Clock:
-    """A clock that tests set."""
+    """A clock that tests can set."""
 
     def __init__(self) -> None:
         self.now = 1000.0
 
     def monotonic(self) -> float:
-        """Returns its time."""
+        """Returns the time."""
         return self.now
 
 
@@ -208,7 +208,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def test_one_end_for_all_that_waits_for_a_dead_storage(clock: Clock) -> None:
+def test_all_operations_share_the_deadline_of_a_dead_storage(clock: Clock) -> None:
     contact = deadlines.Contact(lambda answered: 180.0 if answered else 20.0)
     contact.answered()
     early = deadlines.Operation(contact, "gs://b/early")
@@ -227,14 +227,15 @@ def test_one_end_for_all_that_waits_for_a_dead_storage(clock: Clock) -> None:
 
 
 def test_the_end_of_a_command_shares_a_few_seconds(clock: Clock) -> None:
-    """What begins after a storage died takes `LAST_TRY_SECONDS` together, and then a second each."""
+    """Operations that begin after a storage died take `LAST_TRY_SECONDS` together, and then a second each."""
     contact = deadlines.Contact(lambda answered: 180.0 if answered else 20.0)
     contact.answered()
     died = clock.now
     first = deadlines.Operation(contact, "gs://b/image")
     clock.now += 180
     assert not first.may_retry(TimeoutError())
-    for name in ("queued", "outcome.json", "dataset.json", "lease.json"):  # one after the other, all in vain
+    # One after the other, all of which fail.
+    for name in ("queued", "outcome.json", "dataset.json", "lease.json"):
         operation = deadlines.Operation(contact, f"gs://b/{name}")
         clock.now += operation.seconds_left()
         assert not operation.may_retry(TimeoutError())
@@ -256,8 +257,8 @@ def test_operations_at_once_share_the_last_seconds(clock: Clock) -> None:
     assert deadlines.Operation(contact, "gs://b/back").seconds_left() == 180
 
 
-def test_no_pause_goes_on_after_the_deadline(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client of gs:// chooses its pauses at random; it stops where the longest one does not fit."""
+def test_no_pause_ends_after_the_deadline(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client of gs:// chooses its pauses at random; it stops if the longest possible one does not fit."""
     from google.api_core.exceptions import ServiceUnavailable
 
     slept: list[float] = []
@@ -283,7 +284,7 @@ def test_no_pause_goes_on_after_the_deadline(clock: Clock, monkeypatch: pytest.M
     assert max(slept) == gcs._RETRY_MOST and 180 - gcs._RETRY_MOST <= clock.now - begun <= 180
 
 
-def test_the_time_in_which_bytes_flow_does_not_count_up_to_what_the_size_allows(clock: Clock) -> None:
+def test_time_of_transfer_does_not_count_within_the_limit_for_the_size(clock: Clock) -> None:
     contact = deadlines.Contact(lambda _: 180.0)
     made = deadlines.Operation(contact, "gs://b/a", size=1000 * deadlines.BYTES_PER_SECOND)
     for left in (180, 180, -320):
@@ -303,7 +304,7 @@ def test_waiting_is_shown(store: Store) -> None:
     assert deadlines.longest_wait() is None
 
 
-def test_the_line_that_says_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_line_names_the_operation_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     contact = deadlines.Contact(lambda _: 180.0)
     made = deadlines.Operation(contact, "gs://b/photos/a.jpg")
     with deadlines.within(made):
@@ -313,7 +314,7 @@ def test_the_line_that_says_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) 
     assert "waiting" not in progress_text(0.0)
 
 
-def test_a_few_seconds_only() -> None:
+def test_an_operation_keeps_the_shortest_given_limit() -> None:
     contact = deadlines.Contact(lambda _: 180.0)
     with deadlines.at_most(7), deadlines.at_most(10):
         assert deadlines.Operation(contact, "gs://b/a").seconds_left() <= 7

@@ -1,4 +1,4 @@
-"""Datasets on Google Cloud Storage are compared with each other and with local ones."""
+"""Datasets on Google Cloud Storage are compared with each other and with local datasets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What never ends, such as a pipe or a device, is not read as a file."""
+"""Endless files, such as pipes and devices, are not read as files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _open(path: str) -> bytes:
 
 
 @pytest.mark.parametrize("read", [storage.read_bytes, _open, lambda path: storage.read_range(path, 0, 10)])
-def test_pipes_and_devices_are_no_files(tmp_path: Path, read: Callable[[str], bytes]) -> None:
+def test_pipes_and_devices_are_not_files(tmp_path: Path, read: Callable[[str], bytes]) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "device").symlink_to("/dev/zero")
     for name in ("pipe", "device"):
@@ -31,7 +31,7 @@ def test_pipes_and_devices_are_no_files(tmp_path: Path, read: Callable[[str], by
         read(str(tmp_path))
 
 
-def test_a_file_that_an_option_names_may_be_a_pipe() -> None:
+def test_an_option_may_name_a_pipe() -> None:
     reading, writing = os.pipe()
     os.write(writing, b"cat\ndog\n")
     os.close(writing)

@@ -1,4 +1,4 @@
-"""Images that annotations name in a bucket have the states of their objects, so that changes are noticed."""
+"""Images that annotations name in a bucket have the states of their objects, so changes are detected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KINDS = ("coco", "panoptic", "open_images")
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-def test_resume_sees_another_image(bucket: Bucket, tmp_path: Path, kind: str) -> None:
+def test_resume_detects_a_changed_image(bucket: Bucket, tmp_path: Path, kind: str) -> None:
     put, layout = SETS[kind]
     name = put(tmp_path / "in")
     bucket.put_tree(tmp_path / "in", "in/")
@@ -50,7 +50,7 @@ def test_a_mask_has_the_state_of_its_object(bucket: Bucket, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("most", [10_000, 3])
-def test_a_folder_is_listed_unless_it_holds_far_more(
+def test_a_folder_is_listed_unless_it_has_far_more_files(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     monkeypatch.setattr(file_states, "_LEAST_LISTED", most)

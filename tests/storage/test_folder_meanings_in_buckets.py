@@ -1,4 +1,4 @@
-"""What folders at the top of a bucket mean: as on a disk, however the bucket is listed."""
+"""The meaning of folders at the top of a bucket is the same as on a disk, however the bucket is listed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardwright.transforms import storage as storage_of_project
 from shardwright.transforms.sources.inputs import check_inputs
 
 JPEG = (PHOTOS / "fruit" / "apple.jpg").read_bytes()
-#: Paths -> what is said of them; empty if they mean one thing.
+#: Paths -> parts of the message; empty if the paths have one meaning.
 TREES = {
     "splits": (("Train/cat/1.jpg", "Train/x.jpg", "val/dog/2.jpg", "docs/a/LICENSE", "docs/b.txt"), ""),
     "classes": (("cat/1.jpg", "dog/a/2.jpg", "test/x.txt"), ""),
@@ -28,7 +28,7 @@ TREES = {
 
 @pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize("by_folder", [True, False])
-def test_folders_in_a_bucket(
+def test_folders_in_a_bucket_mean_the_same_as_on_a_disk(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tree: str, by_folder: bool
 ) -> None:
     paths, says = TREES[tree]
@@ -51,13 +51,13 @@ def test_folders_in_a_bucket(
         assert told[0] == told[1]
         if folders == "auto":
             assert (says in told[0] and isinstance(told[0], str)) if says else isinstance(told[0], dict)
-    if says and by_folder:  # refused before a job starts
+    if says and by_folder:  # the job is refused before it starts
         with pytest.raises(UsageError, match=says):
             check_inputs(ConvertSettings(input=(places[1],)), None)
 
 
 @pytest.mark.parametrize("by_folder", [True, False])
-def test_metadata_beside_the_images_of_a_bucket(
+def test_metadata_files_in_a_bucket_are_found(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_folder: bool
 ) -> None:
     for number in range(5):

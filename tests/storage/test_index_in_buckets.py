@@ -1,4 +1,4 @@
-"""The list of versions of a bucket is the one that a disk has, and asks no more than it needs."""
+"""The list of versions in a bucket is the same as on a disk, and needs few requests."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_browser_opens_the_pages_of_a_bucket(
         assert one.kind_of("pets/diff.json") == "application/json"
 
 
-def test_a_bucket_that_is_not_there_is_said(bucket: Bucket) -> None:
+def test_a_missing_bucket_is_reported(bucket: Bucket) -> None:
     with pytest.raises(EngineError) as caught:
         write_index(f"{bucket.url}-gone/pets")
     assert "gone" in caught.value.message

@@ -1,4 +1,4 @@
-"""Class names of several folders in a bucket: as on a disk, however the bucket is listed."""
+"""Class names of several folders in a bucket are the same as on a disk, however the bucket is listed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATHS = ("animals/cat/1.jpg", "animals/cat/old/2.jpg", "animals/3.jpg", "plants/
 
 @pytest.mark.parametrize("top", ["", "train/"])
 @pytest.mark.parametrize("by_folder", [True, False])
-def test_folders_in_a_bucket(
+def test_class_names_of_several_folders_are_the_same_as_on_a_disk(
     bucket: Bucket, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, top: str, by_folder: bool
 ) -> None:
     data = (photos / "fruit" / "apple.jpg").read_bytes()

@@ -1,4 +1,4 @@
-"""The lease of a rebuild in a bucket: of several takers one gets it, whatever the network does."""
+"""The lease of a rebuild in a bucket: one of several runs gets it, whatever the network does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TAKERS = 6
 
 
 def race(output: str) -> list[str]:
-    """Returns which of several takers at once got the lease."""
+    """Returns which of several concurrent runs got the lease."""
     winners: list[str] = []
     start = threading.Barrier(TAKERS)
 
@@ -37,7 +37,7 @@ def race(output: str) -> list[str]:
 
 
 @pytest.mark.parametrize("before", [None, b"damaged", Lease("old", VERSION, seconds=-1.0).dumps().encode()])
-def test_of_several_at_once_one_gets_the_lease(bucket: Bucket, before: bytes | None) -> None:
+def test_one_of_several_runs_gets_the_lease(bucket: Bucket, before: bytes | None) -> None:
     for number in range(4):
         output = f"pets/{number}"
         if before is not None:
@@ -47,7 +47,7 @@ def test_of_several_at_once_one_gets_the_lease(bucket: Bucket, before: bytes | N
         assert Lease.loads(bucket.get(f"{output}/lease.json")).holder == winners[0]
 
 
-def test_a_lease_is_renewed_lost_and_given_back(bucket: Bucket) -> None:
+def test_a_lease_is_renewed_lost_and_returned(bucket: Bucket) -> None:
     output = f"{bucket.url}/pets"
     acquire(output, Lease("ours", VERSION), 0.0)
     first = Lease.loads(bucket.get("pets/lease.json"))

@@ -1,4 +1,4 @@
-"""Odd objects give the keys and the books that the same files give on a local disk."""
+"""Objects with odd names give the same keys and ledgers as files on a local disk."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ ODD = (
     "bee/" + "x" * 240 + ".png", "bee/deep/er/still.png", "bee/...png", "x y/1.png", "[c]/1.png",
 )  # fmt: skip
 
-#: The beginning of a photo as telephones store it.
+#: The first bytes of a photo from a phone.
 HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(200)
 
 
-def test_odd_names(bucket: Bucket, tmp_path: Path) -> None:
+def test_odd_names_give_the_same_keys_as_on_a_disk(bucket: Bucket, tmp_path: Path) -> None:
     files = {name: picture(number) for number, name in enumerate(ODD)}
     files |= {
         "bee/image-without-suffix": picture(100),
@@ -62,7 +62,7 @@ def test_odd_names(bucket: Bucket, tmp_path: Path) -> None:
     assert outcomes(fetched)["bee/text-without-suffix"] == "not_an_image"
 
 
-def test_names_that_no_disk_has(bucket: Bucket, tmp_path: Path) -> None:
+def test_names_that_a_disk_cannot_have_are_handled(bucket: Bucket, tmp_path: Path) -> None:
     names = ("/1.png", "ant//2.png", "//3.png", "ant/" + "y" * 900 + ".png", "ant/./4.png")
     for number, name in enumerate(names):
         bucket.put(f"in/{name}", picture(number))
@@ -73,14 +73,18 @@ def test_names_that_no_disk_has(bucket: Bucket, tmp_path: Path) -> None:
     assert books["ant/" + "y" * 900 + ".png"]["outcome"] == "written"
 
 
-def test_twins_in_unicode_are_one_key(capfd: Capture, bucket: Bucket, tmp_path: Path) -> None:
+def test_names_that_are_equal_in_unicode_are_a_duplicate_key(
+    capfd: Capture, bucket: Bucket, tmp_path: Path
+) -> None:
     for form in ("NFC", "NFD"):
         bucket.put("in/ant/" + unicodedata.normalize(form, "é.png"), picture(len(form)))
     done = run(capfd, "convert", "--input", f"{bucket.url}/in", "--output", tmp_path / "out")
     assert "Two images have the key" in sentence_of(done, 2)
 
 
-def test_objects_that_are_stored_compressed(bucket: Bucket, tree: Path, small_local: Path) -> None:
+def test_objects_stored_compressed_give_the_same_dataset(
+    bucket: Bucket, tree: Path, small_local: Path
+) -> None:
     for path in sorted(path for path in tree.rglob("*") if path.is_file()):
         data = gzip.compress(path.read_bytes())
         bucket.put(f"in/{path.relative_to(tree).as_posix()}", data, encoding="gzip")
@@ -88,7 +92,7 @@ def test_objects_that_are_stored_compressed(bucket: Bucket, tree: Path, small_lo
     assert made.dataset.fingerprint == document(small_local)["fingerprint"]
 
 
-def test_split_folders(bucket: Bucket, tree: Path, tmp_path: Path) -> None:
+def test_split_folders_are_recognized(bucket: Bucket, tree: Path, tmp_path: Path) -> None:
     for split in ("train", "val", "test"):
         bucket.put_tree(tree, f"in/{split}/")
         for path in sorted(path for path in tree.rglob("*") if path.is_file()):
@@ -110,7 +114,7 @@ def test_split_folders(bucket: Bucket, tree: Path, tmp_path: Path) -> None:
         ("in", "in/", "--output"),
     ],
 )
-def test_inputs_and_outputs_inside_each_other(
+def test_inputs_and_outputs_inside_each_other_are_refused(
     capfd: Capture, bucket: Bucket, tmp_path: Path, source: str, output: str, what: str
 ) -> None:
     bucket.put("in/deep/ant/1.png", picture(1))
@@ -124,13 +128,15 @@ def test_inputs_and_outputs_inside_each_other(
     ("path", "what"),
     [("none", "does not exist: there is no such object"), ("in/ant/1.png", "no source knows such a file")],
 )
-def test_inputs_that_are_none(capfd: Capture, bucket: Bucket, tmp_path: Path, path: str, what: str) -> None:
+def test_wrong_inputs_are_refused(
+    capfd: Capture, bucket: Bucket, tmp_path: Path, path: str, what: str
+) -> None:
     bucket.put("in/ant/1.png", picture(1))
     argv = ("convert", "--input", f"{bucket.url}/{path}", "--output", tmp_path / "out")
     assert what in refused(capfd, tmp_path, *argv)
 
 
-def test_objects_are_looked_into_many_at_once(bucket: Bucket, proxy: Proxy, tmp_path: Path) -> None:
+def test_many_objects_are_probed_at_once(bucket: Bucket, proxy: Proxy, tmp_path: Path) -> None:
     for number in range(40):
         bucket.put(f"in/ant/{number}", picture(number) if number % 2 else b"text")
 
@@ -145,7 +151,7 @@ def test_objects_are_looked_into_many_at_once(bucket: Bucket, proxy: Proxy, tmp_
     assert found.count("written") == found.count("not_an_image") == 20
 
 
-def test_listing_goes_on_over_pages(bucket: Bucket, proxy: Proxy) -> None:
+def test_listings_continue_over_pages(bucket: Bucket, proxy: Proxy) -> None:
     names = {f"in/{folder}/{number}" for folder in "ab" for number in range(12)}
     for name in names:
         bucket.put(name, b"")

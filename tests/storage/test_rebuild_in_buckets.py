@@ -1,4 +1,4 @@
-"""Rebuilds in buckets: the same versions as on a disk, an atomic pointer, and what a bad day does to them."""
+"""Rebuilds in buckets: the same versions as on a disk, an atomic pointer, and storage failures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def source(bucket: Bucket, tree: Path) -> Bucket:
 
 
 def _picture(tree: Path) -> bytes:
-    """Returns another picture than any of the tree's under its class."""
+    """Returns a new picture for a class of the tree."""
     return (tree / "bee" / "001.png").read_bytes()
 
 
@@ -42,7 +42,7 @@ def _pointer(bucket: Bucket) -> dict[str, str]:
     return pointer
 
 
-def test_versions_are_those_of_a_build_from_nothing(source: Bucket, tree: Path) -> None:
+def test_versions_equal_a_full_build(source: Bucket, tree: Path) -> None:
     output = f"{source.url}/out"
     settings = {"input": f"{source.url}/in", "shards": 4}
     first = rebuild(output=output, **settings)
@@ -70,7 +70,7 @@ def test_a_flaky_storage_changes_nothing(source: Bucket, proxy: Proxy, tree: Pat
     assert [record.state for record in list_versions(f"{source.url}/out")] == [VersionState.PUBLISHED] * 2
 
 
-def test_a_storage_that_goes_away_in_the_middle(
+def test_a_storage_that_disappears_ends_the_rebuild_and_the_next_one_continues(
     source: Bucket, proxy: Proxy, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gcs, "RETRY_SECONDS", 2.0)
@@ -88,7 +88,7 @@ def test_a_storage_that_goes_away_in_the_middle(
     with proxy.watch(rule), pytest.raises(EngineError, match="answers with 503"):
         rebuild(**settings)
     assert _pointer(source)["version"] == first.version
-    # Nobody could give the lease back; its holder is this very process, but another run of it.
+    # The lease was not returned; its holder is this very process, but an earlier run in it.
     source.delete(f"out/{LEASE_JSON}")
     second = rebuild(**settings)
     assert second.outcome["work"]["converted"] == 0
@@ -98,7 +98,7 @@ def test_a_storage_that_goes_away_in_the_middle(
     ]
 
 
-def test_a_storage_that_is_gone_is_told(
+def test_a_lost_storage_is_reported(
     source: Bucket, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gcs, "RETRY_SECONDS", 2.0)
@@ -119,7 +119,9 @@ def test_a_storage_that_is_gone_is_told(
     assert json.loads(told.read_text())["event"] == "failure"
 
 
-def test_a_pointer_that_somebody_moved_is_not_moved_on(source: Bucket, proxy: Proxy, tree: Path) -> None:
+def test_a_pointer_that_somebody_switched_is_not_switched_again(
+    source: Bucket, proxy: Proxy, tree: Path
+) -> None:
     settings = {"input": f"{source.url}/in", "output": f"{source.url}/out", "shards": 3}
     first = rebuild(**settings)
     source.put(NEW, _picture(tree))
@@ -136,7 +138,7 @@ def test_a_pointer_that_somebody_moved_is_not_moved_on(source: Bucket, proxy: Pr
     assert rebuild(**settings).version > first.version
 
 
-def test_amazon_has_versions_too(s3: S3, tree: Path) -> None:
+def test_versions_work_on_amazon_s3(s3: S3, tree: Path) -> None:
     s3.put_tree(tree, "in/")
     settings = {
         "input": f"{s3.url}/in",

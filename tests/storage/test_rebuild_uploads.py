@@ -1,4 +1,4 @@
-"""What a rebuild sends to object storage is in proportion to what changed, counted on the wire."""
+"""The bytes that a rebuild uploads are proportional to the changes, measured in the requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import RebuildResult
 
 _IMAGES, _SHARDS, _SIDE = 36, 6, 64
-#: Bytes of the pixels that an image's record holds.
+#: Size of the pixels in an image's record.
 _RECORD = 3 * _SIDE * _SIDE
 _ALTERED = "in/a/000.png"
 
@@ -39,7 +39,7 @@ def _rebuild(source: Bucket) -> RebuildResult:
 
 
 def _uploaded(proxy: Proxy) -> Counter[str]:
-    """Returns the bytes that were sent of each file, whatever version it is of."""
+    """Returns the number of bytes uploaded for each file, in any version."""
     sent: Counter[str] = Counter()
     for request in proxy.requests:
         if request.kind in ("upload", "begin", "chunk"):
@@ -51,7 +51,7 @@ def _of_shards(sent: Counter[str]) -> Counter[str]:
     return Counter({name: size for name, size in sent.items() if name.endswith(".tfrecord")})
 
 
-def test_bytes_sent_are_those_of_what_changed(source: Bucket, proxy: Proxy, tmp_path: Path) -> None:
+def test_uploaded_bytes_are_proportional_to_the_changes(source: Bucket, proxy: Proxy, tmp_path: Path) -> None:
     with proxy.watch():
         first = _rebuild(source)
         whole = _uploaded(proxy)
@@ -76,7 +76,7 @@ def test_bytes_sent_are_those_of_what_changed(source: Bucket, proxy: Proxy, tmp_
     assert sent[shard] <= whole[shard] * 1.01, "the shard that changed goes up once"
     made = {f"out/versions/{second.version}/{name}" for name in names - {shard}}
     assert made <= copied, "the storage copies the others by itself"
-    # Each shard's other files go with it; the documents of a version are as many however large it is.
+    # Each shard has other files with it; the number of documents of a version does not depend on its size.
     ledgers = {name for name in sent if name.endswith((".jsonl.gz", ".idx", ".index")) and "-of-" in name}
     assert ledgers and all(name.startswith(shard.removesuffix(".tfrecord")) for name in ledgers), ledgers
     documents = sum(whole.values()) - sum(_of_shards(whole).values())

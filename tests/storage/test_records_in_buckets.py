@@ -1,4 +1,4 @@
-"""`Records` of a dataset in a bucket: the same records, read by ranges, many of them with one request."""
+"""`Records` of a dataset in a bucket: the same records, read in ranges, many records per request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardwright.schemas.errors import EngineError
 from shardwright.transforms import storage
 
 
-def test_records_of_a_bucket_are_those_of_the_disk(bucket: Bucket, sound_dataset: Path) -> None:
+def test_records_in_a_bucket_equal_those_on_the_disk(bucket: Bucket, sound_dataset: Path) -> None:
     bucket.put_tree(sound_dataset, "own/")
     local, remote = (Records(place, "all") for place in (sound_dataset, f"{bucket.url}/own"))
     expected = [local.raw(i) for i in range(len(local))]
@@ -28,7 +28,7 @@ def test_records_of_a_bucket_are_those_of_the_disk(bucket: Bucket, sound_dataset
     )
 
 
-def test_a_shard_in_its_order_is_one_request(
+def test_reading_a_shard_in_order_takes_one_request(
     bucket: Bucket, sound_dataset: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket.put_tree(sound_dataset, "own/")
@@ -42,7 +42,7 @@ def test_a_shard_in_its_order_is_one_request(
     assert len(list(records[::2])) == len(records[::2]) and len(asked) == 6
 
 
-def test_compressed_shards_and_missing_ones(bucket: Bucket, sound_dataset: Path) -> None:
+def test_compressed_and_missing_shards_are_handled(bucket: Bucket, sound_dataset: Path) -> None:
     convert(input=str(sound_dataset), output=f"{bucket.url}/packed", shards=2, compression="gzip")
     packed = Records(f"{bucket.url}/packed", "all")
     pictures = [packed[i]["image/encoded"] for i in range(len(packed))]

@@ -1,4 +1,4 @@
-"""Manifests in a bucket: read in ranges, of one version, naming images beside them or anywhere."""
+"""Manifests in a bucket: read in ranges, in one generation, with images beside them or anywhere."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def rows_of(tree: Path) -> list[tuple[str, str]]:
     return [(path, path.partition("/")[0]) for path in paths]
 
 
-def test_all_ways_to_name_objects_make_the_same_shards(
+def test_all_ways_to_name_objects_give_the_same_shards(
     bucket: Bucket, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(manifest, "STRETCH", 100)
@@ -71,7 +71,7 @@ def test_all_ways_to_name_objects_make_the_same_shards(
     assert fingerprints == {local.dataset.fingerprint}
 
 
-def test_a_manifest_is_read_as_it_was_listed(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_manifest_that_changed_since_its_listing_stops_the_job(bucket: Bucket, tmp_path: Path) -> None:
     bucket.put("rows.csv", as_csv([("path", "label"), ("1.jpg", "a"), ("2.jpg", "b")]))
     path = f"{bucket.url}/rows.csv"
     context = Context(ConvertSettings(input=(path,)), Spool(str(tmp_path)))
@@ -84,7 +84,7 @@ def test_a_manifest_is_read_as_it_was_listed(bucket: Bucket, tmp_path: Path) -> 
         list(manifest.SOURCE.list_part(part, context))
 
 
-def test_an_image_that_is_not_there_is_quarantined(bucket: Bucket, tree: Path, tmp_path: Path) -> None:
+def test_a_missing_image_is_quarantined(bucket: Bucket, tree: Path, tmp_path: Path) -> None:
     bucket.put_tree(tree)
     bucket.put("rows.csv", as_csv([("path", "label"), *rows_of(tree), ("no.jpg", "ant")]))
     made = convert(input=f"{bucket.url}/rows.csv", output=str(tmp_path / "out"), max_bad_fraction=0.5)

@@ -1,4 +1,4 @@
-"""Masks in a bucket: read ahead with their images, of the version that was listed, absent ones found."""
+"""Masks in a bucket: read ahead with their images, in the listed generation; missing ones are found."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def mask_of(path: Path) -> bytes:
     return out.getvalue()
 
 
-def test_masks_in_a_bucket_make_the_same_shards(bucket: Bucket, tmp_path: Path) -> None:
+def test_masks_in_a_bucket_give_the_same_shards(bucket: Bucket, tmp_path: Path) -> None:
     for folder in ("images", "masks"):
         (tmp_path / folder).mkdir()
     for path in BIRDS:
@@ -52,7 +52,7 @@ def test_masks_in_a_bucket_make_the_same_shards(bucket: Bucket, tmp_path: Path) 
 SETTINGS = ConvertSettings(input=("in",), output="out", layout="segmentation")
 
 
-def test_a_mask_that_changed_since_it_was_listed_stops_the_job(bucket: Bucket) -> None:
+def test_a_mask_that_changed_since_its_listing_stops_the_job(bucket: Bucket) -> None:
     bucket.put("mask.png", mask_of(BIRDS[0]))
     uri = f"{bucket.url}/mask.png"
     found = storage.stat(uri)
@@ -65,7 +65,7 @@ def test_a_mask_that_changed_since_it_was_listed_stops_the_job(bucket: Bucket) -
         read_mask(ref, SETTINGS)
 
 
-def test_an_absent_mask_is_the_fault_of_its_image(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_missing_mask_is_a_fault_of_its_image(bucket: Bucket, tmp_path: Path) -> None:
     said = Annotations(semantic_mask=f"{bucket.url}/none.png")
     with pytest.raises(ImageFault, match=r"its mask none\.png: no such object"):
         read_mask(ImageRef("a.jpg", "a.jpg", annotations=said.encode()), SETTINGS)

@@ -20,7 +20,7 @@ MARK = "_work/replacement/"
 
 
 def state_of(bucket: Bucket) -> str:
-    """Returns what a reader sees: a whole dataset's fingerprint, or nothing; never a mixture."""
+    """Returns what a reader sees: the fingerprint of a whole dataset, or nothing; never a mixture."""
     if "out/dataset.json" not in bucket.names():
         return _tfds_sees(bucket)
     made = bucket.document("out")
@@ -34,7 +34,7 @@ def state_of(bucket: Bucket) -> str:
 
 
 def _tfds_sees(bucket: Bucket) -> str:
-    """Checks that TFDS, which does not ask for dataset.json, opens a whole dataset or none; returns ""."""
+    """Checks that TFDS, which ignores dataset.json, opens a whole dataset or none; returns ""."""
     names = bucket.names("out/")
     if "dataset_info.json" in names:
         (split,) = json.loads(bucket.get("out/dataset_info.json"))["splits"]
@@ -44,7 +44,9 @@ def _tfds_sees(bucket: Bucket) -> str:
     return ""
 
 
-def test_a_place_that_is_taken(capfd: Capture, shared: Bucket, bucket: Bucket, proxy: Proxy) -> None:
+def test_an_output_that_is_not_empty_needs_overwrite(
+    capfd: Capture, shared: Bucket, bucket: Bucket, proxy: Proxy
+) -> None:
     bucket.put("out/mine.txt", b"mine")
     argv = ("convert", "--input", f"{shared.url}/small", "--output", f"{bucket.url}/out")
     assert "is not empty" in sentence_of(run(capfd, *argv), 2)
@@ -55,7 +57,7 @@ def test_a_place_that_is_taken(capfd: Capture, shared: Bucket, bucket: Bucket, p
     assert "holds a dataset" in sentence_of(run(capfd, *argv), 2)
 
 
-def test_overwriting_leaves_nothing_of_the_old(
+def test_overwriting_removes_all_old_files(
     shared: Bucket, bucket: Bucket, proxy: Proxy, small_local: Path
 ) -> None:
     output = f"{bucket.url}/out"
@@ -71,7 +73,7 @@ def test_overwriting_leaves_nothing_of_the_old(
             try:
                 state = state_of(bucket)
                 seen[state] = seen.get(state, 0) + 1
-            except AssertionError as error:  # which would only end the proxy's answer
+            except AssertionError as error:  # raising it here would only end the proxy's answer
                 mixtures.append(error)
             finally:
                 proxy.rule = rule
@@ -109,7 +111,7 @@ def test_overwriting_leaves_nothing_of_the_old(
         pytest.param("delete out/_work", marks=pytest.mark.slow),
     ],
 )
-def test_a_replacement_that_was_cut_off(
+def test_an_interrupted_replacement_never_shows_a_mixture(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, shared: Bucket, bucket: Bucket, proxy: Proxy,
     small_local: Path, cut: str,
 ) -> None:  # fmt: skip
@@ -137,7 +139,7 @@ def test_a_replacement_that_was_cut_off(
     assert not stale
 
 
-def test_resuming_takes_over_what_is_done(
+def test_resume_reuses_finished_shards(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, shared: Bucket, bucket: Bucket, proxy: Proxy,
     small_local: Path,
 ) -> None:  # fmt: skip

@@ -1,4 +1,4 @@
-"""The page of a dataset in a bucket is the one that it has on a disk, for a few requests."""
+"""The report of a dataset in a bucket is the same as on a disk, and needs few requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardwright.pipelines.validate import validate
 from shardwright.transforms.report.gather import gather
 
 
-def test_a_dataset_in_a_bucket_has_a_page(shared: Bucket, bucket: Bucket, tmp_path: Path) -> None:
+def test_a_dataset_in_a_bucket_has_a_report(shared: Bucket, bucket: Bucket, tmp_path: Path) -> None:
     output = f"{bucket.url}/out"
     convert(input=f"{shared.url}/photos", output=output, resize=32, limit=12, shards=2)
     validate(output, mode="fast", junit=f"{output}/ci/junit.xml")

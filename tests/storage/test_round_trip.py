@@ -1,4 +1,4 @@
-"""Convert, validate, inspect and plan on Google Cloud Storage give what they give on a local disk."""
+"""Convert, validate, inspect and plan on Google Cloud Storage give the same results as on a local disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardwright.pipelines.plan import plan
 from shardwright.pipelines.validate import validate
 
 Capture = pytest.CaptureFixture[str]
-#: Images that are tried before the conversion, for the estimate.
+#: Number of images that are converted in advance, for the estimate.
 SAMPLE = 64
 
 
@@ -30,11 +30,13 @@ def _converted(_shared: Bucket, google_client: object, proxy_for_module: Proxy) 
 
 @pytest.fixture
 def converted(_converted: Bucket, proxy: Proxy) -> Bucket:
-    """A bucket with a dataset of the example pictures in `out/`; only for reading."""
+    """A bucket with a dataset of the example pictures in `out/`; read only."""
     return _converted
 
 
-def test_from_bucket_to_bucket(converted: Bucket, sound_dataset: Path, tmp_path: Path) -> None:
+def test_a_conversion_from_bucket_to_bucket_gives_the_same_dataset(
+    converted: Bucket, sound_dataset: Path, tmp_path: Path
+) -> None:
     fetched = converted.fetch("out", tmp_path)
     assert identity(fetched).keys() == identity(sound_dataset).keys()
     assert document(fetched)["fingerprint"] == document(sound_dataset)["fingerprint"]
@@ -48,7 +50,7 @@ def test_from_bucket_to_bucket(converted: Bucket, sound_dataset: Path, tmp_path:
             assert identity(fetched)[name] == digest, name
 
 
-def test_from_bucket_to_disk_and_back(
+def test_conversions_between_bucket_and_disk_give_the_same_dataset(
     shared: Bucket, bucket: Bucket, small_local: Path, tree: Path, tmp_path: Path
 ) -> None:
     convert(input=f"{shared.url}/small/", output=str(tmp_path / "out"), shards=2)
@@ -58,7 +60,7 @@ def test_from_bucket_to_disk_and_back(
     assert made.dataset.name == "b"
 
 
-def test_a_flat_bucket_as_input_and_output(
+def test_a_whole_bucket_can_be_input_and_output(
     bucket: Bucket, google_client: object, tree: Path, small_local: Path
 ) -> None:
     bucket.put_tree(tree)
@@ -70,7 +72,7 @@ def test_a_flat_bucket_as_input_and_output(
     assert validate(output.url + "/").sound
 
 
-def test_validate_and_inspect(converted: Bucket, sound_dataset: Path, tmp_path: Path) -> None:
+def test_validate_and_inspect_read_a_bucket(converted: Bucket, sound_dataset: Path, tmp_path: Path) -> None:
     dataset = f"{converted.url}/out"
     report = validate(dataset)
     assert report.sound and report.fingerprint == document(sound_dataset)["fingerprint"]
@@ -84,7 +86,7 @@ def test_validate_and_inspect(converted: Bucket, sound_dataset: Path, tmp_path: 
     assert converted.get("sheets/sheet.png") == (tmp_path / "sheet.png").read_bytes()
 
 
-def test_foreign_files(converted: Bucket) -> None:
+def test_foreign_files_in_a_bucket_can_be_validated(converted: Bucket) -> None:
     pattern = f"{converted.url}/out/train-*.tfrecord"
     report = validate(pattern)
     assert report.sound and report.shards == 3
@@ -96,14 +98,14 @@ def test_foreign_files(converted: Bucket) -> None:
     ]
 
 
-def test_plan(shared: Bucket, converted: Bucket, photos: Path, proxy: Proxy) -> None:
+def test_plan_reads_a_bucket(shared: Bucket, converted: Bucket, photos: Path, proxy: Proxy) -> None:
     with proxy.watch():
         made = plan(input=f"{shared.url}/photos", **SETTINGS)
     assert set(proxy.counts()) == {"list", "media"}
     assert made.as_json() == plan(input=str(photos), **SETTINGS).as_json()
 
 
-def test_plan_and_class_names_from_a_bucket(
+def test_options_can_name_files_in_a_bucket(
     shared: Bucket, bucket: Bucket, tree: Path, tmp_path: Path
 ) -> None:
     bucket.put("names.txt", b"bee\nant\n")
@@ -118,7 +120,7 @@ def test_plan_and_class_names_from_a_bucket(
 
 
 @pytest.mark.parametrize("option", ["plan_from", "class_names"])
-def test_files_that_are_not_there(
+def test_missing_files_in_a_bucket_are_reported(
     capfd: Capture, shared: Bucket, bucket: Bucket, tree: Path, tmp_path: Path, option: str
 ) -> None:
     argv = ("convert", "--input", tree, "--output", tmp_path / "out")
@@ -129,7 +131,7 @@ def test_files_that_are_not_there(
     assert not (tmp_path / "out").exists()
 
 
-def test_one_request_an_image_and_many_at_once(
+def test_each_image_takes_one_request_and_many_run_at_once(
     bucket: Bucket, google_client: object, proxy: Proxy, tmp_path: Path
 ) -> None:
     images = 150
@@ -145,14 +147,14 @@ def test_one_request_an_image_and_many_at_once(
     reads = Counter(name for name in proxy.names("media") if name.startswith("in/"))
     assert len(reads) == images and sum(reads.values()) == images + SAMPLE
     assert set(proxy.counts(bucket.name)) == {"media", "list"}
-    assert proxy.counts(bucket.name)["list"] < 60  # 8 pages; what --source auto looks at comes on top
+    assert proxy.counts(bucket.name)["list"] < 60  # 8 pages, and the probes of --source auto
     assert proxy.most_in_flight["media"] >= 16
     stats = [name for name in proxy.names("stat") if not name.endswith("_work/lease.json")]
     assert len(stats) <= 2
 
 
 @pytest.mark.slow
-def test_the_installed_command_with_worker_processes(
+def test_the_installed_command_works_with_worker_processes(
     shared: Bucket, bucket: Bucket, small_local: Path
 ) -> None:
     options = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
@@ -168,7 +170,9 @@ def test_the_installed_command_with_worker_processes(
     assert done.code == 0 and json.loads(done.out)["fingerprint"] == document(small_local)["fingerprint"]
 
 
-def test_the_installed_command(shared: Bucket, bucket: Bucket, small_local: Path) -> None:
+def test_the_installed_command_reads_and_writes_buckets(
+    shared: Bucket, bucket: Bucket, small_local: Path
+) -> None:
     argv = ("--input", f"{shared.url}/small", "--output", f"{bucket.url}/out", "--shards=2")
     done = run_command("convert", *argv)
     assert done.code == 0, done

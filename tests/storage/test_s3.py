@@ -1,4 +1,4 @@
-"""Amazon S3 through Beam's file systems, against moto's server."""
+"""Amazon S3 through Beam's file systems, on moto's server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from shardwright.transforms.images.read import read_image
 Capture = pytest.CaptureFixture[str]
 
 
-def test_the_whole_way(capfd: Capture, s3: S3, small_local: Path, tmp_path: Path) -> None:
+def test_convert_overwrite_and_validate_work_on_s3(
+    capfd: Capture, s3: S3, small_local: Path, tmp_path: Path
+) -> None:
     output = f"{s3.url}/out"
     argv = ("convert", "--input", f"{s3.url}/small", "--output", output, *s3.options)
     done = run(capfd, *argv, "--shards=5")
@@ -38,7 +40,7 @@ def test_the_whole_way(capfd: Capture, s3: S3, small_local: Path, tmp_path: Path
     assert sheet.stat().st_size
 
 
-def test_resuming(capfd: Capture, s3: S3, small_local: Path) -> None:
+def test_resume_works_on_s3(capfd: Capture, s3: S3, small_local: Path) -> None:
     argv = ("convert", "--input", f"{s3.url}/small", "--output", f"{s3.url}/out", "--shards=2", *s3.options)
     assert run(capfd, *argv, "--resume").code == 0
     s3._client.delete_object(Bucket=s3.name, Key="out/dataset.json")
@@ -48,7 +50,7 @@ def test_resuming(capfd: Capture, s3: S3, small_local: Path) -> None:
     assert json.loads(s3.get("out/dataset.json"))["fingerprint"] == document(small_local)["fingerprint"]
 
 
-def test_odd_objects(capfd: Capture, s3: S3, tree: Path, tmp_path: Path) -> None:
+def test_odd_objects_are_handled(capfd: Capture, s3: S3, tree: Path, tmp_path: Path) -> None:
     for name in ("with space", "per%cent", "hash#", "[x]", "star*", "é"):
         s3.put(f"small/ant/{name}.jpg", (tree / "ant" / "000.jpg").read_bytes())
     s3.put("small/ant/", b"")
@@ -64,7 +66,7 @@ def test_odd_objects(capfd: Capture, s3: S3, tree: Path, tmp_path: Path) -> None
     assert set(found.values()) == {"written"} and len(found) == 18
 
 
-def test_an_object_that_was_replaced_since_it_was_listed(s3: S3) -> None:
+def test_an_object_replaced_since_its_listing_stops_the_job(s3: S3) -> None:
     storage.use_options(PipelineOptions(list(s3.options)))
     path = f"{s3.url}/small/ant/000.jpg"
     listed = next(item for item in storage.list_objects(s3.url) if item.path == path)
@@ -80,13 +82,15 @@ def test_an_object_that_was_replaced_since_it_was_listed(s3: S3) -> None:
         storage.size_of(path)
 
 
-def test_without_boto3(capfd: Capture, monkeypatch: pytest.MonkeyPatch, s3: S3, tmp_path: Path) -> None:
+def test_a_missing_boto3_is_reported(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, s3: S3, tmp_path: Path
+) -> None:
     monkeypatch.setitem(sys.modules, "boto3.exceptions", None)
     done = run(capfd, "plan", "--input", f"{s3.url}/small", *s3.options)
     assert "s3:// needs boto3; install it with `pip install" in sentence_of(done, 2)
 
 
-def test_credentials_that_are_wrong(
+def test_wrong_credentials_are_reported(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, s3: S3, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -105,7 +109,7 @@ def test_credentials_that_are_wrong(
         ("inspect", "s3://no-such-bucket/out"),
     ],
 )
-def test_a_bucket_that_does_not_exist(
+def test_a_missing_bucket_is_reported(
     capfd: Capture, s3: S3, tree: Path, tmp_path: Path, argv: tuple[str, ...]
 ) -> None:
     done = run(capfd, *(part.format(out=tmp_path / "out", tree=tree) for part in argv), *s3.options)
@@ -114,7 +118,7 @@ def test_a_bucket_that_does_not_exist(
 
 
 @pytest.mark.slow
-def test_the_installed_command_with_worker_processes(s3: S3, small_local: Path) -> None:
+def test_the_installed_command_works_with_worker_processes(s3: S3, small_local: Path) -> None:
     workers = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
     argv = ("convert", "--input", f"{s3.url}/small", "--output", f"{s3.url}/out", "--shards=2", *s3.options)
     done = run_command(*argv, *workers)

@@ -1,4 +1,4 @@
-"""A damaged dataset in a bucket, saved into the bucket."""
+"""Salvages a damaged dataset in a bucket into the bucket."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardwright.pipelines.salvage import salvage
 from shardwright.pipelines.validate import validate
 
 
-def test_a_damaged_dataset_in_a_bucket_is_saved_there(
+def test_a_damaged_dataset_in_a_bucket_is_salvaged_there(
     bucket: Bucket, small_local: Path, tmp_path: Path
 ) -> None:
     bucket.put_tree(small_local, "damaged/")

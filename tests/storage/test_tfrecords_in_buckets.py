@@ -1,4 +1,4 @@
-"""TFRecord files in a bucket: listed through a copy, read by ranges, the dataset what it is from a disk."""
+"""TFRecord files in a bucket: listed from a copy, read in ranges, with the same dataset as on a disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from helpers.storage.buckets import Bucket
 from shardwright.pipelines.convert import convert
 
 
-def test_a_dataset_resharded_in_a_bucket(bucket: Bucket, sound_dataset: Path, tmp_path: Path) -> None:
+def test_a_dataset_in_a_bucket_can_be_resharded(bucket: Bucket, sound_dataset: Path, tmp_path: Path) -> None:
     bucket.put_tree(sound_dataset, "own/")
     convert(input=str(sound_dataset), output=str(tmp_path / "local"), shards=2)
     convert(input=f"{bucket.url}/own", output=str(tmp_path / "remote"), shards=2)
@@ -19,7 +19,9 @@ def test_a_dataset_resharded_in_a_bucket(bucket: Bucket, sound_dataset: Path, tm
     assert shard_hashes(tmp_path / "remote") == shard_hashes(tmp_path / "local")
 
 
-def test_compressed_files_without_a_dataset_json(bucket: Bucket, sound_dataset: Path, tmp_path: Path) -> None:
+def test_compressed_files_without_dataset_json_are_read(
+    bucket: Bucket, sound_dataset: Path, tmp_path: Path
+) -> None:
     convert(input=str(sound_dataset), output=str(tmp_path / "packed"), shards=1, compression="gzip")
     files = tmp_path / "files" / "sub"
     files.mkdir(parents=True)
@@ -37,7 +39,7 @@ def test_compressed_files_without_a_dataset_json(bucket: Bucket, sound_dataset: 
     assert check_books(tmp_path / "one").keys()
 
 
-def test_a_pattern_in_a_bucket(bucket: Bucket, sound_dataset: Path, tmp_path: Path) -> None:
+def test_a_pattern_in_a_bucket_selects_files(bucket: Bucket, sound_dataset: Path, tmp_path: Path) -> None:
     bucket.put_tree(sound_dataset, "own/")
     convert(input=f"{sound_dataset}/train-*", output=str(tmp_path / "local"), shards=2)
     convert(input=f"{bucket.url}/own/train-*", output=str(tmp_path / "remote"), shards=2)

@@ -1,4 +1,4 @@
-"""What is written to object storage appears whole: one upload for each final name, the commit last."""
+"""Objects appear whole: one upload for each final name, and the commit last."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def noise(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("bad", [False, True])
-def test_a_large_shard(bucket: Bucket, proxy: Proxy, noise: Path, tmp_path: Path, bad: bool) -> None:
+def test_a_large_shard_is_uploaded_in_parts(
+    bucket: Bucket, proxy: Proxy, noise: Path, tmp_path: Path, bad: bool
+) -> None:
     settings = {"input": str(noise), "shards": 1, "image_format": "raw"}
     with proxy.watch(flaky(3) if bad else None):
         made = convert(output=f"{bucket.url}/out", **settings)
@@ -64,7 +66,7 @@ def test_a_large_shard(bucket: Bucket, proxy: Proxy, noise: Path, tmp_path: Path
 @pytest.mark.parametrize(
     "fault", [Fault("flip_upload"), Fault("lose"), Fault("status", 410), Fault("status", 404)]
 )
-def test_a_large_upload_in_trouble(
+def test_a_large_upload_survives_a_fault(
     monkeypatch: pytest.MonkeyPatch, bucket: Bucket, proxy: Proxy, tmp_path: Path, fault: Fault
 ) -> None:
     monkeypatch.setattr(gcs, "_CHUNK_BYTES", 1 << 20)

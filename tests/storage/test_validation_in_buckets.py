@@ -1,4 +1,4 @@
-"""Validation of a dataset in a bucket on a bad day: retried, else one sentence; no finding that is none."""
+"""Validation in a bucket during failures: retries, or one message, but never a false finding."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BEFORE = b'{"the report": "before"}'
 
 @pytest.fixture
 def stored(bucket: Bucket, small_local: Path) -> Bucket:
-    """The small dataset in a bucket, with a report of a validation before."""
+    """The small dataset in a bucket, with the report of an earlier validation."""
     bucket.put_tree(small_local, "out/")
     bucket.put("out/findings.json", BEFORE)
     return bucket
@@ -32,20 +32,20 @@ def stored(bucket: Bucket, small_local: Path) -> Bucket:
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory, tree: Path) -> Path:
-    """Another dataset of the same pictures with shards of the same names."""
+    """Another dataset of the same pictures, with the same names of shards."""
     output = tmp_path_factory.mktemp("other") / "out"
     convert(input=str(tree), output=str(output), shards=2, seed=1)
     return output
 
 
 def every(fault: Fault, kind: str, name: str) -> Rule:
-    """Returns the rule that has a fault happen to all requests for one object."""
+    """Returns a rule that injects a fault into all requests for one object."""
     return lambda request: fault if (request.kind, request.name) == (kind, name) else None
 
 
 @pytest.mark.parametrize("seed", [3, *slow([4])])
-def test_a_bad_day_changes_nothing_of_what_is_found(stored: Bucket, proxy: Proxy, seed: int) -> None:
-    stored.put("out/labels.txt", b"bee\n")  # so that there is something to find
+def test_a_flaky_storage_does_not_change_the_findings(stored: Bucket, proxy: Proxy, seed: int) -> None:
+    stored.put("out/labels.txt", b"bee\n")  # so that there is a finding
     found = []
     for rule in (None, flaky(seed)):
         stored.put("out/findings.json", BEFORE)
@@ -59,7 +59,7 @@ def test_a_bad_day_changes_nothing_of_what_is_found(stored: Bucket, proxy: Proxy
     assert found[0] == found[1]
 
 
-def test_a_shard_that_is_cut_off_on_its_way_is_fetched_to_its_end(stored: Bucket, proxy: Proxy) -> None:
+def test_an_interrupted_download_of_a_shard_is_completed(stored: Bucket, proxy: Proxy) -> None:
     def rule(request: Request) -> Fault | None:
         return Fault("cut") if request.name == SHARD and request.attempt == 0 else None
 
@@ -82,7 +82,7 @@ _REQUESTS = [
 @pytest.mark.parametrize(
     *one_of_each(request_=_REQUESTS, fault=[Fault("status", 503), Fault("status", 403), Fault("drop")])
 )
-def test_a_storage_that_fails_is_no_finding(
+def test_a_failing_storage_is_not_a_finding(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, stored: Bucket, proxy: Proxy, request_: tuple[str, str],
     fault: Fault,
 ) -> None:  # fmt: skip
@@ -97,7 +97,7 @@ def test_a_storage_that_fails_is_no_finding(
     assert stored.get("out/findings.json") == BEFORE
 
 
-def test_a_shard_that_vanishes_is_missing(stored: Bucket, proxy: Proxy) -> None:
+def test_a_shard_that_disappears_is_missing(stored: Bucket, proxy: Proxy) -> None:
     with proxy.watch(before_reading(SHARD, lambda: stored.delete(SHARD))):
         report = validate(f"{stored.url}/out")
     assert not report.sound
@@ -107,7 +107,7 @@ def test_a_shard_that_vanishes_is_missing(stored: Bucket, proxy: Proxy) -> None:
 
 
 @pytest.mark.parametrize("replaced", [True, False])
-def test_a_dataset_that_is_replaced_meanwhile_is_not_judged(
+def test_a_dataset_replaced_during_validation_is_an_error(
     capfd: Capture, stored: Bucket, proxy: Proxy, other: Path, replaced: bool
 ) -> None:
     def replace() -> None:

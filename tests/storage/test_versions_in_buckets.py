@@ -1,4 +1,4 @@
-"""Versions on every storage that can hold them: listed, read, switched, pinned and removed."""
+"""Versions on every storage that supports them: listed, read, switched, pinned and removed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def out(place: str, small_local: Path) -> Iterator[str]:
     opening._pinned.clear()
 
 
-def test_reading(out: str, small_local: Path) -> None:
+def test_versions_can_be_read(out: str, small_local: Path) -> None:
     assert located(out) == f"{out}/versions/{V3}" and located(f"{out}@{V1}") == f"{out}/versions/{V1}"
     assert inspect(out)["dataset"] == f"{out}@{V3}"
     assert diff(f"{out}@{V1}", out).drift.changes.unchanged == 12
@@ -60,7 +60,7 @@ def test_reading(out: str, small_local: Path) -> None:
         located(f"{out}@{V4}")
 
 
-def test_no_conversion_writes_over_versions(out: str, tree: Path) -> None:
+def test_conversions_do_not_overwrite_versions(out: str, tree: Path) -> None:
     with pytest.raises(UsageError, match="holds versions"):
         convert(input=str(tree), output=out, overwrite=True)
     with pytest.raises(UsageError, match="only rebuilds write"):
@@ -68,7 +68,7 @@ def test_no_conversion_writes_over_versions(out: str, tree: Path) -> None:
     assert version_names(out) == [V1, V2, V3]
 
 
-def test_switching(out: str) -> None:
+def test_the_pointer_can_be_switched(out: str) -> None:
     found = read_pointer(out)
     assert found is not None and found[0].version == V3
     assert switch_pointer(out, Pointer(V2, "f", 1.0, V1), found[1])
@@ -77,7 +77,7 @@ def test_switching(out: str) -> None:
     assert located(out) == f"{out}/versions/{V2}"
 
 
-def test_going_back_and_publishing(out: str, small_local: Path) -> None:
+def test_rollback_and_publish_work(out: str, small_local: Path) -> None:
     assert rollback(out) == (out, V2, V3, True, "")
     assert latest_of(out)["version"] == V2 and state_of(out, V3) == "withdrawn"
     add_version(out, small_local, V4, "refused", refusals=[refusal("drift", "max_count_drop")])
@@ -90,7 +90,7 @@ def test_going_back_and_publishing(out: str, small_local: Path) -> None:
     assert V4.encode() in storage.read_bytes(f"{out}/index.html")
 
 
-def test_pinning_and_removal(out: str) -> None:
+def test_versions_can_be_pinned_and_removed(out: str) -> None:
     assert [record.pinned for record in versions(out, pin=V1).versions] == [False, False, True]
     assert not remove_version(out, V1) and not remove_version(out, V3)
     assert remove_version(out, V2)
@@ -103,14 +103,14 @@ def test_pinning_and_removal(out: str) -> None:
     )
 
 
-def test_nothing_there(place: str) -> None:
+def test_a_directory_without_versions_is_reported(place: str) -> None:
     with pytest.raises(UsageError, match=r"holds no versions|does not exist"):
         versions(place)
     assert located(place) == place and read_pointer(place) is None
 
 
-def test_requests(bucket: Bucket, proxy: Proxy, small_local: Path, shared: Bucket) -> None:
-    """Who has no versions asks little more than before, and who has some does not list them."""
+def test_versions_need_few_requests(bucket: Bucket, proxy: Proxy, small_local: Path, shared: Bucket) -> None:
+    """A dataset without versions needs little more than before; one with versions does not list them."""
     out = f"{bucket.url}/out"
     make_versions(out, small_local)
     with proxy.watch():

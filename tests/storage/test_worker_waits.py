@@ -1,4 +1,4 @@
-"""What a worker process waits for is shown by the command that started it."""
+"""The command that started a worker process shows what the worker waits for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from shardwright.pipelines.progress import progress_text
 from shardwright.transforms.storage import deadlines, worker_waits
 
-#: A worker process that waits since 45 seconds, until its stdin is closed.
+#: A worker process that has waited for 45 seconds, and ends when its stdin is closed.
 WORKER = """
 import sys
 from shardwright.transforms.storage import deadlines
@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_line_says_what_a_worker_process_waits_for(folder: Path) -> None:
+def test_the_line_names_what_a_worker_process_waits_for(folder: Path) -> None:
     worker = subprocess.Popen([sys.executable, "-c", WORKER], stdin=subprocess.PIPE, text=True)
     try:
         deadline = time.monotonic() + 60
@@ -45,7 +45,7 @@ def test_the_line_says_what_a_worker_process_waits_for(folder: Path) -> None:
     assert worker.returncode == 0
 
 
-def test_what_waits_the_longest_is_shown(folder: Path) -> None:
+def test_the_longest_wait_is_shown(folder: Path) -> None:
     worker_waits.write_wait(str(folder), ("gs://b/worker", 50.0))
     own = deadlines.Operation(deadlines.Contact(lambda _: 180.0), "gs://b/own")
     with deadlines.within(own):
@@ -58,12 +58,12 @@ def test_what_waits_the_longest_is_shown(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "[1]", '["a", "b"]', "7"])
-def test_a_damaged_file_is_no_wait(folder: Path, content: str) -> None:
+def test_a_damaged_file_is_ignored(folder: Path, content: str) -> None:
     (folder / "waiting-7.json").write_text(content)
     assert deadlines.longest_wait() is None
 
 
-def test_a_file_of_a_killed_worker_is_no_wait(folder: Path) -> None:
+def test_a_file_of_a_killed_worker_is_ignored(folder: Path) -> None:
     worker_waits.write_wait(str(folder), ("gs://b/worker", 50.0))
     (path,) = folder.iterdir()
     assert deadlines.longest_wait() == ("gs://b/worker", 50.0)
@@ -71,7 +71,7 @@ def test_a_file_of_a_killed_worker_is_no_wait(folder: Path) -> None:
     assert deadlines.longest_wait() is None
 
 
-def test_only_a_worker_process_tells(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_worker_processes_report_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not worker_waits._folder_of_command()
     monkeypatch.setattr(tempfile, "tempdir", "/elsewhere")
     assert worker_waits._folder_of_command() == str(folder)

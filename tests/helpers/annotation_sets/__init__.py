@@ -1,1 +1,1 @@
-"""Small datasets in each annotation format, of the example pictures."""
+"""Small datasets in each annotation format, made of the example pictures."""

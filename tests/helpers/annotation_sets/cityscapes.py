@@ -18,7 +18,7 @@ def rectangle(label: str, left: int, top: int, right: int, bottom: int) -> dict[
 
 
 def put_city(root: Path, split: str, names: tuple[str, ...], kind: str = "gtFine") -> None:
-    """Puts images and annotations of a split, named as Cityscapes names them."""
+    """Writes images and annotations of a split, with the names that Cityscapes uses."""
     folder = root / "leftImg8bit" / split / "aachen"
     gt = root / kind / split / "aachen"
     gt.mkdir(parents=True)

@@ -12,7 +12,7 @@ IDS = {"thing": 3, "bird": 16}
 
 
 def coco_of(photos: list[Photo], first_id: int = 100) -> dict[str, Any]:
-    """Returns COCO's document of photos, their objects with outlines."""
+    """Returns COCO's document for some photos; their objects have outlines."""
     images = [
         {"id": first_id + 7 * i, "file_name": photo.name, "width": photo.size[0], "height": photo.size[1]}
         for i, photo in enumerate(photos)
@@ -31,7 +31,7 @@ def coco_of(photos: list[Photo], first_id: int = 100) -> dict[str, Any]:
         for j, (name, left, upper, right, lower) in enumerate(photo.boxes)
     ]
     categories = [{"id": number, "name": name, "supercategory": "x"} for name, number in IDS.items()]
-    # As in COCO's own files, the annotations of an image do not stand together.
+    # As in COCO's own files, the annotations of an image are not adjacent.
     return {"info": {}, "images": images, "annotations": annotations[::-1], "categories": categories}
 
 

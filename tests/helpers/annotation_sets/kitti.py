@@ -10,7 +10,7 @@ DONT_CARE = "DontCare -1 -1 -10 503.89 169.71 590.61 190.13 -1 -1 -1 -1000 -1000
 
 
 def label_of(photo: Photo) -> str:
-    """Returns a label file as the original ones are, with an area that nobody labelled."""
+    """Returns a label file like the original ones, with an area that nobody labelled."""
     lines = [
         f"{name} {number % 2:.2f} {number % 4} -1.57 {left:.2f} {top:.2f} {right:.2f} {bottom:.2f} "
         "1.89 0.48 1.20 1.84 1.47 8.41 0.01"

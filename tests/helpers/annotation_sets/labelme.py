@@ -21,7 +21,7 @@ def shape(label: str, kind: str, *points: tuple[float, float], **more: Any) -> d
 
 
 def document(photo: Photo, folder: str = "", data: str | None = None, **more: Any) -> dict[str, Any]:
-    """Returns what LabelMe writes; a rectangle's corners are in the order in which they were drawn."""
+    """Returns a file of LabelMe; the corners of a rectangle are in the order in which they were drawn."""
     shapes = [
         shape(name, "rectangle", (right, lower), (left, upper))
         for name, left, upper, right, lower in photo.boxes

@@ -8,7 +8,7 @@ from helpers.listing import Photo
 
 
 def row_of(photo: Photo, numbers: bool = False) -> dict[str, Any]:
-    """Returns a row as the documentation of the format has it."""
+    """Returns a row as in the documentation of the format."""
     boxes = [
         [float(left), float(top), float(right - left), float(bottom - top)]
         for _, left, top, right, bottom in photo.boxes

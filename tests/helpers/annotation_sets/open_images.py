@@ -17,7 +17,7 @@ NAMES = ("apple", "house", "seagull", "rose")
 
 
 def rows_of(photos: list[Photo]) -> list[str]:
-    """Returns a row for each box, flags that tell it from others included."""
+    """Returns a row for each box, with different flags for each."""
     rows = []
     for photo in photos:
         width, height = photo.size

@@ -1,4 +1,4 @@
-"""Lists of paths and classes, as ImageNet has them."""
+"""Lists of paths and classes, in ImageNet's form."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from helpers.listing import put_photos
 
 
 def put_imagenet(root: Path) -> dict[str, dict[str, str]]:
-    """Puts images in folders of splits, and lists beside these; returns split -> key -> class."""
+    """Writes images in folders of splits, and lists beside the folders; returns split -> key -> class."""
     said: dict[str, dict[str, str]] = {}
     for split, names in (("train", ("eagle", "apple", "house")), ("val", ("rose", "eagle"))):
         photos = put_photos(root / split / "n01", names)

@@ -41,7 +41,7 @@ YAML = "path: .\ntrain: images/train\nval: images/val\nnames: [thing, no, bird]\
 
 
 def put_darknet(root: Path, splits: dict[str, tuple[str, ...]], prefix: str) -> dict[str, list[Photo]]:
-    """Writes what Datumaro writes, and CVAT with it: obj.data, obj.names, a list and a folder a split."""
+    """Writes the files of Datumaro and CVAT: obj.data, obj.names, and a list and a folder per split."""
     found = {}
     lists = ""
     for split, names in splits.items():

@@ -1,1 +1,1 @@
-"""Object storage, with servers that the tests start themselves."""
+"""Object storage on servers that the tests start themselves."""

@@ -1,4 +1,4 @@
-"""Buckets of moto's server, which speaks Amazon S3's language, reached without what is tested."""
+"""Buckets of moto's server, which imitates Amazon S3, accessed without the code under test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _count = itertools.count()
 
 
 class S3:
-    """A bucket of the server, and the options that reach it."""
+    """A bucket of the server, and the options for access to it."""
 
     def __init__(self, endpoint: str) -> None:
         self.options = (
@@ -36,7 +36,7 @@ class S3:
         return bytes(self._client.get_object(Bucket=self.name, Key=name)["Body"].read())
 
     def kind_of(self, name: str) -> str:
-        """Returns what a browser is told that an object is."""
+        """Returns the content type of an object."""
         return str(self._client.head_object(Bucket=self.name, Key=name)["ContentType"])
 
     def names(self, prefix: str = "") -> list[str]:

@@ -1,4 +1,4 @@
-"""Buckets of the emulator, reached without what is tested."""
+"""Buckets of the emulator, accessed without the code under test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _count = itertools.count()
 
 
 class Bucket:
-    """A bucket in the emulator, reached without what is tested."""
+    """A bucket in the emulator, accessed without the code under test."""
 
     def __init__(self, client: google_storage.Client, name: str = "") -> None:
         self.name = name or f"photos-{next(_count)}"
@@ -45,7 +45,7 @@ class Bucket:
         return bytes(self._bucket.blob(name).download_as_bytes(raw_download=True, checksum=None))
 
     def kind_of(self, name: str) -> str:
-        """Returns what a browser is told that an object is."""
+        """Returns the content type of an object."""
         return str(self._bucket.get_blob(name).content_type)
 
     def delete(self, name: str) -> None:
@@ -57,7 +57,7 @@ class Bucket:
         return sorted(blob.name.removeprefix(prefix) for blob in self._bucket.list_blobs(prefix=prefix))
 
     def fetch(self, prefix: str, to: Path) -> Path:
-        """Downloads a folder, so that what knows local datasets can look at it."""
+        """Downloads a folder, for code that reads local datasets."""
         for name in self.names(f"{prefix}/"):
             path = to / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ class Bucket:
 
 
 def free_port() -> int:
-    """Returns a port that nobody listens on."""
+    """Returns a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,8 +1,8 @@
-"""An HTTP proxy in front of the storage emulator: it counts, breaks things, adds what the emulator lacks.
+"""An HTTP proxy in front of the storage emulator: counts requests, injects faults, adds missing features.
 
-What the emulator lacks and Google Cloud Storage has: generations that are gone answer with 404, listings
-come in pages, a bucket that is not there is named, a finished upload session answers a second time,
-`Content-Encoding` is told, and writes and removals keep to `ifGenerationMatch`.
+Features of Google Cloud Storage that the emulator lacks: old generations answer with 404, listings have
+pages, a missing bucket is named, a finished upload session answers a second time, `Content-Encoding` is
+stated, and writes and removals obey `ifGenerationMatch`.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ _OBJECTS = re.compile(
     r"/(?:download/|upload/)?storage/v1/b/(?P<bucket>[^/]+)(?P<objects>/o(?:/(?P<name>.*))?)?\Z"
 )
 _REWRITE = re.compile(r"(?P<source>.*)/rewriteTo/b/(?P<bucket>[^/]+)/o/(?P<name>.*)\Z")
-#: Headers that belong to one connection.
+#: Headers that apply to one connection.
 _HOPS = frozenset(("connection", "transfer-encoding", "content-length", "keep-alive"))
 
 
 @dataclass
 class Request:
-    """One request as it passed.
+    """A request that the proxy received.
 
     Attributes:
       kind: media, stat, list, upload, begin, chunk, delete, copy, or bucket.
-      bucket: its bucket.
-      name: the object, of a copy the target; of a listing the prefix.
-      attempt: how often the same was asked before.
-      query: its query.
-      ranged: whether it asks for a part.
-      number: in the order of arrival.
-      status: of the answer; 0 if there was none.
-      sent: bytes of its body.
+      bucket: name of the bucket.
+      name: name of the object; for a copy, of the target; for a listing, the prefix.
+      attempt: number of equal requests before.
+      query: query of the URL.
+      ranged: whether it asks for a range of bytes.
+      number: position in the order of arrival.
+      status: status of the answer; 0 if there was none.
+      sent: size of its body in bytes.
     """
 
     kind: str
@@ -58,19 +58,19 @@ class Request:
     sent: int = 0
 
     def dice(self, seed: int) -> float:
-        """Returns a number from 0 to 1 that depends on nothing but the request and the seed."""
+        """Returns a number from 0 to 1 that depends only on the request and the seed."""
         text = f"{seed} {self.kind} {self.name} {self.attempt}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64
 
 
 class Fault(NamedTuple):
-    """What happens to a request.
+    """A fault to inject.
 
     Attributes:
-      action: `status` answers with `value` at once; `drop` closes the connection before anything is done,
-        `lose` after it is done; `cut` in the middle of the answer's body; `delay` waits `value` seconds;
-        `flip` changes a byte of the answer's body, `flip_upload` one of the request's.
-      value: of the action.
+      action: `status` answers with `value` at once; `drop` closes the connection before the request is
+        executed, `lose` afterwards; `cut` ends the answer in the middle of its body; `delay` waits `value`
+        seconds; `flip` changes a byte of the answer's body, `flip_upload` one of the request's.
+      value: argument of the action.
     """
 
     action: str
@@ -81,7 +81,7 @@ Rule = Callable[[Request], Fault | None]
 
 
 def flaky(seed: int) -> Rule:
-    """Returns the rule of a bad day: a quarter of all requests fail in some way, others are late."""
+    """Returns a rule for a flaky storage: a quarter of all requests fail in some way, others are late."""
     faults = (
         *[Fault("status", 503)] * 10, *[Fault("status", 429)] * 3, *[Fault("drop")] * 4, *[Fault("lose")] * 3,
         *[Fault("cut")] * 5, *[Fault("delay", 0.02)] * 10,
@@ -103,13 +103,13 @@ class _Answer:
 
 @dataclass
 class Proxy:
-    """The proxy; its own port is in `url`.
+    """The proxy; `url` contains its own port.
 
     Attributes:
       target: the emulator's (host, port).
-      page_size: most objects of a page of a listing.
-      rule: what happens to each request.
-      requests: those that passed since `watch`.
+      page_size: maximum number of objects on a page of a listing.
+      rule: chooses the fault for each request.
+      requests: requests since `watch`.
     """
 
     target: tuple[str, int]
@@ -130,19 +130,19 @@ class Proxy:
         self._finished: dict[str, _Answer] = {}
 
     def start(self) -> None:
-        """Begins to serve on a free port."""
+        """Starts to serve on a free port."""
         self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"proxy": self}))
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def stop(self) -> None:
-        """Ends serving."""
+        """Stops serving."""
         self._server.shutdown()
         self._server.server_close()
 
     @contextlib.contextmanager
     def watch(self, rule: Rule | None = None, page_size: int = 1000) -> Iterator[Proxy]:
-        """Forgets what passed, and applies a rule for the time of the block."""
+        """Forgets earlier requests, and applies a rule during the block."""
         with self._lock:
             self.requests.clear()
             self.most_in_flight.clear()
@@ -158,7 +158,7 @@ class Proxy:
         return Counter(request.kind for request in self.requests if bucket in ("", request.bucket))
 
     def names(self, kind: str) -> list[str]:
-        """Returns the objects of the requests of one kind, in the order of arrival."""
+        """Returns the objects in the requests of one kind, in the order of arrival."""
         return [request.name for request in self.requests if request.kind == kind]
 
     def handle(self, handler: _Handler, body: bytes) -> None:
@@ -251,13 +251,13 @@ class Proxy:
             response = connection.getresponse()
             kept = [(name, value) for name, value in response.getheaders() if name.lower() not in _HOPS]
             return _Answer(response.status, kept, response.read())
-        except OSError:  # the emulator is down: so is the storage
+        except OSError:  # the emulator is down, and so is the storage
             return _Answer(503, [], b"")
         finally:
             connection.close()
 
     def _learn(self, request: Request, answer: _Answer) -> None:
-        """Keeps the state that the emulator does not."""
+        """Stores state that the emulator does not keep."""
         if request.kind == "bucket" and answer.status == http.client.OK:
             self._buckets.add(json.loads(answer.body)["name"])
             return
@@ -296,7 +296,7 @@ def _without_page(path: str) -> str:
 
 
 def _page(body: bytes, start: int, size: int) -> bytes:
-    """Cuts a page out of a whole listing."""
+    """Returns a page of a complete listing."""
     listing = json.loads(body)
     items = sorted(listing.get("items") or [], key=lambda item: item["name"].encode())
     page = {"items": items[start : start + size], "prefixes": (listing.get("prefixes") or []) * (not start)}
@@ -315,7 +315,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that go away are nothing to talk about."""
+        """Ignores clients that disconnect."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -325,7 +325,7 @@ class _Handler(BaseHTTPRequestHandler):
     proxy: Proxy
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Says nothing."""
+        """Prints nothing."""
 
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
@@ -334,7 +334,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = _serve  # noqa: N815
 
     def answer(self, answer: _Answer, cut: int | None = None) -> None:
-        """Sends an answer; only its first bytes, and then nothing more, if `cut` says so."""
+        """Sends an answer; if `cut` is set, only its first bytes."""
         self.send_response_only(answer.status)
         for name, value in answer.headers:
             self.send_header(name, value)
@@ -354,7 +354,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def before_reading(name: str, act: Callable[[], None]) -> Rule:
-    """Returns the rule that does something right before an object is read for the first time."""
+    """Returns a rule that runs a function right before an object is read for the first time."""
     lock, done = threading.Lock(), []
 
     def rule(request: Request) -> Fault | None:

@@ -1,4 +1,4 @@
-"""A storage that says what a test has it say, to the clients of both Google's and Amazon's."""
+"""A storage server with scripted answers, for the clients of Google and of Amazon."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _HOLD_STEP = 0.02
 
 
 class Said(NamedTuple):
-    """An answer.
+    """A scripted answer.
 
     Attributes:
-      body: its bytes.
-      status: of HTTP.
-      pause: seconds between its bytes, one at a time; 0 sends them at once.
+      body: body of the answer.
+      status: HTTP status.
+      pause: seconds between single bytes; 0 sends them at once.
       head: seconds before anything is sent.
-      headers: more of them.
+      headers: additional headers.
     """
 
     body: bytes = b""
@@ -33,7 +33,7 @@ class Said(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A request: its method, path, query, and how many came before it."""
+    """A request: its method, path, query, and the number of requests before it."""
 
     method: str
     path: str
@@ -42,7 +42,7 @@ class Asked(NamedTuple):
 
     @property
     def is_listing(self) -> bool:
-        """Whether it asks for a listing, of either storage."""
+        """Whether it asks for a listing, in either API."""
         return self.method == "GET" and ("list-type" in self.query or self.path.endswith("/o"))
 
     @property
@@ -52,7 +52,7 @@ class Asked(NamedTuple):
 
 
 class Scripted:
-    """The storage; `script` answers, `asked` holds the requests."""
+    """The server; `script` gives the answers, `asked` lists the requests."""
 
     def __init__(self, script: Callable[[Asked], Said]) -> None:
         self.script, self.asked = script, list[Asked]()
@@ -60,7 +60,7 @@ class Scripted:
         self._lock = threading.Lock()
 
     def answer(self, method: str, target: str) -> Said:
-        """Returns what the script says to a request."""
+        """Returns the script's answer to a request."""
         parts = urlsplit(target)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         with self._lock:
@@ -71,7 +71,7 @@ class Scripted:
 
 @contextlib.contextmanager
 def scripted(script: Callable[[Asked], Said]) -> Iterator[tuple[str, Scripted]]:
-    """Serves a script on a free port; yields its address and what it was asked."""
+    """Serves a script on a free port; yields its URL and the requests."""
     storage = Scripted(script)
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"storage": storage}))
     server.daemon_threads = True
@@ -89,7 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
     storage: Scripted
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Says nothing."""
+        """Prints nothing."""
 
     def _serve(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", "0")))
@@ -118,13 +118,13 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def google_page(*names: str, token: str = "") -> bytes:
-    """Returns a page of a listing as Google writes it."""
+    """Returns a page of a listing in Google's format."""
     items = [{"name": name, "size": "1", "generation": "1", "crc32c": "AAAAAA=="} for name in names]
     return json.dumps({"items": items, **({"nextPageToken": token} if token else {})}).encode()
 
 
 def amazon_page(*names: str, token: str = "") -> bytes:
-    """Returns a page of a listing as Amazon writes it."""
+    """Returns a page of a listing in Amazon's format."""
     items = "".join(
         f"<Contents><Key>{name}</Key><Size>1</Size><ETag>&quot;e&quot;</ETag></Contents>" for name in names
     )
