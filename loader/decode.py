@@ -15,7 +15,7 @@ from shardwright.schemas.bounds import NO_BOUNDS
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.dataset import Dataset, picture_shape, stored_format
 from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError
-from shardwright.schemas.example_spans import ExampleSpans
+from shardwright.schemas.example import ExampleSpans
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.transforms.images.color import to_color
 from shardwright.transforms.images.decode import load_checked, open_image, upright

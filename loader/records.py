@@ -25,7 +25,7 @@ from shardwright.loader.shard_reader import ShardReader
 from shardwright.loader.shard_slice import ShardSlice
 from shardwright.loader.values import FeatureReader, Value
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.example_spans import ExampleSpans
+from shardwright.schemas.example import ExampleSpans
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.units import counted

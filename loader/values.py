@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwright.schemas.example import Feature, FeatureType
-from shardwright.schemas.example_spans import ExampleSpans
+from shardwright.schemas.example import ExampleSpans, Feature, FeatureType
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.parsing import ParsingKind, parsing_of
 from shardwright.schemas.tensor_proto import parse_tensor

@@ -14,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shardwright.schemas.example import Feature, FeatureType, encode_example, parse_example
+from shardwright.schemas.wire_format import write_varint
 
 tf = pytest.importorskip("tensorflow")
 
@@ -125,6 +126,14 @@ _WIRES = {
     "value twice": _field(
         1, 2, _field(1, 2, _field(2, 2, _field(3, 2, b"\x08\1")) + _field(2, 2, _field(3, 2, b"\x08\2")))
     ),
+    "value cut between its two pieces": _field(
+        1, 2, _field(1, 2, _field(2, 2, b"\x1a\3") + _field(2, 2, b"\x0a\1\5")))
+    ,
+    "entry of no bytes": _field(1, 2, b"\x0a\0"),
+    "long tag of an entry": _field(1, 2, b"\x8a\0" + _field(1, 2, _field(1, 2, b"k"))[1:]),
+    "long tag of a list": _example_of(b"\x9a\0\3\x0a\1\5"),
+    "long lengths": _example_of(b"\x1a\x87\x80\0\x0a\x83\0\1\2\3"),
+    "entry reaching beyond the map": b"\x0a\x0c\x0a\x7f" + b"\x0a\1k\x12\5\x1a\3\x0a\1\5",
     "no key": _field(1, 2, _field(1, 2, _field(2, 2, _field(3, 2, b"")))),
     "no value": _field(1, 2, _field(1, 2, _field(1, 2, b"k"))),
     "features of another wire type": _field(1, 0, b"\5"),
@@ -175,6 +184,56 @@ def _agrees_with_protobuf(data: bytes) -> bool:
 @pytest.mark.parametrize("case", _WIRES)
 def test_every_variant_of_the_wire_format_is_read_like_protobuf(case: str) -> None:
     _agrees_with_protobuf(_WIRES[case])
+
+
+_WIDE = st.integers(-(2**63), 2**63 - 1)
+_LISTS = st.lists(st.one_of(st.integers(0, 300), _WIDE), max_size=300)
+
+
+@given(_LISTS, st.integers(0, 3000), st.binary(max_size=12))
+@example([300] * 40_000, 65_535, b"")  # the first number of a second block
+@example([300] * 40_000, 65_535, b"\xff" * 12)
+@example([1 << 60] * 8_000, 71_999, b"\xff")
+@settings(max_examples=examples(100), deadline=None)
+def test_long_lists_of_numbers_are_read_as_protobuf_reads_them(
+    numbers: list[int], place: int, inserted: bytes
+) -> None:
+    packed = b"".join(write_varint(number & 0xFFFFFFFFFFFFFFFF) for number in numbers)
+    packed = packed[:place] + inserted + packed[place:]
+    _agrees_with_protobuf(_long_example(packed))
+    _agrees_with_protobuf(_long_example(packed[:-1]))
+
+
+def _long_example(packed: bytes) -> bytes:
+    """An example whose one feature is a list of packed whole numbers."""
+    data = packed
+    for tag in (b"\x0a", b"\x1a", b"\x12", b"\x0a", b"\x0a"):
+        data = tag + write_varint(len(data)) + data
+    return data
+
+
+@given(_EXAMPLES)
+@settings(max_examples=examples(50), deadline=None)
+def test_values_are_those_of_parse_single_example(features: dict[str, Feature]) -> None:
+    dtypes = {BYTES: tf.string, FLOAT: tf.float32, INT64: tf.int64}
+    wanted = {name: feature for name, feature in features.items() if feature.type and len(feature.values)}
+    if not wanted:
+        return
+    spec = {name: tf.io.VarLenFeature(dtypes[feature.type]) for name, feature in wanted.items()}
+    encoded = encode_example(features)
+    found = tf.io.parse_single_example(encoded, spec)
+    parsed = parse_example(encoded)
+    for name in wanted:
+        assert found[name].values.numpy().tolist() == list(parsed[name].values)
+
+
+def test_the_context_of_a_sequence_example_is_read() -> None:
+    message = tf.train.SequenceExample()
+    message.context.feature["a"].int64_list.value.extend([1, 300])
+    message.feature_lists.feature_list["b"].feature.add().bytes_list.value.append(b"x")
+    data = message.SerializeToString()
+    context, _ = tf.io.parse_single_sequence_example(data, {"a": tf.io.FixedLenFeature([2], tf.int64)})
+    assert parse_example(data) == {"a": Feature(INT64, context["a"].numpy().tolist())}
 
 
 @given(st.binary(max_size=60))

@@ -11,8 +11,15 @@ from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwright.schemas.example import Feature, FeatureType, encode_example, parse_example
-from shardwright.schemas.example_spans import MAX_FEATURES, ExampleSpans, NotAnExample
+from shardwright.schemas.example import (
+    MAX_FEATURES,
+    ExampleSpans,
+    Feature,
+    FeatureType,
+    NotAnExample,
+    encode_example,
+    parse_example,
+)
 
 tf = pytest.importorskip("tensorflow")
 

@@ -22,10 +22,10 @@ from shardwright.transforms.images.quality_metrics import looks_of
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.records.encodings import WrongEncoding, plain_feature, plain_spec
 from shardwright.transforms.records.record_schema import Problem, RecordSchema
-from shardwright.transforms.validation.example_reader import EntryReader, Signature
 from shardwright.transforms.validation.image import SIDES, Claims, Seen, check_image
 from shardwright.transforms.validation.masks import MASKS, check_masks
 from shardwright.transforms.validation.objects import box_sizes, check_class, check_objects, lists_of
+from shardwright.transforms.validation.repeated_entries import RepeatedEntries, Signature
 from shardwright.transforms.validation.values import presence_problems, value_problems
 
 #: Roles of features that contain the class name.
@@ -133,7 +133,7 @@ class RecordChecker:
                 FeatureRole.SOURCE_SHA256,
             )
         )
-        self._reader = EntryReader(
+        self._reader = RepeatedEntries(
             [spec.name for spec in self._repeating], "" if self._encoded else self._image or ""
         )
         self._known: dict[Signature, _Common] = {}

@@ -7,8 +7,7 @@ import zlib
 import pytest
 
 from shardwright.schemas.byte_range import ByteRange
-from shardwright.schemas.example import Feature, FeatureType, encode_example
-from shardwright.schemas.example_spans import ExampleSpans
+from shardwright.schemas.example import ExampleSpans, Feature, FeatureType, encode_example
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.transforms.images.parts import read_part

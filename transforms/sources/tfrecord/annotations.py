@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
-from shardwright.schemas.example import FeatureType
-from shardwright.schemas.example_spans import Span
+from shardwright.schemas.example import FeatureType, Span
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs
 from shardwright.schemas.units import counted
 from shardwright.transforms.sources.tfrecord.labels import Classes, named, texts_of

@@ -11,11 +11,11 @@ import numpy as np
 
 from shardwright.schemas.byte_range import BASE64, BASE64_PIXELS, PIXELS, STORED, VARINT_PIXELS, ByteRange
 from shardwright.schemas.codes import QuarantineReason
-from shardwright.schemas.example import FeatureType, read_varint
-from shardwright.schemas.example_spans import ExampleSpans, Span, fields_in
+from shardwright.schemas.example import ExampleSpans, FeatureType, Span
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.tensor_proto import tensor_sides
 from shardwright.schemas.units import counted
+from shardwright.schemas.wire_format import fields_in, read_varint
 from shardwright.transforms.images.parts import bare_pixels
 from shardwright.transforms.images.signatures import HEAD_BYTES, SUPPORTED_KINDS, kind_of
 from shardwright.transforms.sources.tfrecord.layouts import FeatureNames

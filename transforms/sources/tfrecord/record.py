@@ -6,9 +6,9 @@ import base64
 from collections.abc import Mapping
 
 from shardwright.schemas.byte_range import BASE64, STORED
-from shardwright.schemas.example import Feature, FeatureType
-from shardwright.schemas.example_spans import ExampleSpans, Span, fields_in
+from shardwright.schemas.example import ExampleSpans, Feature, FeatureType, Span
 from shardwright.schemas.layouts import Encoding, FeatureSpec
+from shardwright.schemas.wire_format import fields_in
 from shardwright.transforms.records.encodings import plain_feature
 
 _NOTHING: Mapping[str, FeatureSpec] = {}

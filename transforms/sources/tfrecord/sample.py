@@ -12,7 +12,7 @@ import numpy as np
 
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, UsageError
-from shardwright.schemas.example_spans import NotAnExample
+from shardwright.schemas.example import NotAnExample
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.units import parse_pixel_shape
 from shardwright.transforms import storage

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, NamedTuple
 
 from shardwright.schemas.dataset import Shard
-from shardwright.schemas.example_spans import ExampleSpans
+from shardwright.schemas.example import ExampleSpans
 from shardwright.schemas.layouts import FeatureRole, FeatureSpec
 from shardwright.schemas.ledger import Entry, ledger_of
 from shardwright.schemas.plan import ledger_file

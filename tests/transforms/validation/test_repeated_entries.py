@@ -6,6 +6,7 @@ import base64
 import hashlib
 import io
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,9 @@ from shardwright.schemas.example import Feature, FeatureType, encode_example, pa
 from shardwright.schemas.layouts.layout_file import parse_layout_file
 from shardwright.schemas.tensor_proto import serialize_tensor
 from shardwright.transforms.records.record_schema import RecordSchema
-from shardwright.transforms.validation.example_reader import EntryReader
 from shardwright.transforms.validation.hashing import HashedFile
 from shardwright.transforms.validation.record import RecordChecker
+from shardwright.transforms.validation.repeated_entries import RepeatedEntries
 
 TENSORS = """
 features:
@@ -51,22 +52,22 @@ def plain(features: dict[str, Feature]) -> dict[str, Any]:
 
 @given(st.lists(RECORDS.map(encode_example), max_size=5), st.data())
 def test_records_are_parsed_as_ever(records: list[bytes], data: st.DataObject) -> None:
-    reader = EntryReader(["label", "name"], "image")
+    reader = RepeatedEntries(["label", "name"], "image")
     for record in records:
         assert plain(reader.read(record).features) == plain(parse_example(record))
         place = data.draw(st.integers(0, len(record)))
         broken = record[:place] + data.draw(st.binary(max_size=2)) + record[place + 1 :]
         try:
             expected = plain(parse_example(broken))
-        except ValueError:
-            with pytest.raises(ValueError):
+        except ValueError as error:
+            with pytest.raises(ValueError, match=f"{re.escape(str(error))}$"):
                 reader.read(broken)
         else:
             assert plain(reader.read(broken).features) == expected
 
 
 def test_equal_signatures_mean_that_what_repeats_is_equal() -> None:
-    reader = EntryReader(["label"], "image")
+    reader = RepeatedEntries(["label"], "image")
 
     def signature(label: list[int], image: bytes, **more: Feature) -> Any:
         picture = Feature(FeatureType.BYTES, [image])
