@@ -1,4 +1,4 @@
-"""`validate --against`: every defect planted between a dataset and its source is found, and nothing else."""
+"""`validate --against` reports every defect between a dataset and its source, and nothing else."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def small_source(photos: Path, target: Path, each: int = 6) -> Path:
 
 
 def compare(dataset: Path, *sources: Path | str, mode: str = "full", **listing: Any) -> list[Finding]:
-    """Returns what a comparison finds, without what is found by reading the dataset alone."""
+    """Returns the findings of a comparison, without those from reading the dataset alone."""
     report = validate(str(dataset), mode=mode, against=list(map(str, sources)), listing=listing)
     return [finding for finding in report.findings if finding.code in OWN]
 
@@ -57,7 +57,7 @@ def records_of(shard: Path) -> list[bytes]:
 
 
 def write_records(shard: Path, records: list[bytes]) -> None:
-    """Writes a shard with right checksums, as somebody would who means it."""
+    """Writes a shard with right checksums, like a deliberate forger."""
     with shard.open("wb") as file:
         for data in records:
             length = struct.pack("<Q", len(data))
@@ -86,7 +86,7 @@ def value_of(data: bytes, name: str) -> Any:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
-    """A source and what it converts to: resized and kept, with and without keys in the records."""
+    """A source and its datasets: resized and kept, with and without keys in the records."""
     root = tmp_path_factory.mktemp("made")
     source = small_source(photos, root / "source")
     splits = "train=0.7,test=0.3"
@@ -100,7 +100,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
 
 @pytest.fixture
 def copy(made: Path, tmp_path: Path) -> Path:
-    """A copy to damage. Times of files are kept, as a careful copy does."""
+    """A copy to damage. It keeps the times of files, as a careful copy does."""
     shutil.copytree(made, tmp_path / "copy")
     return tmp_path / "copy"
 
@@ -113,13 +113,13 @@ def test_a_sound_dataset_has_no_finding(made: Path, name: str, mode: str) -> Non
 
 
 def test_files_copied_elsewhere_are_the_same_source(made: Path, tmp_path: Path) -> None:
-    """Neither place nor time of a file matters, only its bytes."""
+    """Only the bytes of a file matter, neither its place nor its time."""
     shutil.copytree(made / "source", tmp_path / "elsewhere", copy_function=shutil.copyfile)
     assert compare(made / "resized", tmp_path / "elsewhere") == []
 
 
 @pytest.mark.parametrize(("name", "mode"), KINDS)
-def test_what_happened_to_the_source(copy: Path, photos: Path, name: str, mode: str) -> None:
+def test_changes_in_the_source_are_reported(copy: Path, photos: Path, name: str, mode: str) -> None:
     source = copy / "source"
     birds, flowers = (sorted((source / name).iterdir()) for name in CLASSES)
     birds[0].unlink()
@@ -154,8 +154,8 @@ def test_what_happened_to_the_source(copy: Path, photos: Path, name: str, mode: 
             assert finding.offset == offset
 
 
-def test_pictures_swapped_between_records(copy: Path) -> None:
-    """Each record is sound by itself, checksum of its source included: only the source tells."""
+def test_swapped_pictures_are_reported(copy: Path) -> None:
+    """Each record is sound by itself, including its source's checksum. Only the source shows the swap."""
     shard = copy / "resized" / "train-00000-of-00002.tfrecord"
     records = records_of(shard)
     pictures = [value_of(data, "image/encoded") for data in records[:2]]
@@ -175,8 +175,8 @@ def test_pictures_swapped_between_records(copy: Path) -> None:
     assert {finding.message for finding in found} == {"its picture is not what its source converts to"}
 
 
-def test_pictures_swapped_where_records_have_no_keys(copy: Path) -> None:
-    """Of one class, that would be no more than another order."""
+def test_swapped_pictures_are_reported_in_records_without_keys(copy: Path) -> None:
+    """Within one class, this would only be another order."""
     shard = copy / "minimal" / "train-00000-of-00001.tfrecord"
     records = records_of(shard)
     labels = [value_of(data, "label") for data in records]
@@ -192,7 +192,7 @@ def test_pictures_swapped_where_records_have_no_keys(copy: Path) -> None:
     ]
 
 
-def test_other_classes_in_the_records(copy: Path) -> None:
+def test_changed_classes_in_records_are_reported(copy: Path) -> None:
     for name, feature in (("resized", "image__class__label"), ("minimal", "label")):
         shard = next((copy / name).glob("train-00000-*.tfrecord"))
         records = records_of(shard)
@@ -205,7 +205,7 @@ def test_other_classes_in_the_records(copy: Path) -> None:
         assert f"the source says class {right!r}, the record class {wrong!r}" in found[0].message
 
 
-def test_kept_bytes_that_are_others(copy: Path) -> None:
+def test_changed_kept_bytes_are_reported(copy: Path) -> None:
     shard = next((copy / "kept").glob("train-*.tfrecord"))
     ledger = {json.loads(line)["key"]: json.loads(line) for line in ledger_lines(copy / "kept", shard)[1:]}
     records = records_of(shard)
@@ -233,7 +233,7 @@ def ledger_lines(dataset: Path, shard: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["resized", "minimal"])
-def test_a_record_doubled_and_one_lost(copy: Path, name: str) -> None:
+def test_a_duplicate_and_a_lost_record_are_reported(copy: Path, name: str) -> None:
     shard = next((copy / name).glob("train-00000-*.tfrecord"))
     records = records_of(shard)
     lines = [json.loads(line) for line in ledger_lines(copy / name, shard)[1:]]
@@ -248,7 +248,7 @@ def test_a_record_doubled_and_one_lost(copy: Path, name: str) -> None:
     ]
 
 
-def test_without_ledgers_the_records_tell(copy: Path) -> None:
+def test_without_ledgers_the_records_are_compared(copy: Path) -> None:
     for name in ("resized", "minimal"):
         shutil.rmtree(copy / name / "_shards")
         assert compare(copy / name, copy / "source") == []
@@ -259,7 +259,7 @@ def test_without_ledgers_the_records_tell(copy: Path) -> None:
     assert [finding.message for finding in found] == ["no image of the source converts to it"]
 
 
-def test_an_image_that_cannot_be_read_or_decoded_any_more(copy: Path) -> None:
+def test_images_that_became_unreadable_are_reported(copy: Path) -> None:
     first, second = sorted((copy / "source" / "birds").iterdir())[:2]
     first.unlink()
     first.symlink_to(copy / "nowhere")
@@ -320,7 +320,9 @@ def source(photos: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("pack", "name"), [pytest.param(pack_zip, "all.zip", marks=pytest.mark.slow), (pack_tar, "all.tar.gz")]
 )
-def test_archives(source: Path, tmp_path: Path, pack: Callable[[Path, Path], Path], name: str) -> None:
+def test_archives_are_compared(
+    source: Path, tmp_path: Path, pack: Callable[[Path, Path], Path], name: str
+) -> None:
     packed = pack(source, tmp_path / name)
     convert(input=str(packed), output=str(tmp_path / "out"), resize=32)
     before = sorted(path for path in tmp_path.rglob("*") if path.name != "findings.json")
@@ -332,7 +334,7 @@ def test_archives(source: Path, tmp_path: Path, pack: Callable[[Path, Path], Pat
     assert lost == {FindingCode.SOURCE_MISSING}
 
 
-def test_a_manifest_that_says_another_class_and_another_split(source: Path, tmp_path: Path) -> None:
+def test_changed_classes_and_splits_in_a_manifest_are_reported(source: Path, tmp_path: Path) -> None:
     manifest = list_csv(source, tmp_path / "list.csv")
     options = {"image_root": str(source)}
     convert(input=str(manifest), output=str(tmp_path / "out"), resize=32, **options)
@@ -352,7 +354,7 @@ def test_a_manifest_that_says_another_class_and_another_split(source: Path, tmp_
         assert finding.record is not None
 
 
-def test_boxes_and_classes_of_objects(source: Path, tmp_path: Path) -> None:
+def test_boxes_and_classes_of_objects_are_compared(source: Path, tmp_path: Path) -> None:
     listed = list_coco(source, source / "instances.json")
     convert(input=str(listed), output=str(tmp_path / "out"), layout="detection", resize=32)
     assert compare(tmp_path / "out", listed) == []
@@ -377,8 +379,10 @@ def odd_settings() -> Iterator[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", odd_settings(), ids=lambda settings: "-".join(settings))
-def test_settings_of_all_kinds(source: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
-    """Copies, broken images, left out ones: what the ledger accounts for is no finding, later ones are."""
+def test_settings_of_all_kinds_can_be_compared(
+    source: Path, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """Copies, broken images and images left out are in the ledger, so only later changes are findings."""
     (source / "birds" / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 no more")
     image = sorted((source / "birds").glob("*.png"))[0]
     shutil.copy(image, source / "flowers" / "zz_copy.png")
@@ -389,13 +393,13 @@ def test_settings_of_all_kinds(source: Path, tmp_path: Path, settings: dict[str,
         (source / "flowers" / "zz_copy.png").write_bytes(
             next((source / "flowers").glob("*.jpg")).read_bytes()
         )
-        assert compare(tmp_path / "out", source) == []  # a copy of another one now
+        assert compare(tmp_path / "out", source) == []  # it is now a copy of another image
         data = bytearray(image.read_bytes())
         (source / "flowers" / "zz_copy.png").write_bytes(data + b"\0")
         assert codes(compare(tmp_path / "out", source)) == [("SOURCE_CHANGED", "flowers/zz_copy.png")]
 
 
-def test_several_inputs_with_names(source: Path, tmp_path: Path) -> None:
+def test_several_named_inputs_are_compared(source: Path, tmp_path: Path) -> None:
     inputs = [f"a={source / 'birds'}", f"b={source / 'flowers'}"]
     regex = r"(?:.*/)?(?P<label>\w)[^/]*"
     convert(input=inputs, output=str(tmp_path / "out"), label_regex=regex, source="file_names", resize=32)
@@ -405,7 +409,7 @@ def test_several_inputs_with_names(source: Path, tmp_path: Path) -> None:
     assert len(missing) == 4
 
 
-def test_what_cannot_be_compared_is_said(
+def test_impossible_comparisons_are_refused(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def said(*arguments: str) -> str:

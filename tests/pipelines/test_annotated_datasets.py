@@ -1,4 +1,4 @@
-"""Datasets with boxes, masks and several classes: converted, read by TensorFlow, inspected, validated."""
+"""Datasets with boxes, masks and several classes: converted, read with TensorFlow, inspected, validated."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from shardwright.pipelines.summary import print_convert_summary
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.ledger import load_ledger
 
-#: Wide ones, tall ones, and a penguin that its EXIF orientation turns by a quarter.
+#: Wide ones, tall ones, and a penguin that its EXIF orientation rotates by 90 degrees.
 BIRDS = sorted((PHOTOS / "birds").glob("*.jpg"))
 
 
 def examples(made: ConvertResult) -> dict[str, tf.train.Example]:
-    """Every record, by key, as TensorFlow reads it."""
+    """Returns every record by key, read with TensorFlow."""
     files = sorted(str(path) for path in Path(made.path).glob("*.tfrecord"))
     parsed = (tf.train.Example.FromString(record.numpy()) for record in tf.data.TFRecordDataset(files))
     return {
@@ -38,7 +38,7 @@ def floats(example: tf.train.Example, name: str) -> list[float]:
 
 @pytest.fixture
 def coco(tmp_path: Path) -> Path:
-    """A COCO file: in each picture a box in its middle, one at its left edge and one beyond it."""
+    """Writes a COCO file: each picture has a box in its middle, one at its left edge and one outside."""
     pictures, annotations = [], []
     for number, path in enumerate(BIRDS):
         with Image.open(path) as image:
@@ -67,16 +67,14 @@ def detect(coco: Path, output: Path, **settings: Any) -> ConvertResult:
     return convert(input=str(coco), image_root=str(BIRDS[0].parent), output=str(output), **values)
 
 
-def test_boxes_come_out_of_the_command_as_they_went_in(
-    coco: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_boxes_are_stored_correctly(coco: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = detect(coco, tmp_path / "out")
     wide = 0
     for key, example in examples(made).items():
         with Image.open(BIRDS[0].parent / key) as image:
             width, height = ImageOps.exif_transpose(image).size
             wide += image.width >= image.height + 34
-        side = min(width, height)  # what the crop leaves
+        side = min(width, height)  # the part that remains after the crop
         assert floats(example, "xmin")[0] == pytest.approx(0.5 - width / side / 4, abs=1e-6)
         assert floats(example, "ymax")[0] == pytest.approx(0.5 + height / side / 4, abs=1e-6)
         mask = tf.io.decode_png(example.features.feature["image/object/mask"].bytes_list.value[0]).numpy()
@@ -96,7 +94,7 @@ def test_boxes_come_out_of_the_command_as_they_went_in(
     assert "5 bad ones dropped" in said
 
 
-def test_ledgers_say_what_became_of_the_boxes_of_each_image(coco: Path, tmp_path: Path) -> None:
+def test_ledgers_count_the_boxes_of_each_image(coco: Path, tmp_path: Path) -> None:
     detect(coco, tmp_path / "out", resize="", bad_boxes="clip")
     (ledger,) = (tmp_path / "out" / "_shards").iterdir()
     result, entries = load_ledger(ledger.read_bytes())
@@ -104,7 +102,7 @@ def test_ledgers_say_what_became_of_the_boxes_of_each_image(coco: Path, tmp_path
     assert all(entry.boxes == {"written": 3, "clipped": 1} and not entry.message for entry in entries)
 
 
-def test_an_image_may_fail_for_its_boxes(coco: Path, tmp_path: Path) -> None:
+def test_an_image_may_be_quarantined_because_of_its_boxes(coco: Path, tmp_path: Path) -> None:
     document = json.loads(coco.read_text())
     for annotation in document["annotations"][3:]:
         annotation["bbox"][2] = 3
@@ -131,13 +129,13 @@ def test_detection_records_are_inspected_drawn_and_validated(
     assert "image/object/bbox/xmin" in capsys.readouterr().out
     with Image.open(sheet) as drawn:
         colors = {color for _, color in drawn.getcolors(1 << 20)}
-    assert (0, 67, 230) in colors  # of the boxes of class 1
+    assert (0, 67, 230) in colors  # the color of boxes of class 1
     assert validate(place).sound
 
 
 @pytest.fixture
 def masked(tmp_path: Path) -> Path:
-    """Pictures and masks of the same names."""
+    """Pictures, and masks with the same names."""
     (tmp_path / "masks").mkdir()
     (tmp_path / "images").mkdir()
     for path in BIRDS:
@@ -156,7 +154,7 @@ def segment(masked: Path, **settings: Any) -> ConvertResult:
     )
 
 
-def test_semantic_masks_go_with_their_pictures(masked: Path) -> None:
+def test_semantic_masks_are_transformed_with_their_pictures(masked: Path) -> None:
     made = segment(masked)
     for key, example in examples(made).items():
         feature = example.features.feature
@@ -166,7 +164,7 @@ def test_semantic_masks_go_with_their_pictures(masked: Path) -> None:
         assert set(np.unique(mask)) == {0, 3, 255}
         assert feature["image/segmentation/class/format"].bytes_list.value[0] == b"png"
         assert feature["image/format"].bytes_list.value[0] == b"jpeg"
-        if key == "penguin.jpg":  # what is stored below stands on the left
+        if key == "penguin.jpg":  # the lower part of the stored picture is upright on the left
             mask = np.rot90(mask)
         rows = [np.flatnonzero((mask == number).any(axis=1)) for number in (0, 3)]
         assert rows[0][-1] + 1 == rows[1][0]
@@ -176,7 +174,7 @@ def test_semantic_masks_go_with_their_pictures(masked: Path) -> None:
     assert validate(made.path).sound
 
 
-def test_one_bad_mask_is_one_bad_image(masked: Path) -> None:
+def test_a_bad_mask_quarantines_one_image(masked: Path) -> None:
     (masked / "masks" / f"{BIRDS[2].stem}.png").write_bytes(b"no picture")
     made = segment(masked, max_bad_fraction=0.5)
     assert made.dataset.ledger["written"] == len(BIRDS) - 1

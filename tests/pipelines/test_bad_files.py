@@ -1,4 +1,4 @@
-"""Wrong files named by settings: class names, jobs, plans."""
+"""Wrong files that settings name: class names, job files, plans."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Capture = pytest.CaptureFixture[str]
         (None, "is a directory"),
     ],
 )
-def test_wrong_class_names(
+def test_wrong_class_names_are_refused(
     capfd: Capture, tmp_path: Path, tree: Path, content: bytes | None, says: str
 ) -> None:
     file = tmp_path / "names"
@@ -64,7 +64,9 @@ def damaged(change: Any) -> Any:
         (damaged(lambda d: d.pop("plan")), "is damaged"),
     ],
 )
-def test_wrong_plans(capfd: Capture, tmp_path: Path, tree: Path, dataset: Path, make: Any, says: str) -> None:
+def test_wrong_plans_are_refused(
+    capfd: Capture, tmp_path: Path, tree: Path, dataset: Path, make: Any, says: str
+) -> None:
     plan = tmp_path / "plan.json"
     plan.write_bytes(make(document(dataset)))
     argv = ("convert", "--input", tree, "--output", tmp_path / "out", "--plan_from", plan)
@@ -84,7 +86,7 @@ def test_images_of_unknown_classes_are_quarantined(capfd: Capture, tmp_path: Pat
     assert all(e["stage"] == "build" for e in check_books(tmp_path / "out").values() if e.get("reason"))
 
 
-def test_a_copy_in_an_unknown_class_does_not_stand_for_the_known_one(capfd: Capture, tmp_path: Path) -> None:
+def test_a_copy_in_an_unknown_class_does_not_replace_the_known_one(capfd: Capture, tmp_path: Path) -> None:
     for name in ("aaa/1.png", "bee/1.png", "bee/2.png"):
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "in" / name).write_bytes(picture(7))
@@ -124,7 +126,9 @@ def test_a_copy_in_an_unknown_class_does_not_stand_for_the_known_one(capfd: Capt
         (b"shards: 8\nshard_size: 1MB", "both choose the number of shards"),
     ],
 )
-def test_wrong_job_files(capfd: Capture, tmp_path: Path, tree: Path, text: bytes, says: str) -> None:
+def test_wrong_job_files_are_refused(
+    capfd: Capture, tmp_path: Path, tree: Path, text: bytes, says: str
+) -> None:
     job = tmp_path / "job.yaml"
     job.write_bytes(text)
     argv = ["convert", "--output", tmp_path / "out", "--job", job]
@@ -133,7 +137,7 @@ def test_wrong_job_files(capfd: Capture, tmp_path: Path, tree: Path, text: bytes
     assert says in refused(capfd, tmp_path, *argv)
 
 
-def test_the_command_line_counts_more_than_the_job_file(capfd: Capture, tmp_path: Path, tree: Path) -> None:
+def test_the_command_line_overrides_the_job_file(capfd: Capture, tmp_path: Path, tree: Path) -> None:
     job = tmp_path / "job.yaml"
     job.write_text(
         f"input: {{one: {tree}, two: {tree}}}\noutput: {tmp_path / 'wrong'}\nresize: [8, 4]\n"

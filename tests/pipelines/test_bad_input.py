@@ -49,7 +49,7 @@ def test_the_installed_command_fails_with_its_code_and_one_line(tmp_path: Path) 
         (["inspect", "--dataset", "nope"], "nope does not exist"),
     ],
 )
-def test_commands_that_lack_something(
+def test_incomplete_commands_are_refused(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, argv: list[str], says: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -125,7 +125,7 @@ def test_commands_that_lack_something(
         ("--job=nope", "--job nope: no such file or directory"),
     ],
 )
-def test_wrong_settings(
+def test_wrong_settings_are_refused(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, option: str, says: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -141,7 +141,7 @@ def test_dataflow_without_its_packages_names_the_extra(
     assert "pip install 'shardwright[dataflow]'" in refused(capfd, tmp_path, *argv)
 
 
-def test_a_runner_may_be_named_short_and_its_options_are_checked_too(
+def test_short_names_of_runners_are_known_and_their_options_checked(
     capfd: Capture, tmp_path: Path, tree: Path
 ) -> None:
     argv = ("convert", "--input", tree, "--output", tmp_path / "out", "--runner=direct")
@@ -149,7 +149,7 @@ def test_a_runner_may_be_named_short_and_its_options_are_checked_too(
     assert run(capfd, *argv).code == 0
 
 
-def test_hyphens_work_in_option_names_and_stay_in_values(capfd: Capture, tmp_path: Path) -> None:
+def test_hyphens_work_in_option_names_and_values_keep_them(capfd: Capture, tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "in--put")
     done = run(
         capfd, "convert", "--input", tree, "--output", tmp_path / "o-u-t", "--max-bad-fraction", "0.5",
@@ -170,7 +170,7 @@ def test_hyphens_work_in_option_names_and_stay_in_values(capfd: Capture, tmp_pat
         ("link", "does not exist"),
     ],
 )
-def test_inputs_without_images(capfd: Capture, tmp_path: Path, kind: str, says: str) -> None:
+def test_inputs_without_images_are_refused(capfd: Capture, tmp_path: Path, kind: str, says: str) -> None:
     source = tmp_path / "in"
     source.mkdir()
     if kind == "empty_class":
@@ -218,7 +218,7 @@ def test_one_class_is_a_warning(capfd: Capture, tmp_path: Path) -> None:
         ("proc/out", 3, "Cannot write"),
     ],
 )
-def test_outputs_that_cannot_be(
+def test_impossible_outputs_are_refused(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, dataset: Path,
     place: str, code: int, says: str,
 ) -> None:  # fmt: skip
@@ -253,7 +253,7 @@ def test_a_read_only_file_system_is_refused_before_any_work(
         subprocess.run(["umount", str(place)], check=True)
 
 
-def test_a_key_that_stands_twice_names_both_places(capfd: Capture, tmp_path: Path) -> None:
+def test_the_message_about_a_duplicate_key_names_both_places(capfd: Capture, tmp_path: Path) -> None:
     first, second = make_tree(tmp_path / "first"), make_tree(tmp_path / "second", images=2)
     argv = ("convert", "--output", tmp_path / "out", "--input")
     sentence = refused(capfd, tmp_path, *argv, first, "--input", second)
@@ -265,8 +265,8 @@ def test_a_key_that_stands_twice_names_both_places(capfd: Capture, tmp_path: Pat
     assert document(tmp_path / "out")["plan"]["labels"] == ["ant", "bee"]
 
 
-def test_a_key_that_stands_twice_is_found_across_splits(capfd: Capture, tmp_path: Path) -> None:
-    """One input names the splits, the other does not; their keys meet all the same."""
+def test_a_duplicate_key_is_found_across_splits(capfd: Capture, tmp_path: Path) -> None:
+    """One input names the splits, the other does not. Their keys are compared anyway."""
     for i in range(8):
         for folder in ("first/train/ant", "second/train/ant"):
             (tmp_path / folder).mkdir(parents=True, exist_ok=True)
@@ -280,7 +280,7 @@ def test_a_key_that_stands_twice_is_found_across_splits(capfd: Capture, tmp_path
         assert not (tmp_path / "out").exists()
 
 
-def test_names_that_differ_in_their_unicode_form_only_collide(capfd: Capture, tmp_path: Path) -> None:
+def test_names_that_differ_only_in_unicode_form_collide(capfd: Capture, tmp_path: Path) -> None:
     folder = tmp_path / "in" / "ant"
     folder.mkdir(parents=True)
     for i, form in enumerate(("NFC", "NFD")):

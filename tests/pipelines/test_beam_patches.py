@@ -1,4 +1,4 @@
-"""What commands change in Beam: for how long, what they rely on, and that no result depends on them."""
+"""The patches of Beam: how long they are active, what they rely on, and that no result depends on them."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ class _Counting(beam.DoFn):
 
 @pytest.fixture
 def beam_as_installed() -> Iterator[None]:
-    """Beam and Python without the patches that the suite runs with."""
+    """Beam and Python without the patches that the suite uses."""
     with unpatched():
         yield
 
 
 def state() -> list[Any]:
-    """Returns what stands now in all places that patches change."""
+    """Returns the current value of everything that patches change."""
     return [beam_patches.current_value(patch) for patch in PATCHES]
 
 
-def test_views_are_those_of_beam_and_share_their_values() -> None:
+def test_patched_views_equal_beams_and_share_values() -> None:
     argv = ["--runner=DirectRunner", "--direct_num_workers=3", "--unknown=1"]
     ours, beams = OptionsParsedOnce(argv), PipelineOptions(argv)
     assert ours.view_as(DirectOptions).direct_num_workers == 3
@@ -72,7 +72,7 @@ def test_views_are_those_of_beam_and_share_their_values() -> None:
     assert copied.get_all_options()["runner"] == "Third" and ours.get_all_options()["runner"] == "Other"
 
 
-def test_state_is_found_again_and_again(beam_as_installed: None) -> None:
+def test_patched_state_can_be_read_repeatedly(beam_as_installed: None) -> None:
     with patching():
         apply_patches()
         apply_patches()
@@ -86,21 +86,21 @@ def test_state_is_found_again_and_again(beam_as_installed: None) -> None:
 
 
 @pytest.mark.parametrize("patch", [*PATCHES, *beam_patches.RELIED_ON], ids=lambda item: item.name)
-def test_beam_has_not_changed_what_a_patch_goes_by(patch: Any) -> None:
+def test_the_code_that_patches_rely_on_is_unchanged(patch: Any) -> None:
     with unpatched():
         assert beam_patches.source_digest(patch.checked) == patch.sha256, _ADVICE.format(patch.name)
     assert beam.__version__ in patch.beam_versions, _ADVICE.format(patch.name)
 
 
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda item: item.name)
-def test_a_change_of_beam_would_be_noticed(patch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_of_beam_would_be_detected(patch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above can fail: another function in the same place has another digest."""
     owner, _, name = patch.checked.rpartition(".")
     monkeypatch.setattr(beam_patches.found(owner), name, lambda: "of another version")
     assert beam_patches.source_digest(patch.checked) != patch.sha256
 
 
-def test_another_version_of_beam_is_patched_only_where_it_is_the_same(beam_as_installed: None) -> None:
+def test_another_version_of_beam_is_patched_only_where_it_is_equal(beam_as_installed: None) -> None:
     known = PATCHES[0]
     assert beam_patches.fits(known)
     later = replace(known, beam_versions=("1.0",))
@@ -109,7 +109,7 @@ def test_another_version_of_beam_is_patched_only_where_it_is_the_same(beam_as_in
     assert not beam_patches.fits(replace(later, checked="apache_beam.transforms.userstate.no_such_function"))
 
 
-def test_only_a_command_patches_and_what_it_patched_is_undone(beam_as_installed: None) -> None:
+def test_only_commands_patch_beam_and_they_undo_the_patches(beam_as_installed: None) -> None:
     before, during = state(), []
 
     def build(pipeline: Any) -> None:
@@ -132,7 +132,7 @@ def test_only_a_command_patches_and_what_it_patched_is_undone(beam_as_installed:
         assert state() == before
 
 
-def test_a_command_inside_of_another_leaves_the_outer_one_its_patches(beam_as_installed: None) -> None:
+def test_a_nested_command_keeps_the_patches_of_the_outer_one(beam_as_installed: None) -> None:
     before = state()
     with patching():
         apply_patches()
@@ -203,7 +203,7 @@ def test_a_late_worker_is_waited_for_but_not_for_long(
     thread.join()
 
 
-def test_the_loggers_of_engines_speak_again_afterwards() -> None:
+def test_the_loggers_of_engines_are_enabled_again_afterwards() -> None:
     logger = logging.getLogger("PrismJobServer")
     before = logger.disabled
     with suppress_beam_logs(False):
@@ -214,7 +214,7 @@ def test_the_loggers_of_engines_speak_again_afterwards() -> None:
 
 
 def imported_names(tree: ast.AST) -> set[str]:
-    """Returns the names that a module binds to what it imports from elsewhere."""
+    """Returns the names in a module that are bound by imports."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -225,7 +225,7 @@ def imported_names(tree: ast.AST) -> set[str]:
 
 
 def assigned_in(text: str) -> set[str]:
-    """Returns what a module assigns to attributes of what it imports."""
+    """Returns the attributes of imported objects to which a module assigns."""
     tree = ast.parse(text)
     names, found = imported_names(tree), set()
     for node in ast.walk(tree):
@@ -247,7 +247,7 @@ def assigned_in(text: str) -> set[str]:
     return found
 
 
-#: What is there to be assigned to, and is put back by the function that assigns it.
+#: Assignments to streams, which the same function undoes.
 _MEANT_FOR_IT = {
     "pipelines/streams.py": {"sys.stdout", "sys.stderr"},
     "pipelines/run.py": {"sys.stderr"},
@@ -256,7 +256,7 @@ _MEANT_FOR_IT = {
 }
 
 
-def test_an_assignment_to_a_library_is_recognised() -> None:
+def test_an_assignment_to_a_library_is_detected() -> None:
     text = "import a.b, c as d\nfrom e import f\nown = a.b.x = 1\nvars(f)['y'] = 2\nsetattr(d, 'z', 3)\n"
     assert assigned_in(text + "own.x = 4") == {"a.b.x", "vars(f)['y']", "d.'z'"}
 
@@ -272,7 +272,7 @@ def test_no_other_file_patches_a_library() -> None:
 
 
 def findings_of(dataset: Path) -> dict[str, Any]:
-    """Returns what validation wrote, without its times and place."""
+    """Returns the findings that validation wrote, without their times and place."""
     document = json.loads((dataset / "findings.json").read_text())
     for finding in document["findings"]:
         del finding["time"]
@@ -280,7 +280,7 @@ def findings_of(dataset: Path) -> dict[str, Any]:
     return {name: document[name] for name in names}
 
 
-#: Converts, validates and rebuilds in a process whose Beam nobody has touched.
+#: Converts, validates and rebuilds in a process with unchanged Beam.
 _PLAIN = """
 import sys
 from shardwright.pipelines import beam_patches
@@ -298,7 +298,7 @@ if __name__ == "__main__":
 """
 
 
-def test_the_same_comes_of_it_without_any_patch(tmp_path: Path) -> None:
+def test_results_are_equal_without_patches(tmp_path: Path) -> None:
     settings = {"splits": "train=0.7,test=0.3", "shards": "train=2,test=1", "resize": "24", "limit": "12"}
     plain, patched = tmp_path / "plain", tmp_path / "patched"
     (tmp_path / "plain.py").write_text(_PLAIN)

@@ -29,7 +29,7 @@ def _convert(source: Path, output: Path, *more: str) -> tuple[int, dict[str, Any
     return code, json.loads((output / "dataset.json").read_text()), [json.loads(line) for line in lines]
 
 
-def test_a_raised_bound_takes_the_image_and_is_recorded(pictures: Path, tmp_path: Path) -> None:
+def test_a_raised_bound_accepts_the_image_and_is_recorded(pictures: Path, tmp_path: Path) -> None:
     code, usual, left_out = _convert(pictures, tmp_path / "usual")
     assert code == 0 and [line["reason"] for line in left_out] == ["TOO_MANY_SEGMENTS"]
     assert "raise --bounds TOO_MANY_SEGMENTS=65536" in left_out[0]["message"]
@@ -42,7 +42,7 @@ def test_a_raised_bound_takes_the_image_and_is_recorded(pictures: Path, tmp_path
     assert same["settings"] == usual["settings"]
 
 
-def test_a_job_file_may_write_bounds_as_a_mapping_and_a_plan_carries_them(
+def test_a_job_file_may_have_a_mapping_of_bounds_and_a_plan_carries_it(
     pictures: Path, tmp_path: Path
 ) -> None:
     job = tmp_path / "job.yaml"
@@ -55,7 +55,7 @@ def test_a_job_file_may_write_bounds_as_a_mapping_and_a_plan_carries_them(
     assert code == 0 and not left_out and carried["fingerprint"] == made["fingerprint"]
 
 
-def test_a_resumed_run_converts_again_what_other_bounds_decided(pictures: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_with_other_bounds_converts_again(pictures: Path, tmp_path: Path) -> None:
     _convert(pictures, tmp_path / "out")
     code, made, left_out = _convert(pictures, tmp_path / "out", "--resume", f"--bounds={RAISED}")
     assert code == 0 and not left_out and made["splits"]["train"]["records"] == 2

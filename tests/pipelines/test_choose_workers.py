@@ -1,4 +1,4 @@
-"""Several processes are used where they win; the metrics of a run are those of its images."""
+"""Several processes are used if they are faster; the metrics of a run are those of its images."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from shardwright.transforms.sources.inputs import Input
         (["--runner=PrismRunner"], 64, 0.0, 0),
     ],
 )
-def test_processes_are_chosen_where_they_win(
+def test_processes_are_chosen_if_they_are_faster(
     monkeypatch: pytest.MonkeyPatch, given: list[str], cpus: int, start_seconds: float, processes: int
 ) -> None:
     monkeypatch.setattr(workers, "usable_cpus", lambda: cpus)
@@ -43,24 +43,24 @@ def test_processes_are_chosen_where_they_win(
 @pytest.mark.parametrize(
     ("load", "cpus", "several"),
     [
-        (Workload(50_000, 50_000 * 31_000, 0), 2, False),  # two threads suffice
+        (Workload(50_000, 50_000 * 31_000, 0), 2, False),  # two threads are enough
         (Workload(50_000, 50_000 * 31_000, 0), 4, True),
-        (Workload(3_000, 3_000 * 31_000, 0), 8, False),  # done before the processes have started
-        (Workload(50_000, 50_000 * 4_000_000, 0), 32, False),  # large pictures hardly hold the lock
-        (Workload(10_000, 10_000 * 31_000, 10_000), 4, True),  # from a network they hold it longer
+        (Workload(3_000, 3_000 * 31_000, 0), 8, False),  # finished before the processes would have started
+        (Workload(50_000, 50_000 * 4_000_000, 0), 32, False),  # large pictures hold the lock only briefly
+        (Workload(10_000, 10_000 * 31_000, 10_000), 4, True),  # reading from a network holds it longer
     ],
 )
-def test_the_model(load: Workload, cpus: int, several: bool) -> None:
+def test_the_model_estimates_the_speed(load: Workload, cpus: int, several: bool) -> None:
     assert (seconds_gained(load, cpus) > workers.START_SECONDS) == several
 
 
-def test_options_given_as_an_object_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_given_as_an_object_are_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "usable_cpus", lambda: 64)
     monkeypatch.setattr(workers, "START_SECONDS", 0.0)
     assert choose_workers(None, beam_options([], ()), [Input(str(PHOTOS), "")]).processes == 1
 
 
-def test_the_summary_s_metrics_are_those_of_the_run(
+def test_the_summary_has_the_metrics_of_the_run(
     convert_photos: Callable[..., ConvertResult], tmp_path: Path
 ) -> None:
     result = convert_photos(resize=32, splits="train=0.8,test=0.2")

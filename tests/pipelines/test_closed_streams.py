@@ -1,4 +1,4 @@
-"""What becomes of the output changes only what is shown: not the exit code, and not the work."""
+"""A closed or full output stream changes only what is shown, not the exit code and not the work."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def made(tmp_path_factory: pytest.TempPathFactory, images: Path) -> Path:
 
 
 @pytest.mark.parametrize("closed", [("stdout",), ("stderr",), ("stdout", "stderr")])
-def test_commands_that_look_do_so_with_closed_streams(
+def test_reading_commands_work_with_closed_streams(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, made: Path, closed: tuple[str, ...]
 ) -> None:
     make_versions(tmp_path, made)
     for name in closed:
-        monkeypatch.setattr(sys, name, None)  # so Python starts with a descriptor that is closed
+        monkeypatch.setattr(sys, name, None)  # Python starts like this if a descriptor is closed
     assert cli.main(["inspect", str(made)]) == 0
     assert cli.main(["versions", str(tmp_path)]) == 0
     assert cli.main(["layouts"]) == 0
@@ -55,7 +55,7 @@ def test_commands_that_look_do_so_with_closed_streams(
     assert cli.main([]) == 2
 
 
-def test_a_conversion_does_its_work_with_closed_streams(
+def test_a_conversion_works_with_closed_streams(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, images: Path, made: Path
 ) -> None:
     monkeypatch.setattr(sys, "stdout", None)
@@ -67,7 +67,7 @@ def test_a_conversion_does_its_work_with_closed_streams(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("closed", [("stdout",), ("stderr",), ("stdout", "stderr")])
-def test_every_command_does_its_work_with_closed_streams(
+def test_every_command_works_with_closed_streams(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, images: Path, made: Path, closed: tuple[str, ...]
 ) -> None:
     for name in closed:
@@ -100,7 +100,7 @@ def test_every_command_does_its_work_with_closed_streams(
     assert json.loads((tmp_path / "saved" / "dataset.json").read_text())["ledger"]["written"] == 4
 
 
-def test_descriptors_that_are_closed_get_nobody_elses_bytes(tmp_path: Path) -> None:
+def test_closed_descriptors_are_not_reused_for_other_files(tmp_path: Path) -> None:
     script = (
         "import os\n"
         "from shardwright.pipelines.streams import forgiving_streams\n"
@@ -117,7 +117,7 @@ def test_descriptors_that_are_closed_get_nobody_elses_bytes(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_a_full_disk_below_a_stream_is_told_on_the_other(
+def test_a_full_disk_below_one_stream_is_reported_on_the_other(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture, stream: str
 ) -> None:
     with open("/dev/full", "w", buffering=1) as full:
@@ -128,7 +128,7 @@ def test_a_full_disk_below_a_stream_is_told_on_the_other(
     assert ("the rest is not shown: no space left on device" in said) == (stream == "stdout")
 
 
-def test_a_fault_of_who_writes_is_not_taken_for_one_of_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_writer_is_not_reported_as_one_of_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
     with forgiving_streams(), pytest.raises(UnicodeEncodeError):
         print("\N{SNOWMAN}")
@@ -144,7 +144,9 @@ def test_too_little_memory_to_start_is_a_failure_of_the_machine() -> None:
         assert sentence.startswith("There is not enough memory to start; allow more")
 
 
-def test_a_command_that_cannot_be_imported_says_so(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_a_command_that_cannot_be_imported_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
     for error, said in (
         (MemoryError(), "not enough memory to start"),
         (ImportError("libx.so: failed to map segment from shared object"), "not enough memory to start"),
@@ -159,13 +161,13 @@ def test_a_command_that_cannot_be_imported_says_so(monkeypatch: pytest.MonkeyPat
         assert said in capsys.readouterr().err
 
 
-def test_python_without_docstrings_is_a_wrong_command() -> None:
+def test_python_without_docstrings_is_refused() -> None:
     done = run_command("plan", "--input", "x", env={**os.environ, "PYTHONOPTIMIZE": "2"})
     assert sentence_of(done, 2).startswith("Beam does not start without docstrings; run python without -OO")
     assert run_command("layouts", env={**os.environ, "PYTHONOPTIMIZE": "2"}).code == 0
 
 
-def test_an_output_that_nobody_reads(made: Path) -> None:
+def test_an_output_without_a_reader_does_not_matter(made: Path) -> None:
     line = f"'{COMMAND}' inspect '{made}' --json | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("0\n", "")

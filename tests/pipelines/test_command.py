@@ -18,7 +18,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds one argument by place and one option."""
+    """Adds one positional argument and one option."""
     parser.add_argument("place", nargs="?", default="")
     parser.add_argument("--colour", default="red")
 
@@ -58,7 +58,7 @@ def test_a_command_returns_its_exit_code(capsys: Capture, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("beam", BeamOptions)
-def test_the_help_says_what_other_options_do(capsys: Capture, beam: BeamOptions) -> None:
+def test_the_help_explains_other_options(capsys: Capture, beam: BeamOptions) -> None:
     with pytest.raises(SystemExit) as left:
         make(beam=beam).main(["--help"])
     assert left.value.code == 0
@@ -74,7 +74,7 @@ def test_the_help_says_what_other_options_do(capsys: Capture, beam: BeamOptions)
     ("option", "hint"),
     [
         ("--color=blue", "Unknown option --color; did you mean --colour?"),
-        ("--plaec=x", "Unknown option --plaec; see --help."),  # an argument by place is no option
+        ("--plaec=x", "Unknown option --plaec; see --help."),  # a positional argument has no option
         ("--runnr=DirectRunner", "Unknown option --runnr; see --help."),
         ("--dry_run", "--dry_run describes a job instead of running it, and this command runs none."),
     ],
@@ -100,7 +100,7 @@ def test_storage_options_are_for_commands_that_read_a_storage(capsys: Capture) -
 def test_a_command_without_a_job_takes_beams_options_in_both_spellings(
     capsys: Capture, beam: BeamOptions
 ) -> None:
-    """Scripts give all commands the same options."""
+    """Scripts give the same options to all commands."""
     given: list[str] = []
 
     def run(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
@@ -143,7 +143,7 @@ def test_only_commands_that_resume_advise_it(capsys: Capture, resumable: bool, a
     assert capsys.readouterr().err == f"shardwright: The disk is full; {advice}\n"
 
 
-def test_a_command_may_report_errors_in_its_own_way(capsys: Capture) -> None:
+def test_a_command_can_report_errors_itself(capsys: Capture) -> None:
     told: list[tuple[str, str, int]] = []
 
     def complain(options: argparse.Namespace, message: str, code: int) -> bool:
@@ -157,11 +157,11 @@ def test_a_command_may_report_errors_in_its_own_way(capsys: Capture) -> None:
     command = make(run=run, complain=complain)
     assert [command.main(["--colour=blue"]), command.main([]), command.main(["--colour"])] == [1, 1, 2]
     assert told[:2] == [("blue", "No.", 1), ("red", "No.", 1)]
-    assert told[2][0] == "" and told[2][2] == 2  # the command line is wrong, so no option has a value
+    assert told[2][0] == "" and told[2][2] == 2  # the command line is wrong, so options have no values
     assert capsys.readouterr().err.splitlines() == ["shardwright: No.", f"shardwright: {told[2][1]}"]
 
 
-def test_beam_logs_only_if_verbose(capsys: Capture) -> None:
+def test_beam_logs_only_with_verbose(capsys: Capture) -> None:
     levels = []
 
     def run(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
@@ -172,7 +172,7 @@ def test_beam_logs_only_if_verbose(capsys: Capture) -> None:
     assert levels == [logging.CRITICAL, logging.INFO]
 
 
-def test_every_subcommand_is_in_the_frame() -> None:
+def test_every_subcommand_uses_the_frame() -> None:
     for name, (module, _) in cli.COMMANDS.items():
         command = import_module(f"shardwright.pipelines.{module}").COMMAND
         assert isinstance(command, Command)

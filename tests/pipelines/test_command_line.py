@@ -1,4 +1,4 @@
-"""How command lines are taken apart, and what a command does with a reader that stops early."""
+"""Parsing of command lines, and output to a reader that stops early."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 def parsed(*argv: str) -> tuple[argparse.Namespace, list[str]]:
-    """Parses as validate, report and salvage do."""
+    """Parses like validate, report and salvage."""
     parser = options.make_parser("x", "", "")
     options.add_dataset(parser, "")
     parser.add_argument("--report", default="")
@@ -46,7 +46,7 @@ def parsed(*argv: str) -> tuple[argparse.Namespace, list[str]]:
         (["--experiments", "a", "--experiments", "b", "o"], ["--experiments=a", "--experiments=b"]),
     ],
 )
-def test_options_of_beam_may_have_their_value_behind_a_space(argv: list[str], rest: list[str]) -> None:
+def test_options_of_beam_may_have_their_value_after_a_space(argv: list[str], rest: list[str]) -> None:
     namespace, unknown = parsed(*argv)
     assert options.dataset_of(namespace) == "o"
     assert unknown == rest
@@ -73,7 +73,7 @@ def test_our_own_options_keep_their_values(
     assert found == (report, fast, sources, places, [])
 
 
-def test_a_value_that_is_missing_is_said() -> None:
+def test_a_missing_value_is_reported() -> None:
     with pytest.raises(UsageError, match="Argument --report: expected one argument"):
         parsed("o", "--report", "--fast")
 
@@ -131,25 +131,25 @@ def test_every_command_on_a_dataset_takes_both_spellings(
         ({"input": ["in"], "output": "out"}, [], {"input": ["in"], "output": "out"}),
     ],
 )
-def test_input_and_output_may_be_named_by_place(
+def test_input_and_output_may_be_positional(
     given: dict[str, object], places: list[str], found: dict[str, object]
 ) -> None:
     assert options.with_places(given, places) == found
 
 
-def test_what_a_shell_made_of_a_pattern_is_not_taken_for_inputs() -> None:
+def test_names_that_a_shell_expanded_are_not_inputs() -> None:
     with pytest.raises(UsageError, match="Unexpected argument 'out'; name each of several inputs"):
         options.with_places({}, ["photos/ant", "photos/bee", "out"])
 
 
-def test_a_conversion_by_place(capsys: Capture, tmp_path: Path) -> None:
+def test_a_conversion_accepts_positional_arguments(capsys: Capture, tmp_path: Path) -> None:
     assert cli.main(["convert", str(PHOTOS), str(tmp_path / "out"), "--resize", "16"]) == 0
     assert (tmp_path / "out" / "dataset.json").exists()
     assert cli.main(["plan", str(PHOTOS)]) == 0
     assert "61 images" in capsys.readouterr().out
 
 
-def test_help_names_a_command(capsys: Capture) -> None:
+def test_help_accepts_a_command(capsys: Capture) -> None:
     with pytest.raises(SystemExit) as left:
         cli.main(["help", "convert"])
     assert left.value.code == 0
@@ -159,7 +159,7 @@ def test_help_names_a_command(capsys: Capture) -> None:
     assert cli.main(["help"]) == 0
 
 
-def test_a_rebuild_without_a_job_says_where_one_comes_from(capsys: Capture) -> None:
+def test_a_rebuild_without_a_job_file_explains_how_to_write_one(capsys: Capture) -> None:
     assert cli.main(["rebuild"]) == 2
     said = capsys.readouterr().err
     assert "--job" in said and "shardwright init" in said
@@ -184,7 +184,7 @@ def test_help_of_every_command_needs_no_beam() -> None:
 
 
 class _Closed(io.TextIOWrapper):
-    """A pipe that nobody reads any more."""
+    """A pipe without a reader."""
 
     def __init__(self) -> None:
         reader, writer = os.pipe()
@@ -199,7 +199,8 @@ def test_a_reader_that_stops_early_changes_no_exit_code(monkeypatch: pytest.Monk
     assert cli.main(["--help"]) == 0
     assert cli.main(["layouts"]) == 0
     assert cli.main(["layouts", "--json"]) == 0
-    assert cli.main(["layouts", "no_such_layout"]) == 2  # says so on stderr, which nobody reads either
+    # It reports this on stderr, which has no reader either.
+    assert cli.main(["layouts", "no_such_layout"]) == 2
     assert sys.stdout is before
     sys.stdout.flush()
 
@@ -222,7 +223,7 @@ def test_forgiving_streams_keep_what_was_buffered_from_failing_later(
     with forgiving_streams():
         print("x" * 100_000)
         sys.stdout.buffer.write(b"y" * 100_000)
-    closed.close()  # which flushes
+    closed.close()  # this flushes
 
 
 def test_piped_output_is_never_wrapped() -> None:
@@ -233,11 +234,11 @@ def test_piped_output_is_never_wrapped() -> None:
     lines = out.getvalue().splitlines()
     assert lines[0] == f"  {words}"
     assert sum(words in line for line in lines) == 2
-    assert all(len(line) < len(words) + 40 for line in lines)  # and nothing is padded to some width
+    assert all(len(line) < len(words) + 40 for line in lines)  # and nothing is padded to a width
     assert all(line == line.rstrip() for line in lines)
 
 
-def test_a_state_that_stays_the_same_is_told_once(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unchanged_state_is_printed_once(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_TICK_SECONDS", 0.001)
     monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
     states = iter(["starting"] * 6 + ["listing"] * 3 + ["starting"])
@@ -255,7 +256,7 @@ def test_a_state_that_stays_the_same_is_told_once(capsys: Capture, monkeypatch: 
     assert said == [f"shardwright: {text}" for text in ("starting", "listing", "starting")]
 
 
-def test_the_example_pipeline_says_what_it_needs() -> None:
+def test_the_example_pipeline_explains_its_arguments() -> None:
     script = ROOT / "examples" / "custom_pipeline.py"
     done = subprocess.run([sys.executable, script], capture_output=True, text=True)
     assert done.returncode == 2
@@ -263,7 +264,7 @@ def test_the_example_pipeline_says_what_it_needs() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_the_demo_ends_with_the_page_to_open() -> None:
+def test_the_demo_names_the_page_to_open() -> None:
     lines = (ROOT / "Makefile").read_text().splitlines()
     begin = next(i for i, line in enumerate(lines) if line.startswith("demo:"))
     end = lines.index("", begin)
@@ -271,7 +272,7 @@ def test_the_demo_ends_with_the_page_to_open() -> None:
     assert any("validate" in line for line in lines[begin:end])
 
 
-def test_an_option_of_beam_with_a_space_in_its_value_is_no_argument() -> None:
+def test_a_space_in_the_value_of_a_beam_option_starts_no_argument() -> None:
     parser = options.make_parser("shardwright convert", "Converts.", "")
     options.add_input_and_output(parser)
     namespace, rest = options.parse(parser, ["in", '--labels={"a": "b"}', "out"])

@@ -1,4 +1,4 @@
-"""The single steps in a pipeline of one's own, with the stock writer."""
+"""Single steps in a custom pipeline, with Beam's own writer."""
 
 from __future__ import annotations
 

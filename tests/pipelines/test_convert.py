@@ -1,4 +1,4 @@
-"""The main job end to end, its output read with TensorFlow."""
+"""The main job end to end; TensorFlow reads its output."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read_all(result: ConvertResult, compression: str = "none") -> list[dict[str,
 
 
 def reference(path: Path, size: tuple[int, int]) -> np.ndarray:
-    """Pillow's own way to the stored pixels: upright, over white, RGB, bilinear."""
+    """Returns the stored pixels as Pillow would compute them: upright, over white, RGB, bilinear."""
     with Image.open(path) as opened:
         image = ImageOps.exif_transpose(opened).convert("RGBA")
     canvas = Image.new("RGBA", image.size, "white")
@@ -81,7 +81,7 @@ def test_tensorflow_reads_every_record_with_the_right_pixels(
         shape = tuple(record[f"image/{name}"] for name in ("height", "width", "channels"))
         assert shape == pixels.shape
         difference = pixels.astype(float) - reference(path, (48, 32))
-        # JPEGs much larger than the target are decoded DCT-scaled: 42 dB, the rest is rounding.
+        # JPEGs much larger than the target are decoded DCT-scaled: 42 dB. In others, only rounding differs.
         psnr = 10 * np.log10(255**2 / max(np.mean(difference**2), 1e-9))
         assert psnr >= 42 if path.suffix == ".jpg" else np.abs(difference).max() <= 2, path
 
@@ -118,7 +118,7 @@ def test_kept_originals_are_the_source_bytes(convert_photos: Callable[..., Conve
     assert {r["image/format"] for r in jpegs} == {b"jpg"}
 
 
-def test_the_directory_is_what_the_contract_says(sound_dataset: Path) -> None:
+def test_the_directory_has_the_documented_files(sound_dataset: Path) -> None:
     document = json.loads((sound_dataset / "dataset.json").read_text())
     names = {path.relative_to(sound_dataset).as_posix() for path in sound_dataset.rglob("*")}
     shards = {s["file"] for split in document["splits"].values() for s in split["shards"]}
@@ -217,7 +217,7 @@ def test_exact_copies_leave_the_smallest_key(tmp_path: Path) -> None:
     assert keys == {b"a/1.png", b"a/2.png", b"b/3.png"}
 
 
-def test_a_limit_takes_the_lowest_hashes_and_books_the_rest(
+def test_a_limit_takes_the_lowest_hashes_and_the_ledger_lists_the_rest(
     convert_photos: Callable[..., ConvertResult],
 ) -> None:
     small, large = convert_photos(resize=32, limit=10), convert_photos(resize=32, limit=20)
@@ -236,7 +236,7 @@ def test_a_carried_plan_keeps_settings_labels_and_shard_counts(
     assert again.dataset.plan == first.dataset.plan
     other = convert_photos(plan_from=first.path, seed=6)
     assert other.dataset.fingerprint != first.dataset.fingerprint
-    # A vanished class keeps its id, a new one comes last.
+    # A removed class keeps its id, and a new one comes last.
     folder = tmp_path / "changed"
     for name in ("zebra", "aardvark", *first.dataset.labels[1:]):
         (folder / name).mkdir(parents=True)
@@ -245,7 +245,7 @@ def test_a_carried_plan_keeps_settings_labels_and_shard_counts(
     assert changed.dataset.labels == (*first.dataset.labels, "aardvark", "zebra")
 
 
-def test_the_plan_foretells_what_convert_writes(convert_photos: Callable[..., ConvertResult]) -> None:
+def test_the_plan_predicts_what_convert_writes(convert_photos: Callable[..., ConvertResult]) -> None:
     settings = {"resize": 64, "splits": "train=0.8,test=0.2", "shard_size": "40kB"}
     forecast = plan(input=str(PHOTOS), **settings)
     result = convert_photos(**settings)
@@ -281,7 +281,7 @@ def test_the_contents_of_shards_do_not_depend_on_workers_runner_or_listing(
     assert all(found == hashes[0] for found in hashes)
 
 
-def test_a_verification_in_full_decodes_what_was_written(
+def test_a_full_verification_decodes_the_written_images(
     convert_photos: Callable[..., ConvertResult],
 ) -> None:
     result = convert_photos(resize=32, verify="full")

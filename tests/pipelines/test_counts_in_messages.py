@@ -15,7 +15,7 @@ _NOUNS = (
 )
 _VERBS = "(?!has |have |holds |of |and |with )"
 _PLURAL = re.compile(rf" {_VERBS}(\w+ )?({'|'.join(_NOUNS.split())})(s|es)\b| categories\b")
-#: Messages whose number is never 1, or that print something else there.
+#: Messages whose number is never 1, or that print something else in this place.
 _OTHERS = (
     "images/s", "{total:,} images", "None of the {sample.tried", "channels, not 1, 3 or 4", "{few} cells",
     "{_MOST_FILES} files", "each of {", "counted(more, ", "sampled pictures", "TFRecord files",
@@ -25,7 +25,7 @@ _OTHERS = (
 
 
 def numbers_of_things(text: str) -> Iterator[tuple[int, str]]:
-    """Yields line and text of what a module prints as a number before several things."""
+    """Yields line and text for each number that a module prints before a plural."""
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.JoinedStr):
             continue
@@ -53,7 +53,7 @@ def numbers_of_things(text: str) -> Iterator[tuple[int, str]]:
         ('f"it has more than {number} shards"', 0),
     ],
 )
-def test_the_search_finds_them(text: str, found: int) -> None:
+def test_the_search_finds_numbers_before_plurals(text: str, found: int) -> None:
     assert len(list(numbers_of_things(text))) == found
 
 

@@ -23,7 +23,7 @@ LEDGER = "_shards/train-00001-of-00003.jsonl.gz"
 
 @pytest.fixture(scope="module")
 def edited(sound_dataset: Path, photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The photos with a few edits, converted by the plan of the sound dataset."""
+    """The photos with a few edits, converted with the plan of the sound dataset."""
     root = tmp_path_factory.mktemp("edited")
     source = Path(shutil.copytree(photos, root / "in"))
     (source / "birds" / "owl.jpg").unlink()
@@ -51,7 +51,7 @@ def listed(result: DiffResult, kind: Kind) -> list[tuple[str, ...]]:
     return [tuple(change) for change in result.drift.changes.listed.get(kind.value, ())]
 
 
-def test_each_edit_is_found_and_nothing_else(result: DiffResult) -> None:
+def test_each_edit_is_reported_and_nothing_else(result: DiffResult) -> None:
     changes = result.drift.changes
     assert {kind: changes.total(kind) for kind in Kind if changes.total(kind)} == {
         Kind.ADDED: 1, Kind.REMOVED: 2, Kind.RENAMED: 1, Kind.CHANGED: 1, Kind.RELABELLED: 1, Kind.MOVED: 1
@@ -84,7 +84,7 @@ def test_the_report_is_the_same_each_time(sound_dataset: Path, edited: Path, tmp
     assert stored["images"]["removed"] == 2 and stored["images"]["fractions"]["removed"] == 2 / 61
 
 
-def test_people_see_what_is_different(result: DiffResult, capsys: Capture) -> None:
+def test_the_differences_are_printed(result: DiffResult, capsys: Capture) -> None:
     print_drift(result.drift)
     out = " ".join(capsys.readouterr().out.split())
     for text in ("birds/eagle.jpg ->", "new 'class' <b>", r"x\n.png", "birds buildings 1", "unchanged 57"):
@@ -92,7 +92,9 @@ def test_people_see_what_is_different(result: DiffResult, capsys: Capture) -> No
     assert "Traceback" not in out
 
 
-def test_limits_are_a_gate(sound_dataset: Path, edited: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_limits_decide_the_exit_code(
+    sound_dataset: Path, edited: Path, tmp_path: Path, capsys: Capture
+) -> None:
     limits, report = tmp_path / "limits.yaml", tmp_path / "report.json"
     arguments = [
         "diff",
@@ -117,7 +119,7 @@ def test_limits_are_a_gate(sound_dataset: Path, edited: Path, tmp_path: Path, ca
     assert stored["thresholds"]["min_records"] == 500
 
 
-def test_a_gate_file_says_what_the_new_dataset_must_be_like(
+def test_a_gate_file_can_state_requirements_for_the_new_dataset(
     sound_dataset: Path, edited: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     gates, report = tmp_path / "gates.yaml", tmp_path / "report.json"
@@ -152,7 +154,7 @@ def test_equal_datasets_are_identical_and_no_ledger_is_read(
 
 
 def validated(dataset: Path, target: Path, **documents: Any) -> Path:
-    """Copies a dataset and adds what a validation would have stored."""
+    """Copies a dataset and adds the files of a validation."""
     copy = Path(shutil.copytree(dataset, target))
     fingerprint = json.loads((copy / "dataset.json").read_text())["fingerprint"]
     for name, document in documents.items():
@@ -160,7 +162,7 @@ def validated(dataset: Path, target: Path, **documents: Any) -> Path:
     return copy
 
 
-def test_what_was_measured_is_compared(
+def test_statistics_and_findings_are_compared(
     sound_dataset: Path, edited: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     def measured(dataset: Path, name: str, dark: int, mean: float) -> str:
@@ -186,7 +188,7 @@ def test_what_was_measured_is_compared(
         diff(old, new)
 
 
-def test_wrong_ledgers_end_in_a_sentence(
+def test_wrong_ledgers_are_reported_in_a_sentence(
     sound_dataset: Path, edited: Path, tmp_path: Path, capfd: Capture
 ) -> None:
     broken = Path(shutil.copytree(edited, tmp_path / "broken"))
@@ -227,7 +229,7 @@ def test_wrong_ledgers_end_in_a_sentence(
         (["{sound}", "{sound}", "--treshold", "x"], "did you mean --thresholds?"),
     ],
 )
-def test_wrong_arguments_end_in_a_sentence(
+def test_wrong_arguments_are_reported_in_a_sentence(
     sound_dataset: Path, tmp_path: Path, capsys: Capture, arguments: list[str], message: str
 ) -> None:
     (tmp_path / "wrong.yaml").write_text("min_record: 7")
@@ -240,7 +242,7 @@ def test_wrong_arguments_end_in_a_sentence(
     assert message in error and len(error.strip().splitlines()) == 1
 
 
-def test_a_report_that_cannot_be_written(sound_dataset: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_an_unwritable_report_is_an_error(sound_dataset: Path, tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "file").write_text("")
     report = ["--report", str(tmp_path / "file" / "report.json")]
     assert main(["diff", str(sound_dataset), str(sound_dataset), *report]) == 2

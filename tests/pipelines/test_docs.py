@@ -1,4 +1,4 @@
-"""Every example in the documents is run, and what they say of files and codes is true."""
+"""Every example in the documents runs, and their statements about files and codes are true."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.transforms.sources.source import SOURCES
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-#: Those whose examples are tried here; test_docs_scheduling.py tries the other one's.
+#: Documents with examples that run here; test_docs_scheduling.py runs those of the other one.
 TRIED = [path for path in DOCUMENTS if path.name != "scheduling.md"]
-#: Commands that need more than this machine, and those that are other tests' subject.
+#: Commands that need more than this machine, and those that other tests cover.
 ELSEWHERE = ("gs://", "s3://", "--runner=DataflowRunner", "convert --job ", "--help")
 
 
@@ -45,7 +45,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def furnish(folder: Path) -> None:
-    """Puts into a folder what the examples of docs/sources.md read."""
+    """Creates the files that the examples of docs/sources.md read."""
     photos = sorted(path.relative_to(PHOTOS) for path in PHOTOS.rglob("*") if path.is_file())
     lines = [f"{path},{path.parent.name},{i}.5,a|b" for i, path in enumerate(photos)]
     (folder / "rows.csv").write_text("\n".join(["file,kind,price,tags", *lines]))
@@ -74,7 +74,7 @@ def furnish(folder: Path) -> None:
 
 
 def lay_out(folder: Path, sound_dataset: Path) -> None:
-    """Puts into a folder the datasets that the examples of docs/validating.md are about."""
+    """Creates the datasets for the examples of docs/validating.md."""
     shutil.copytree(sound_dataset, folder / "out")
     shutil.copytree(sound_dataset, folder / "old")
     options = ["--input=photos", "--output=new", f"--plan_from={folder / 'old'}", "--limit=60"]
@@ -113,7 +113,7 @@ def test_the_python_runs(path: Path, workplace: Path) -> None:
         )
     for block in blocks:
         if "import torch" in block and not find_spec("torch"):
-            continue  # it is larger than all else together
+            continue  # it is larger than all others together
         names: dict[str, object] = {"__name__": "__main__"}
         exec(compile(block, str(path), "exec"), names)
         if "train" in names:
@@ -129,7 +129,7 @@ def test_the_settings_named_in_documents_exist() -> None:
     assert set(re.findall(r"--([a-z_]+)", text)) <= known
 
 
-def test_the_source_that_is_shown_can_be_added(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_a_source_works(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "sources.md").read_text(), re.DOTALL)
     module = ModuleType("shardwright.transforms.sources.text_list")
     exec(compile(block, "text_list.py", "exec"), vars(module))
@@ -173,7 +173,7 @@ def test_every_code_is_documented() -> None:
                 assert f"`{code}`" in text, code
 
 
-def test_links_inside_the_documents_lead_somewhere() -> None:
+def test_links_inside_the_documents_have_targets() -> None:
     for path in [*DOCUMENTS, ROOT / "CONTRIBUTING.md"]:
         for link in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
             assert (path.parent / link).exists() or "://" in link, f"{path.name}: {link}"

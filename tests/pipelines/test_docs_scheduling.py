@@ -1,4 +1,4 @@
-"""The examples of docs/scheduling.md, one after the other as a team would try them."""
+"""The examples of docs/scheduling.md, in the order in which a team would run them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardwright.pipelines.job_file import read_job
 
 TEXT = (ROOT / "docs" / "scheduling.md").read_text()
 BLOCKS = dict(re.findall(r"```yaml\n# (\S+)\n(.*?)```", TEXT, re.DOTALL))
-#: An indented command with the exit code that its comment tells, or a block of Python.
+#: An indented command whose comment states the exit code, or a block of Python.
 EXAMPLE = re.compile(
     r"^ {4}shardwright (?P<command>[^#\n]+)(?:#[^\n]*?(?:exit code (?P<code>\d))?)?$"
     r"|```python\n(?P<python>.*?)```",
@@ -31,7 +31,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_examples_run(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What comes to an end as the page says; a VERSION is the newest."""
+    """Commands end as the page states; VERSION is the newest version."""
     tried = []
     for match in EXAMPLE.finditer(TEXT):
         if match["python"]:
@@ -46,7 +46,7 @@ def test_the_examples_run(workplace: Path, capsys: pytest.CaptureFixture[str]) -
     assert "nothing changed" in capsys.readouterr().out
 
 
-def test_the_parts_of_job_files_are_right(tmp_path: Path) -> None:
+def test_the_parts_of_job_files_are_valid(tmp_path: Path) -> None:
     for name in ("gates.yaml", "hooks.yaml"):
         (tmp_path / name).write_text(f"input: photos\noutput: pets\n{BLOCKS[name]}")
         job = read_job(str(tmp_path / name), environ={})
@@ -65,6 +65,6 @@ def test_the_alerts_ask_for_metrics_that_a_rebuild_writes(workplace: Path) -> No
     assert len(group["rules"]) == 2
 
 
-def test_the_files_that_are_named_are_there() -> None:
+def test_the_named_files_exist() -> None:
     for path in re.findall(r"deploy/[\w/.-]+", TEXT):
         assert (ROOT / path).exists(), path

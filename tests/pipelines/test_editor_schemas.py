@@ -1,4 +1,4 @@
-"""JSON schemas for editors: current, and right about files that the commands take and refuse."""
+"""JSON schemas for editors: current, and right about files that the commands accept and refuse."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def is_valid(kind: str, text: str) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["job", "gates", "layout"])
-def test_the_files_are_current_and_are_schemas(kind: str) -> None:
+def test_the_files_are_current_and_valid_schemas(kind: str) -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMAS[kind])
     assert schema_path(kind).read_text() == schema_text(SCHEMAS[kind]), (
         "run python -m shardwright.pipelines.editor_schemas"
@@ -77,7 +77,7 @@ def test_they_know_every_key() -> None:
         ("layout", "{features: {a: {fil: key}}}", False),
     ],
 )
-def test_editors_are_told_what_the_commands_take(kind: str, text: str, valid: bool) -> None:
+def test_the_schemas_accept_what_the_commands_accept(kind: str, text: str, valid: bool) -> None:
     assert is_valid(kind, text) is valid
 
 

@@ -22,7 +22,7 @@ SPLITS = ("train", "test")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two splits of two classes, where one dog is a cat too, and another one is in both splits."""
+    """Two splits of two classes; one dog is also a cat, and another one is in both splits."""
     root = tmp_path_factory.mktemp("pictures")
     for split in SPLITS:
         for number in range(8):
@@ -43,7 +43,7 @@ COUNTS = {"LABEL_CONFLICT": 1, "SPLIT_LEAKAGE": 1}
 
 
 @pytest.mark.parametrize("verify", ["none", "fast", "full"])
-def test_convert_reports_them_however_it_verifies(folder: Path, tmp_path: Path, verify: str) -> None:
+def test_convert_reports_them_at_every_verification(folder: Path, tmp_path: Path, verify: str) -> None:
     result = made(folder, tmp_path / "out", verify=verify)
     assert result.findings == COUNTS
     warnings = [text for text in result.outcome["warnings"] if "LABEL_CONFLICT" in text]
@@ -68,7 +68,7 @@ def test_convert_prints_them(folder: Path, tmp_path: Path, capsys: pytest.Captur
 
 @pytest.mark.parametrize("layout", ["classification", "tfds", "raw"])
 def test_validate_reports_them_at_every_depth(folder: Path, tmp_path: Path, layout: str) -> None:
-    """Also where the records do not say what their sources were, and only the ledgers know."""
+    """Also if the records do not state their sources, and only the ledgers know them."""
     output = tmp_path / "out"
     size = {"resize": "9", "image_format": "raw"} if layout == "raw" else {}
     made(folder, output, layout=layout, **size)
@@ -89,9 +89,7 @@ def test_rebuild_reports_them(folder: Path, tmp_path: Path, verify: str) -> None
     assert stored["counts"] == {"LABEL_CONFLICT": 1}
 
 
-def test_a_conversion_that_makes_the_same_build_again_keeps_what_was_found(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_conversion_of_the_same_build_keeps_the_findings(folder: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     made(folder, output)
     found = validate(output, mode="quality")

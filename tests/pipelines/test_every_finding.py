@@ -1,4 +1,4 @@
-"""Every code that a validation can find: planted in a finished dataset, found as that and nothing else."""
+"""Every code that a validation can report: planted in a finished dataset, and reported alone."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.codes import QUALITY, FindingCode
 
-#: Codes that are planted where the pipelines that find them are tested: code -> test modules.
-#: A module has to name the code.
+#: Codes with tests in the modules of the pipelines that report them: code -> test modules.
+#: A module must contain the code.
 ELSEWHERE: dict[FindingCode, tuple[str, ...]] = {
     FindingCode.SOURCE_MISSING: ("pipelines/test_against.py",),
     FindingCode.RECORD_MISSING: ("pipelines/test_against.py",),
@@ -60,9 +60,9 @@ PHOTO, OWN, OBJECTS = "photos", "own layout", "objects"
 
 
 class Plant(NamedTuple):
-    """A defect: what it is found as, in which dataset it is planted, how, and where it is found then.
+    """A defect: its finding, the dataset in which it is planted, how, and the expected place.
 
-    Those of one dataset and `turn` are planted together, in different records or shards.
+    Defects of one dataset and `turn` are planted together, in different records or shards.
     """
 
     code: FindingCode
@@ -75,7 +75,7 @@ class Plant(NamedTuple):
 def edited(
     code: str, dataset: str, shard: str, number: int, edit: Any, turn: int = 0, **ledger: str
 ) -> Plant:
-    """A record that another program changed, as all that stands beside it says."""
+    """Changes a record, and updates everything that depends on it."""
     return Plant(
         FindingCode(code), dataset, turn,
         lambda path: rewrite(path, edit, number, shard, **ledger), (shard, number),
@@ -106,7 +106,7 @@ def same_source(dataset: Path) -> None:
 
 
 def damaged(shard: str, number: int, change: Callable[[bytearray, int], None]) -> Callable[[Path], None]:
-    """A shard with a damaged frame that `dataset.json` describes as it is: it was written so."""
+    """Returns a shard with a damaged frame that `dataset.json` describes correctly."""
 
     def plant(dataset: Path) -> None:
         lines = written_lines(dataset, shard)
@@ -142,7 +142,7 @@ def in_document(change: Callable[[Any], object]) -> Callable[[Path], None]:
 
 
 def other_checksum(document: Any) -> None:
-    # The ledger names the same one, for it is that shard's.
+    # The ledger has the same one, because it is that shard's.
     document["splits"]["validation"]["shards"][0]["sha256"] = "0" * 64
 
 
@@ -194,7 +194,7 @@ def png(width: int, height: int, value: int) -> bytes:
 
 
 def set_objects(example: Any) -> None:
-    """Makes dogs of all cats, as the record itself says throughout."""
+    """Replaces cats by dogs in all features of the record."""
     set_int("image/object/class/label", 2, 2)(example)
     set_text("image/object/class/text", b"dog", b"dog")(example)
 
@@ -275,7 +275,7 @@ IMAGES = 11
 
 @pytest.fixture(scope="module")
 def datasets(tmp_path_factory: pytest.TempPathFactory, sound_dataset: Path) -> dict[str, Path]:
-    """Sound datasets: of photos with classes, of rows with columns, and of objects with boxes and masks."""
+    """Sound datasets: photos with classes, rows with columns, and objects with boxes and masks."""
     root = tmp_path_factory.mktemp("planted")
     pictures = root / "pictures"
     pictures.mkdir()
@@ -310,7 +310,7 @@ TURNS = sorted({(plant.dataset, plant.turn) for plant in PLANTS})
 
 
 @pytest.mark.parametrize(("name", "turn"), TURNS)
-def test_what_is_planted_is_found_and_nothing_else(
+def test_planted_defects_are_reported_and_nothing_else(
     datasets: dict[str, Path], tmp_path: Path, name: str, turn: int
 ) -> None:
     dataset = Path(shutil.copytree(datasets[name], tmp_path / "dataset"))
@@ -329,7 +329,7 @@ def test_what_is_planted_is_found_and_nothing_else(
 
 @pytest.mark.parametrize("name", [PHOTO, OWN, OBJECTS])
 @pytest.mark.parametrize("mode", ["fast", "full"])
-def test_nothing_is_found_in_a_sound_dataset(
+def test_a_sound_dataset_has_no_findings(
     datasets: dict[str, Path], tmp_path: Path, name: str, mode: str
 ) -> None:
     dataset = Path(shutil.copytree(datasets[name], tmp_path / "dataset"))

@@ -1,4 +1,4 @@
-"""What fails after the work is done is a warning: the dataset is there, and the exit code says so."""
+"""Failures after the work is done are warnings: the dataset exists, and the exit code says so."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_an_engine_that_fails_after_the_commit_is_a_warning(
     assert "warning: The dataset is published and complete; after that the run failed: The engine" in said
 
 
-def test_an_engine_that_fails_before_the_commit_is_a_failure_beside_an_older_dataset(
+def test_an_engine_that_fails_before_the_commit_is_an_error_despite_an_older_dataset(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture, argv: list[str]
 ) -> None:
     assert cli.main(argv) == 0

@@ -1,4 +1,4 @@
-"""What the suite spares Beam changes nothing that a job makes."""
+"""The work that the suite saves in Beam does not change the result of any job."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class _Mixed(beam.DoFn):
         return element
 
 
-def test_functions_are_pickled_so_that_beam_itself_reads_them() -> None:
+def test_beam_can_read_the_pickled_functions() -> None:
     encoded = pickler.dumps(lambda value: value + 1)
     done = subprocess.run([sys.executable, "-c", _UNPICKLE], input=encoded, capture_output=True, timeout=120)
     assert done.stdout.split() == [b"21"], done.stderr
     assert pickler.loads(encoded)(1) == 2
 
 
-def test_each_function_is_looked_at_by_itself() -> None:
+def test_each_function_is_inspected_separately() -> None:
     def first(one: int, two: int = 2) -> int:
         return one + two
 
@@ -69,12 +69,12 @@ def test_each_function_is_looked_at_by_itself() -> None:
     assert core.get_function_args_defaults(first)[0] == ["one", "two"]
 
 
-def test_beams_options_are_all_there() -> None:
+def test_all_of_beams_options_exist() -> None:
     options = PipelineOptions(["--runner=Some", "--num_workers=3"]).get_all_options()
     assert options["runner"] == "Some" and options["num_workers"] == 3
 
 
-def test_steps_still_know_which_of_them_runs() -> None:
+def test_the_running_step_is_still_known() -> None:
     _STEPS.clear()
     with beam.Pipeline() as pipeline:
         _ = pipeline | beam.Create([1]) | "NoteTheStep" >> beam.Map(_note_step)
@@ -82,7 +82,7 @@ def test_steps_still_know_which_of_them_runs() -> None:
 
 
 @pytest.mark.slow
-def test_a_dataset_has_the_same_bytes_with_beam_as_it_is(tmp_path: Path) -> None:
+def test_a_dataset_has_the_same_bytes_with_unchanged_beam(tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "in")
     made = []
     for plain in ("", "1"):
@@ -96,7 +96,7 @@ def test_a_dataset_has_the_same_bytes_with_beam_as_it_is(tmp_path: Path) -> None
     assert made[0] == made[1]
 
 
-def test_the_environment_leaves_beam_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_variable_leaves_beam_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARDWRIGHT_PLAIN_BEAM", "1")
     before = core.get_function_args_defaults
     fast_beam.speed_up()

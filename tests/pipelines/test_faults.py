@@ -1,4 +1,4 @@
-"""Killed, interrupted, out of disk or memory, sources that change: nothing is lost, nothing is half done."""
+"""Kills, interrupts, full disks, full memory and changing sources: nothing is lost, nothing is half done."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def clean(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What a run that nothing happens to writes."""
+    """The result of a run without faults."""
     output = tmp_path_factory.mktemp("clean") / "out"
     assert (
         run_forked(output.parent / "log", "convert", "--input", tree, "--output", output, *SETTINGS).code == 0
@@ -75,7 +75,7 @@ def argv_of(tree: Path, tmp_path: Path) -> tuple[object, ...]:
 
 
 def finish(capfd: Capture, argv: tuple[object, ...], output: Path, clean: dict[str, str]) -> int:
-    """Resumes and compares with the clean run; returns the number of reused shards."""
+    """Resumes and compares with a run without faults; returns the number of reused shards."""
     assert not (output / "dataset.json").exists()
     mtimes = {path.name: path.stat().st_mtime_ns for path in output.glob("*.tfrecord")}
     done = run(capfd, *argv, "--resume")
@@ -96,16 +96,16 @@ def finish(capfd: Capture, argv: tuple[object, ...], output: Path, clean: dict[s
         (READ, "/", 20, 0),  # while the sample is taken
         *slow([(READ, "/", 64 + 10, 0)]),  # in the middle of the first shard
         (READ, "/", 64 + 120, 1),  # in the middle of a later shard
-        (f"{STORAGE}:publish", "_work/", 3, 1),  # a shard is written and not in its place yet
-        ("os:replace", "_index/", 3, 1),  # its index has a temporary name yet
-        (f"{STORAGE}:write_bytes", "_shards/", 3, 1),  # a shard is in its place and has no ledger yet
-        *slow([("os:replace", "_shards/", 5, 3)]),  # its ledger has a temporary name yet
+        (f"{STORAGE}:publish", "_work/", 3, 1),  # a shard is written, but not in its place yet
+        ("os:replace", "_index/", 3, 1),  # its index has a temporary name
+        (f"{STORAGE}:write_bytes", "_shards/", 3, 1),  # a shard is in its place, but has no ledger yet
+        *slow([("os:replace", "_shards/", 5, 3)]),  # its ledger has a temporary name
         *slow((f"{STORAGE}:write_bytes", name, 1, 6) for name in ("quarantine.jsonl", "labels.txt")),
         (f"{STORAGE}:write_bytes", "dataset.json", 1, 6),
-        ("os:replace", "dataset.json", 1, 6),  # all is there but the last rename
+        ("os:replace", "dataset.json", 1, 6),  # only the last rename is missing
     ],
 )
-def test_a_killed_run_is_finished_by_resume(
+def test_resume_finishes_a_killed_run(
     capfd: Capture, tmp_path: Path, tree: Path, clean: dict[str, str],
     target: str, text: str, call: int, reused: int,
 ) -> None:  # fmt: skip
@@ -120,7 +120,7 @@ def test_a_killed_run_is_finished_by_resume(
     ("target", "text", "call"),
     [(READ, "/", 10), (READ, "/", 64 + 70), (f"{STORAGE}:write_bytes", "quarantine.jsonl", 1)],
 )
-def test_ctrl_c_says_so_in_one_line(
+def test_ctrl_c_is_reported_in_one_line(
     capfd: Capture, tmp_path: Path, tree: Path, clean: dict[str, str], target: str, text: str, call: int
 ) -> None:
     argv = argv_of(tree, tmp_path)
@@ -138,7 +138,7 @@ def test_ctrl_c_in_a_command_without_resume_does_not_advise_it(tmp_path: Path, t
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals_from_outside_at_any_time(
+def test_signals_at_any_time_end_in_order(
     capfd: Capture, tmp_path: Path, tree: Path, clean: dict[str, str], number: signal.Signals
 ) -> None:
     argv = argv_of(tree, tmp_path)
@@ -155,7 +155,7 @@ def test_signals_from_outside_at_any_time(
     assert finish(capfd, argv, tmp_path / "out", clean) >= 2
 
 
-def test_a_full_disk_by_a_limit_on_files(
+def test_a_limit_on_file_sizes_stops_the_job_like_a_full_disk(
     capfd: Capture, tmp_path: Path, tree: Path, clean: dict[str, str]
 ) -> None:
     argv = argv_of(tree, tmp_path)
@@ -178,7 +178,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(place)], check=True)
 
 
-def test_a_disk_that_is_really_full(
+def test_a_full_disk_stops_the_job(
     capfd: Capture, tiny_disk: Path, tree: Path, clean: dict[str, str]
 ) -> None:
     output = tiny_disk / "out"
@@ -232,7 +232,7 @@ def test_a_source_that_changes_stops_the_job(
     assert outcomes(tmp_path / "out")["bee/001.png"] == "written"
 
 
-def test_a_source_that_vanishes_is_unreadable(
+def test_a_source_that_disappears_is_unreadable(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path
 ) -> None:
     real = class_folders.list_class_folders
@@ -249,7 +249,7 @@ def test_a_source_that_vanishes_is_unreadable(
 
 
 @pytest.mark.parametrize("where", ["convert_image", "read_image", "build_example"])
-def test_memory_that_is_really_gone_stops_the_job(
+def test_a_lack_of_memory_stops_the_job(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path, where: str
 ) -> None:
     def exhausted(*_: Any, **__: Any) -> Any:
@@ -277,7 +277,7 @@ def test_one_image_that_asks_for_absurd_memory_is_corrupt(
     assert outcomes(tmp_path / "out")["bee/001.png"] == "CORRUPT"
 
 
-def test_what_nobody_thought_of_is_one_sentence_and_a_traceback_on_demand(
+def test_unexpected_errors_are_one_sentence_and_a_traceback_on_demand(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path
 ) -> None:
     def broken(*_: Any) -> Any:
@@ -300,7 +300,7 @@ def test_what_nobody_thought_of_is_one_sentence_and_a_traceback_on_demand(
         (errno.ENOMEM, "Cannot allocate memory"),
     ],
 )
-def test_faults_of_the_storage_are_no_faults_of_an_image(
+def test_faults_of_the_storage_are_not_faults_of_an_image(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path, number: int, says: str
 ) -> None:
     def failing(ref: Any) -> bytes:
@@ -312,7 +312,7 @@ def test_faults_of_the_storage_are_no_faults_of_an_image(
     assert sentence.startswith(f"Cannot read {small}/") and says in sentence
 
 
-def test_a_passing_fault_of_the_storage_is_tried_again(
+def test_a_transient_fault_of_the_storage_is_retried(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path
 ) -> None:
     real = read._read_local
@@ -330,7 +330,7 @@ def test_a_passing_fault_of_the_storage_is_tried_again(
     assert set(outcomes(tmp_path / "out").values()) == {"written"} and len(failed) == 6
 
 
-def test_a_folder_that_cannot_be_listed(
+def test_an_unlistable_folder_stops_the_job(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path
 ) -> None:
     real = os.scandir
@@ -349,7 +349,7 @@ def test_a_folder_that_cannot_be_listed(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_reader_that_goes_away(tmp_path: Path, small: Path) -> None:
+def test_a_reader_that_disconnects_does_not_matter(tmp_path: Path, small: Path) -> None:
     line = f"'{COMMAND}' plan --input '{small}' | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
     assert (done.stdout, done.stderr) in (("3\n", ""), ("0\n", ""))
@@ -373,7 +373,7 @@ def test_an_error_of_a_worker_process_arrives_as_one_sentence(tmp_path: Path, tr
     assert "Cannot write a shard to" in sentence_of(ended(done.returncode, done.stdout, done.stderr), 3)
 
 
-def test_a_run_that_was_cut_off_between_a_shard_and_its_ledger(
+def test_a_run_that_ended_between_a_shard_and_its_ledger_can_be_resumed(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path
 ) -> None:
     real = storage.write_bytes

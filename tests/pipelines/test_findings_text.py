@@ -1,4 +1,4 @@
-"""What a validation prints: counts first, one line for each example, colors only on a terminal."""
+"""The output of a validation: counts first, one line per example, colors only on a terminal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BROKEN = Finding(FindingCode.DATA_CRC, "the checksum of its bytes is wrong", "s-
 
 
 class Terminal(io.StringIO):
-    """A terminal as wide as COLUMNS says."""
+    """A terminal with the width in COLUMNS."""
 
     def isatty(self) -> bool:
         return True
@@ -132,7 +132,7 @@ def test_no_color_in_a_pipe(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     assert "\x1b" not in capsys.readouterr().out
 
 
-def test_sound_is_what_nothing_worse_than_a_note_was_found_in(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dataset_with_only_notes_is_sound(capsys: pytest.CaptureFixture[str]) -> None:
     for report, said in (
         (report_of(), "out: Sound; 1,234 records"),
         (report_of(DARK, depth="quality"), "out: Sound; "),
@@ -145,7 +145,7 @@ def test_sound_is_what_nothing_worse_than_a_note_was_found_in(capsys: pytest.Cap
         assert said in capsys.readouterr().out
 
 
-def test_what_an_earlier_check_found_is_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_findings_of_an_earlier_check_are_marked(capsys: pytest.CaptureFixture[str]) -> None:
     time = "2026-10-05T14:03:20Z"
     past = CheckRun("quality", time, (), {"DATA_CRC": 1, "LABEL_CONFLICT": 3})
     print_findings(

@@ -1,4 +1,4 @@
-"""A validation as a gate: codes that fail or only warn, expectations, JUnit XML, and wrong options."""
+"""Validation as a gate: codes that fail or only warn, expectations, JUnit XML, and wrong options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shardwright.schemas.findings import Finding, ValidationReport
 
 @pytest.fixture(scope="module")
 def dataset(sound_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the sound dataset, whose reports these tests write over."""
+    """A copy of the sound dataset, whose reports these tests overwrite."""
     return Path(shutil.copytree(sound_dataset, tmp_path_factory.mktemp("gates") / "dataset"))
 
 
@@ -27,7 +27,7 @@ def run(dataset: Path, *options: str) -> int:
     return main(["validate", "--dataset", str(dataset), "--fast", *options])
 
 
-def test_expectations_decide_the_exit_code_and_stand_in_both_reports(dataset: Path, tmp_path: Path) -> None:
+def test_expectations_decide_the_exit_code_and_are_in_both_reports(dataset: Path, tmp_path: Path) -> None:
     expected, junit = tmp_path / "expectations.yaml", tmp_path / "out.xml"
     expected.write_text("min_images: 61\nmin_images_per_class: 12\nallowed_formats: [jpeg]\n")
     assert run(dataset, "--expect", str(expected), "--junit", str(junit)) == 0
@@ -44,7 +44,7 @@ def test_expectations_decide_the_exit_code_and_stand_in_both_reports(dataset: Pa
     assert run(dataset, "--expect", str(expected), "--warn_on", "EXPECTATION") == 0
 
 
-def test_a_gate_file_names_findings_too_and_what_needs_another_dataset_is_left_aside(
+def test_a_gate_file_may_name_findings_and_limits_on_differences_are_ignored(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy, gates = Path(shutil.copytree(dataset, tmp_path / "copy")), tmp_path / "gates.yaml"
@@ -62,7 +62,7 @@ def test_a_gate_file_names_findings_too_and_what_needs_another_dataset_is_left_a
     assert f"--expect {gates} has no gates; write one on each line" in capsys.readouterr().err
 
 
-def test_errors_become_warnings_and_warnings_errors(dataset: Path, tmp_path: Path) -> None:
+def test_gates_change_errors_to_warnings_and_back(dataset: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(dataset, tmp_path / "copy"))
     (copy / "parse.py").unlink()
     assert run(copy) == 1
@@ -70,7 +70,8 @@ def test_errors_become_warnings_and_warnings_errors(dataset: Path, tmp_path: Pat
     report = validate(str(copy), mode="fast", warn_on=["SIDECAR_MISMATCH"])
     assert (report.sound, report.errors, report.warnings) == (True, 0, 1)
     assert validate(str(copy), mode="fast", fail_on=["SIDECAR_MISMATCH"]).errors == 1
-    assert validate(copy, mode="fast", warn_on=" sidecar_mismatch").warnings == 1  # a path, a text
+    # The dataset may be a path object or a text.
+    assert validate(copy, mode="fast", warn_on=" sidecar_mismatch").warnings == 1
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_wrong_options_are_refused_before_anything_is_read(
     assert ((dataset / "dataset.json").stat(), sorted(dataset.iterdir())) == before
 
 
-def test_a_gate_that_goes_by_looks_has_every_picture_looked_at(dataset: Path, tmp_path: Path) -> None:
+def test_a_gate_on_image_quality_measures_every_picture(dataset: Path, tmp_path: Path) -> None:
     expected = tmp_path / "expectations.yaml"
     expected.write_text("min_width: 64\nmax_height: 64\n")
     report = validate(str(dataset), expect=str(expected))
@@ -112,10 +113,10 @@ def test_a_gate_that_goes_by_looks_has_every_picture_looked_at(dataset: Path, tm
     assert validate(str(dataset), warn_on=["DARK"]).mode == "quality"
 
 
-def test_nothing_is_read_where_nothing_can_be_written(
+def test_nothing_is_read_if_nothing_can_be_written(
     dataset: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(os, "access", lambda *_, **__: False)  # as a read-only file system says
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)  # like on a read-only file system
     monkeypatch.setattr("shardwright.pipelines.validate.run_pipeline", lambda *_: pytest.fail("it ran"))
     assert run(dataset) == 3
     said = capsys.readouterr().err
@@ -129,7 +130,7 @@ def test_the_help_lists_every_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert words >= set(FindingCode)
 
 
-def test_commands_take_a_dataset_by_place_too_and_say_where_to_look(
+def test_commands_accept_a_positional_dataset_and_name_the_report(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["validate", f"{dataset}/", "--fast", "--junit", str(tmp_path / "a.xml")]) == 0
@@ -138,7 +139,7 @@ def test_commands_take_a_dataset_by_place_too_and_say_where_to_look(
     assert main(["salvage", str(dataset), "--fast", "--output", str(tmp_path / "saved")]) == 0
 
 
-def test_names_that_would_steer_a_terminal_are_shown_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_that_could_control_a_terminal_are_shown_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     finding = Finding(FindingCode.DATA_CRC, "wrong\x1b]0;x\x07", "s\x1b[2J", 1, 2, "a\nb\x9b31m")
     print_findings(ValidationReport("d\x1b[1m", "fast", None, 1, 1, 1, {"DATA_CRC": 1}, (finding,)))
     said = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The house: namespace, packaging, what is imported, one-way imports, docstrings."""
+"""The rules of the repository: namespace, packaging, imports, docstrings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOMS = ("package", "pipelines", "loader", "transforms", "schemas")
 COMMAND = Path(sys.executable).with_name("shardwright")
 
 
-def test_the_command_works_where_the_user_has_modules_of_the_same_names(tmp_path: Path) -> None:
+def test_the_command_works_beside_user_modules_of_the_same_names(tmp_path: Path) -> None:
     (tmp_path / "transforms.py").write_text("raise SystemExit('the wrong transforms')")
     (tmp_path / "schemas").mkdir()
     (tmp_path / "schemas" / "__init__.py").write_text("raise SystemExit('the wrong schemas')")
@@ -100,7 +100,7 @@ def test_imports_point_one_way(room: str, forbidden: tuple[str, ...]) -> None:
         assert not wrong, f"{path} imports {wrong}"
 
 
-def test_files_say_what_they_are() -> None:
+def test_files_have_docstrings() -> None:
     for room in (*ROOMS, "tests", "benchmarks", "deploy", "examples"):
         for path in (ROOT / room).rglob("*.py"):
             text = path.read_text()

@@ -1,4 +1,4 @@
-"""`shardwright init`: the file says exactly what was asked, whatever that is, and explains the rest."""
+"""`shardwright init`: the file contains the given settings, whatever they are, and explains the others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ AWKWARD = [
     "2026-11-21", "\\", "\\n", "x y" * 99,
 ]  # fmt: skip
 TEXTS = st.sampled_from(AWKWARD) | st.text(max_size=20)
-#: Right values of settings that do not take any text.
+#: Valid values of settings that do not accept any text.
 RIGHT: dict[str, list[Any]] = {
     "extra_columns": ["price:float,tags:string[]"],
     "label_regex": [r"(?P<label>[a-z]{2})\d+\.jpg$", "(?P<label>.+)#"],
@@ -55,7 +55,7 @@ RIGHT: dict[str, list[Any]] = {
 
 
 def said(job: JobFile) -> dict[str, Any]:
-    """Returns the settings of a job, without the one that follows from its gates."""
+    """Returns the settings of a job, except the one that follows from its gates."""
     return {name: value for name, value in job.settings.items() if name != "verify"}
 
 
@@ -70,7 +70,7 @@ def values_of(name: str) -> st.SearchStrategy[Any]:
     return st.booleans() if isinstance(item.default, bool) else TEXTS
 
 
-#: But for those that exclude others, and those that are none of a rebuild.
+#: Except settings that exclude others, and those that a rebuild does not accept.
 ASKED = st.fixed_dictionaries(
     {"input": values_of("input"), "output": TEXTS.filter(bool)},
     optional={
@@ -85,10 +85,10 @@ RUNNER = st.dictionaries(
 )
 
 
-# What fails is short as it is, and a shorter one takes minutes to find.
+# Failing examples are short anyway, and finding shorter ones takes minutes.
 @settings(max_examples=30, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(asked=ASKED, keep=st.integers(0, 99), runner=RUNNER)
-def test_the_file_says_what_was_asked(
+def test_the_file_contains_the_given_settings(
     tmp_path_factory: pytest.TempPathFactory, asked: dict[str, Any], keep: int, runner: dict[str, str]
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "asked.yaml"
@@ -100,14 +100,14 @@ def test_the_file_says_what_was_asked(
 
 
 @pytest.mark.parametrize("text", AWKWARD)
-def test_awkward_texts(tmp_path: Path, text: str) -> None:
+def test_awkward_texts_are_written_correctly(tmp_path: Path, text: str) -> None:
     path = tmp_path / "job.yaml"
     asked = {"input": ("a", text), "output": "b", "label_column": text, "rename_labels": text}
     path.write_bytes(job_text(asked, keep=1, runner={}).encode())
     assert said(read_job(str(path), environ={})) == asked
 
 
-def test_gates_are_on_and_all_that_is_off_can_be_switched_on(tmp_path: Path) -> None:
+def test_gates_are_on_and_disabled_lines_can_be_enabled(tmp_path: Path) -> None:
     made = init(file=tmp_path / "job.yaml", input=str(PHOTOS), output="out", resize=32, keep=7)
     job = read_job(made.path)
     assert job.gates.limits == Thresholds(
@@ -133,7 +133,7 @@ def test_gates_are_on_and_all_that_is_off_can_be_switched_on(tmp_path: Path) -> 
         assert line.startswith(("#", " ")) or re.match(r"[a-z_]+:", line) or not line
 
 
-def test_a_version_that_nobody_looks_into_has_no_gate_for_findings(tmp_path: Path) -> None:
+def test_a_version_without_validation_has_no_gate_on_findings(tmp_path: Path) -> None:
     for verify, fail_on in (("none", ()), ("quality", ("SPLIT_LEAKAGE",))):
         made = init(file=tmp_path / f"{verify}.yaml", input=str(PHOTOS), output="out", verify=verify)
         job = read_job(made.path)
@@ -146,7 +146,7 @@ def command(capfd: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, st
     return code, captured.out, captured.err
 
 
-def test_the_command(
+def test_the_command_writes_a_file(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -209,7 +209,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_is_asked_until_the_answers_are_right(
+def test_wrong_answers_on_a_terminal_are_asked_again(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -229,7 +229,7 @@ def test_a_terminal_is_asked_until_the_answers_are_right(
     }
 
 
-def test_a_terminal_is_asked_for_what_is_missing_alone(
+def test_only_missing_answers_are_asked_on_a_terminal(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -245,7 +245,7 @@ def test_a_terminal_is_asked_for_what_is_missing_alone(
     assert code == 2 and "is there already" in err and "Where" not in err
 
 
-def test_an_input_that_this_machine_cannot_read_is_taken_as_it_is(
+def test_an_input_that_this_machine_cannot_read_is_accepted(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unreadable(*_: object, **__: object) -> None:

@@ -1,4 +1,4 @@
-"""What `inspect` shows, of sound datasets, damaged ones and foreign files; what it does not import."""
+"""The output of `inspect` for sound datasets, damaged ones and foreign files; the modules that it imports."""
 
 import json
 import shutil
@@ -50,14 +50,14 @@ def test_shows_header_splits_ledger_classes_and_records(dataset, capsys):
     document = json.loads((dataset / "dataset.json").read_text())
     assert code == 0
     assert document["fingerprint"] in out
-    assert "resize 64x64" in out and "seed" not in out  # settings at their default are left out
+    assert "resize 64x64" in out and "seed" not in out  # settings with default values are not shown
     assert "image/encoded" in out and "int64" in out
     assert "quarantined" in out and "vehicles" in out
     assert out.count("train-00000-of-00001.tfrecord, record") == 2
     assert " kB jpg>" in out and ".png" in out
 
 
-def test_json_holds_what_dataset_json_says(dataset, capsys):
+def test_json_contains_the_content_of_dataset_json(dataset, capsys):
     code, out, _ = run(capsys, "--dataset", dataset, "--json", "--split=test", "--records=1")
     found = json.loads(out)
     document = json.loads((dataset / "dataset.json").read_text())
@@ -89,7 +89,7 @@ def test_needs_neither_beam_nor_tensorflow(dataset, tmp_path):
     assert sheet.exists()
 
 
-def test_contact_sheet_is_even_and_the_same_every_time(dataset, tmp_path, capsys):
+def test_the_contact_sheet_is_balanced_and_reproducible(dataset, tmp_path, capsys):
     sheets = [tmp_path / "a.png", tmp_path / "b.png"]
     for sheet in sheets:
         code, out, _ = run(capsys, dataset, "--contact-sheet", sheet, "--thumbnails", 10)
@@ -121,7 +121,7 @@ def test_picks_the_first_records_of_each_class_and_stops_when_it_has_them():
 
 
 @pytest.mark.parametrize(("compression", "suffix"), [("gzip", ".gz"), ("zlib", ".zlib")])
-def test_compressed_shards_of_raw_pixels(tmp_path, capsys, compression, suffix):
+def test_compressed_shards_of_raw_pixels_are_shown(tmp_path, capsys, compression, suffix):
     out = tmp_path / "out"
     convert(
         input=str(PHOTOS), output=str(out), resize="32x24", image_format="raw", compression=compression
@@ -137,7 +137,7 @@ def test_compressed_shards_of_raw_pixels(tmp_path, capsys, compression, suffix):
         assert image.format == "WEBP"
 
 
-def test_a_packed_shard_larger_than_its_first_bytes_is_read_to_its_end(tmp_path, monkeypatch):
+def test_a_compressed_shard_is_read_beyond_its_first_block(tmp_path, monkeypatch):
     monkeypatch.setattr("shardwright.transforms.records.sample._FIRST_BYTES", 100)
     out = tmp_path / "out"
     convert(input=str(PHOTOS), output=str(out), resize=16, compression="gzip")
@@ -161,7 +161,7 @@ def test_foreign_files_have_their_features_inferred(dataset, tmp_path, capsys):
     assert found["contact_sheet"]["thumbnails"] == 61
 
 
-def test_values_are_shown_as_text_and_never_steer_the_terminal(tmp_path, capsys):
+def test_values_are_shown_as_text_and_never_control_the_terminal(tmp_path, capsys):
     values = {
         "escape": Feature(FeatureType.BYTES, [b"a\x1b[31m\nb"]),
         "float": Feature(FeatureType.FLOAT, [0.5, float("nan")]),
@@ -180,7 +180,7 @@ def test_values_are_shown_as_text_and_never_steer_the_terminal(tmp_path, capsys)
     assert json.loads(out)["records"][0]["features"]["float"] == [0.5, "nan"]
 
 
-def test_contact_sheet_draws_what_it_can_of_any_class_name(tmp_path, capsys):
+def test_the_contact_sheet_draws_any_class_name(tmp_path, capsys):
     photos = tmp_path / "photos"
     for name in ("château", "中文", "line\nbreak", "شجرة", "🐈", "x" * 100):
         folder = photos / name
@@ -194,7 +194,7 @@ def test_contact_sheet_draws_what_it_can_of_any_class_name(tmp_path, capsys):
     assert sheet.stat().st_size > 1000
 
 
-def test_contact_sheet_marks_what_it_cannot_decode(tmp_path, capsys):
+def test_the_contact_sheet_marks_undecodable_images(tmp_path, capsys):
     path, sheet = tmp_path / "some.tfrecord", tmp_path / "sheet.png"
     large = tmp_path / "large.jpg"
     Image.new("RGB", (3000, 2000), "teal").save(large)
@@ -211,12 +211,12 @@ def test_contact_sheet_marks_what_it_cannot_decode(tmp_path, capsys):
     assert any(abs(r) < 4 and abs(g - 128) < 4 and abs(b - 128) < 4 for r, g, b in colors)
 
 
-def test_damage_is_named_and_what_is_sound_is_shown(copy, tmp_path, capsys):
+def test_damage_is_reported_and_sound_records_are_shown(copy, tmp_path, capsys):
     (shard,) = copy.glob("train*.tfrecord")
     data = bytearray(shard.read_bytes())
     data[20] ^= 1
     shard.write_bytes(data)
-    shutil.rmtree(copy / "_shards")  # so that the sheet goes by the records themselves
+    shutil.rmtree(copy / "_shards")  # so that the sheet uses the records themselves
     code, out, _ = run(capsys, copy, "--contact_sheet", tmp_path / "sheet.png")
     assert code == 0
     assert "damaged: train-00000-of-00001.tfrecord, record 0, byte 0: the checksum" in out
@@ -266,7 +266,7 @@ def test_reads_no_more_of_a_shard_than_it_needs(dataset, capsys, monkeypatch):
         (["{out}/labels.txt"], 2, "no TFRecord files"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(dataset, tmp_path, capsys, argv, code, words):
+def test_mistakes_are_reported_in_one_sentence(dataset, tmp_path, capsys, argv, code, words):
     argv = [word.format(tmp=tmp_path, out=dataset) for word in argv]
     found, out, error = run(capsys, *argv)
     assert found == code and out == ""
@@ -286,7 +286,7 @@ def test_what_is_wrong_is_one_sentence(dataset, tmp_path, capsys, argv, code, wo
         lambda text: text.replace('"type": "int64"', '"type": "tensor"'),
     ],
 )
-def test_damaged_dataset_json_is_one_sentence(copy, capsys, damage):
+def test_a_damaged_dataset_json_is_reported_in_one_sentence(copy, capsys, damage):
     path = copy / "dataset.json"
     path.write_bytes(damage(path.read_text()).encode(errors="surrogateescape"))
     code, out, error = run(capsys, copy)
@@ -294,7 +294,7 @@ def test_damaged_dataset_json_is_one_sentence(copy, capsys, damage):
     assert "dataset.json" in error and error.count("\n") == 1
 
 
-def test_as_functions(dataset, tmp_path):
+def test_inspect_can_be_called_as_a_function(dataset, tmp_path):
     assert inspect(str(dataset), records=0)["records"] == []
     with pytest.raises(EngineError, match="is missing"):
         list(read_lazily(str(tmp_path / "gone.tfrecord")))

@@ -1,4 +1,4 @@
-"""`inspect` of records in every way to store a picture: pixels, base64, serialized tensors, own layouts."""
+"""`inspect` for every way to store a picture: pixels, base64, serialized tensors, custom layouts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _RAW = ("raw", "raw_with_shape", "tfrecorder", "own")
 
 
 def sheet_of(place: Path | str, tmp_path: Path) -> tuple[dict[str, Any], set[tuple[int, ...]]]:
-    """Inspects a dataset; returns what was found, and the colours in the middle of the sheet's pictures."""
+    """Inspects a dataset; returns the result, and the colors in the middle of the sheet's pictures."""
     path = tmp_path / "sheet.png"
     found = inspect(str(place), records=1, contact_sheet=str(path))
     pixels = np.asarray(Image.open(path))
@@ -59,7 +59,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("layout", [*_RAW, "files"])
-def test_pictures_however_they_are_stored(layout: str, places: Path, tmp_path: Path) -> None:
+def test_pictures_are_shown_however_they_are_stored(layout: str, places: Path, tmp_path: Path) -> None:
     found, middles = sheet_of(places / layout, tmp_path)
     assert found["contact_sheet"]["thumbnails"] == 2 and middles == set(_COLORS.values())
     (shown,) = (value for value in found["records"][0]["features"].values() if isinstance(value, dict))
@@ -68,23 +68,23 @@ def test_pictures_however_they_are_stored(layout: str, places: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("layout", ["raw_with_shape", "tfrecorder", "files"])
-def test_pictures_of_files_of_unknown_origin(layout: str, places: Path, tmp_path: Path) -> None:
-    """Of `raw` nothing but its dataset.json says the shape."""
+def test_pictures_in_foreign_files_are_shown(layout: str, places: Path, tmp_path: Path) -> None:
+    """For `raw`, only dataset.json states the shape."""
     found, middles = sheet_of(f"{places / layout}/*.tfrecord", tmp_path)
     assert found["contact_sheet"]["thumbnails"] == 2 and middles == set(_COLORS.values())
 
 
-def test_what_is_encoded_is_shown_as_what_it_holds(places: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_encoded_values_are_shown_decoded(places: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(places / "own"), "--json"]) == 0
     features = json.loads(capsys.readouterr().out)["records"][0]["features"]
     assert features["klass"] in _COLORS and features["corner"] == [1, 2, 3, 4]
     assert main([str(places / "own")]) == 0
     shown = capsys.readouterr().out
     assert "tensor of uint8: any x any x any" in shown and "base64: one value" in shown
-    assert '"features"' not in shown  # the layout is a table, not a setting
+    assert '"features"' not in shown  # the layout is shown as a table, not as a setting
 
 
-def test_boxes_in_one_list_are_drawn(tmp_path: Path) -> None:
+def test_boxes_in_a_single_list_are_drawn(tmp_path: Path) -> None:
     blank = io.BytesIO()
     Image.new("RGB", (64, 64), "white").save(blank, "PNG")
     (tmp_path / "in").mkdir()

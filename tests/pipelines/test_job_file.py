@@ -1,4 +1,4 @@
-"""Job files: what they say, what the command line says in their place, and how their mistakes are told."""
+"""Job files: their content, what the command line overrides, and the messages about mistakes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def write(folder: Path, text: str) -> str:
     return str(path)
 
 
-def test_a_whole_file(tmp_path: Path) -> None:
+def test_a_complete_file_is_read(tmp_path: Path) -> None:
     job = read_job(write(tmp_path, WHOLE), now=NOW, environ=ENVIRON)
     notify = Hook(("notify.sh", "two words; rm $HOME"))
     mail = Hook(("mail", "-s", "failed on 2026-11-21", "two words; rm $HOME"), "https://host/s3cret")
@@ -78,7 +78,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
             "rename_labels": "no=010",
             "seed": 10,
             "strip_metadata": True,
-            "verify": "full",  # without which nobody would find what the gates ask for
+            "verify": "full",  # otherwise nothing would look for the findings that the gates name
         },
         gates=JobGates(
             Gates(("SPLIT_LEAKAGE", "BOX_RANGE"), ("COUNT_MISMATCH",)),
@@ -111,7 +111,7 @@ def test_a_small_file_has_defaults(tmp_path: Path) -> None:
     assert read_job(path) == JobFile({"input": ("a",), "output": "b", "verify": "fast"}, path=path)
 
 
-def test_the_command_line_counts_and_what_it_replaces_is_not_looked_at(tmp_path: Path) -> None:
+def test_the_command_line_overrides_values_which_are_not_read(tmp_path: Path) -> None:
     path = write(
         tmp_path, "input: ${NOPE}\noutput: b\nshard_size: wrong\nresize: ${NOPE}\nkeep: x\nseed: 1\n"
     )
@@ -150,14 +150,16 @@ def test_the_command_line_counts_and_what_it_replaces_is_not_looked_at(tmp_path:
         ("verify: none", "expect: {min_images: 3}", "none"),
     ],
 )
-def test_how_a_version_is_checked(tmp_path: Path, said: str, asked: str, verify: str) -> None:
+def test_gates_decide_how_a_version_is_checked(tmp_path: Path, said: str, asked: str, verify: str) -> None:
     path = write(tmp_path, f"input: a\noutput: b\n{said}\ngates:\n  {asked}\n")
     job = read_job(path)
     assert job.settings["verify"] == verify
     assert read_job(path, {"verify": "quality"}).settings["verify"] == "quality"
 
 
-def test_expectations_lie_beside_the_job_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_of_expectations_are_relative_to_the_job_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "jobs").mkdir()
     expect = tmp_path / "jobs" / "expect.yaml"
     expect.write_text("min_images: 7\n")
@@ -290,7 +292,7 @@ WRONG: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "says"), WRONG)
-def test_mistakes_say_where_they_stand(tmp_path: Path, text: str, says: str) -> None:
+def test_messages_name_the_place_of_a_mistake(tmp_path: Path, text: str, says: str) -> None:
     path = write(tmp_path, f"input: a\noutput: b\n{text}\n")
     with pytest.raises(UsageError) as caught:
         read_job(path, environ={"TOKEN": "s3cret"})
@@ -300,12 +302,12 @@ def test_mistakes_say_where_they_stand(tmp_path: Path, text: str, says: str) -> 
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "output: b\n", "input: a\n", "input: []\noutput: b"])
-def test_a_job_has_an_input_and_an_output(tmp_path: Path, text: str) -> None:
+def test_a_job_needs_an_input_and_an_output(tmp_path: Path, text: str) -> None:
     with pytest.raises(UsageError, match=r"(input|output) is missing; write (input|output): and a path"):
         read_job(write(tmp_path, text))
 
 
-def test_errors_about_options_say_where_in_the_file_they_stand(tmp_path: Path) -> None:
+def test_errors_about_options_name_the_line_in_the_file(tmp_path: Path) -> None:
     text = "input: a\noutput: b\nlayout: detecton\nsplits: train=1,test=1\nrunner:\n  regoin: x\n"
     job = read_job(write(tmp_path, text), {"splits": "train=1"})
     place = f"--job {tmp_path / 'job.yaml'}, line"
@@ -322,7 +324,7 @@ def test_errors_about_options_say_where_in_the_file_they_stand(tmp_path: Path) -
             raise UsageError(message)
 
 
-def test_convert_takes_the_settings_of_a_rebuild(
+def test_convert_accepts_the_job_file_of_a_rebuild(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("WHERE", str(PHOTOS))

@@ -1,4 +1,4 @@
-"""A chain of real builds with `--plan_from`: class ids in the records stay what they were."""
+"""A chain of real builds with `--plan_from`: class ids in the records never change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
 
 PICTURES = sorted((PHOTOS / "fruit").glob("*"))
-#: The classes of each build: the second lacks one and has new ones before, between and behind.
+#: The classes of each build: the second lacks one and has new ones in several places.
 BUILDS = (
     {"dog": 2, "cat": 1, "10": 1},
     {"ant": 1, "bee": 1, "dog": 1, "10": 1, "zebra": 1},
@@ -26,7 +26,7 @@ FINAL = ("10", "cat", "dog", "ant", "bee", "zebra", "9", "cow/calf")
 
 
 def ids_in_records(dataset: Path) -> dict[str, set[tuple[int, ...]]]:
-    """Returns class names (joined by +) -> the ids beside them, read by TensorFlow."""
+    """Returns class names (joined by +) -> their ids, read with TensorFlow."""
     found: dict[str, set[tuple[int, ...]]] = {}
     for record in tf.data.TFRecordDataset([str(dataset / file) for file in shard_hashes(dataset)]):
         features = tf.train.Example.FromString(record.numpy()).features.feature
@@ -36,7 +36,7 @@ def ids_in_records(dataset: Path) -> dict[str, set[tuple[int, ...]]]:
 
 
 def build(folder: Path, number: int, **settings: Any) -> ConvertResult:
-    """Converts the tree of one of the builds, which goes on from the one before."""
+    """Converts the tree of one of the builds, which continues the previous build."""
     pictures = iter(PICTURES)
     for name, count in BUILDS[number].items():
         (folder / f"in{number}" / name).mkdir(parents=True)
@@ -56,7 +56,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_ids_of_three_builds(chain: Path) -> None:
+def test_ids_stay_the_same_over_three_builds(chain: Path) -> None:
     for number, known in enumerate((3, 6, 8)):
         labels = FINAL[:known]
         output = chain / f"out{number}"
@@ -71,7 +71,7 @@ def names_file(folder: Path, names: Sequence[str]) -> str:
     return str(folder / "names.txt")
 
 
-def test_class_names_that_agree_with_the_plan(chain: Path, tmp_path: Path) -> None:
+def test_class_names_may_agree_with_the_plan(chain: Path, tmp_path: Path) -> None:
     names = (*FINAL, "more", "and more")
     made = convert(
         input=str(chain / "in0"), output=str(tmp_path / "out"), plan_from=str(chain / "out2"),
@@ -90,7 +90,7 @@ def test_class_names_that_agree_with_the_plan(chain: Path, tmp_path: Path) -> No
         (["cat", "dog", "10"], "gives class '10' the id 2, which has id 0 in"),
     ],
 )
-def test_class_names_that_do_not(
+def test_class_names_that_contradict_the_plan_are_refused(
     chain: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], names: list[str], told: str
 ) -> None:
     file, plan = names_file(tmp_path, names), str(chain / "out0")
@@ -101,7 +101,7 @@ def test_class_names_that_do_not(
     assert not (tmp_path / "out").exists()
 
 
-def test_other_classes_than_the_names_are_quarantined(chain: Path, tmp_path: Path) -> None:
+def test_images_of_unnamed_classes_are_quarantined(chain: Path, tmp_path: Path) -> None:
     made = convert(
         input=str(chain / "in1"), output=str(tmp_path / "out"), plan_from=str(chain / "out0"),
         class_names=names_file(tmp_path, FINAL[:4]), max_bad_fraction=1,
@@ -111,7 +111,7 @@ def test_other_classes_than_the_names_are_quarantined(chain: Path, tmp_path: Pat
     assert ids_in_records(tmp_path / "out") == {"10": {(0,)}, "dog": {(2,)}, "ant": {(3,)}}
 
 
-def test_several_classes_an_image_with_ids_from_one(tmp_path: Path) -> None:
+def test_ids_stay_the_same_with_several_classes_per_image_from_one(tmp_path: Path) -> None:
     builds = (["dog|cat", "cat"], ["ant|dog", "bee"], ["cat|bee|zoo"])
     labels = ("cat", "dog", "ant", "bee", "zoo")
     for number, classes in enumerate(builds):

@@ -1,4 +1,4 @@
-"""`shardwright layouts`: what it lists and explains, for people and as JSON, and what it refuses."""
+"""`shardwright layouts`: lists and explains layouts, for people and as JSON, and reports mistakes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def features_of(said: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {item["name"]: item for item in said["features"]}
 
 
-def test_spelling_and_pixels_are_those_of_the_layout() -> None:
+def test_spelling_and_pixels_depend_on_the_layout() -> None:
     formats = {
         name: next(item["what"] for item in layouts(name)["features"] if item["fill"] == "format")
         for name in ("classification", "imagenet", "detection")
@@ -100,7 +100,7 @@ def test_spelling_and_pixels_are_those_of_the_layout() -> None:
     assert not any("--resize" in note for note in layouts("raw_with_shape")["notes"])
 
 
-def test_it_explains_a_layout_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_explains_a_custom_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "shop.yaml"
     path.write_text(OWN)
     code, out, _ = run(capsys, str(path))
@@ -133,7 +133,7 @@ def test_it_explains_a_layout_of_ones_own(tmp_path: Path, capsys: pytest.Capture
         (["a\nb\x1b[31m"], "There is no layout a\\nb\\x1b[31m; choose "),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(
+def test_mistakes_are_reported_in_one_line(
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip

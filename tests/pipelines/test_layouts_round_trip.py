@@ -1,4 +1,4 @@
-"""Every layout, image format and compression: written here, read by TensorFlow alone, and compared."""
+"""Every layout, image format and compression: written here, read with TensorFlow alone, and compared."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureRole, FeatureS
 from shardwright.schemas.parsing import Parsing, ParsingKind, parsing_spec
 
 WIDTH, HEIGHT = 24, 20
-#: Of each picture: its class, the colours of its left and right half, and its boxes in COCO's terms.
+#: For each picture: its class, the colors of its left and right half, and its boxes in COCO's format.
 PICTURES: Mapping[str, tuple[str, Any, Any, Any]] = {
     "a.png": ("cat", (255, 0, 0), (0, 0, 255), []),
     "b.png": ("dog", (0, 255, 0), (255, 255, 255), [(2, 0, 0, 12, 20), (1, 12, 5, 6, 10)]),
@@ -42,7 +42,7 @@ NAMES = (*LAYOUTS, "tensors")
 
 
 def _matrix() -> list[Any]:
-    """All combinations; slow but for some that have every layout, format and compression."""
+    """All combinations; most are slow, but some that cover every layout, format and compression are not."""
     found = []
     for i, name in enumerate(NAMES):
         pixels = name == "tensors" or LAYOUTS[name].pixels
@@ -62,7 +62,7 @@ def picture(name: str) -> np.ndarray[Any, Any]:
 
 
 def ids_of(name: str) -> np.ndarray[Any, Any]:
-    """The class of every pixel: 1 above and 2 below, of the second picture all 1."""
+    """Returns the class of every pixel: 1 above and 2 below; in the second picture only 1."""
     ids = np.ones((HEIGHT, WIDTH), np.uint8)
     ids[HEIGHT // 2 :] = 1 if name == "b.png" else 2
     return ids
@@ -70,7 +70,7 @@ def ids_of(name: str) -> np.ndarray[Any, Any]:
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[Needs, Mapping[str, Any]]:
-    """What to convert for each kind of layout, as settings."""
+    """Returns the input for each kind of layout, as settings."""
     root = tmp_path_factory.mktemp("inputs")
     folders = {
         kind: root / kind for kind in ("classes", "coco/images", "pictures", "masks", "panoptic/masks")
@@ -114,7 +114,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[Needs, Mapping[s
 
 
 def records_of(made: ConvertResult) -> list[Mapping[str, Any]]:
-    """Reads records with `tf.io` and what the layout says of parsing, and nothing else of ours."""
+    """Reads records with `tf.io` and the layout's parsing table, without other code of ours."""
     description = {name: _described(parsing) for name, parsing in parsing_spec(made.dataset.features).items()}
     compression = COMPRESSIONS[made.dataset.plan.settings["compression"]]
     return [
@@ -151,7 +151,7 @@ def decoded(stored: Any, image_format: str) -> np.ndarray[Any, Any]:
 
 
 def expected(name: str, layout: Layout, image_format: str) -> dict[FeatureRole, Any]:
-    """What fills the features of a picture's record, but for the picture and its masks."""
+    """Returns the values of a picture's record, except the picture and its masks."""
     label, _, _, objects = PICTURES[name]
     stored = {"keep": "png", "jpeg": "jpg"}.get(image_format, image_format)
     key = f"{label}/{name}" if layout.needs is Needs.LABEL else name
@@ -194,7 +194,7 @@ def assert_same(found: Any, known: Any) -> None:
 
 
 def check_masks(role: FeatureRole, stored: Any, name: str) -> bool:
-    """Compares masks with what was drawn; returns whether the feature holds some."""
+    """Compares masks with the drawn ones; returns whether the feature holds masks."""
     if role is FeatureRole.OBJECT_MASK:
         objects = PICTURES[name][3]
         assert len(stored) == len(objects)
@@ -214,7 +214,7 @@ def check_masks(role: FeatureRole, stored: Any, name: str) -> bool:
 
 
 @pytest.mark.parametrize(("name", "image_format", "compression"), _matrix())
-def test_round_trip(
+def test_tensorflow_reads_the_written_values(
     name: str, image_format: str, compression: str, inputs: Mapping[Needs, Mapping[str, Any]], tmp_path: Path
 ) -> None:
     given = inputs[LAYOUTS[name].needs if name in LAYOUTS else Needs.LABEL]

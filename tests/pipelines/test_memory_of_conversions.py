@@ -1,4 +1,4 @@
-"""Files that ask for gigabytes take less than 700 MB, photographs less than 600 MB."""
+"""Files that make decoders allocate gigabytes take less than 700 MB, photographs less than 600 MB."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 MOST_MEGABYTES = 700
 MOST_MEGABYTES_OF_PHOTOGRAPHS = 600
-#: Runs a command; prints its exit code and its peak of memory in kB.
+#: Runs a command; prints its exit code and its peak memory in kB.
 _MEASURE = """
 import os, subprocess, sys
 process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -29,7 +29,7 @@ print(os.waitstatus_to_exitcode(status), used.ru_maxrss)
 
 
 def _photograph(megapixels: float, seed: int) -> bytes:
-    """Returns a JPEG of an example, enlarged, with noise as a camera's sensor gives it."""
+    """Returns a JPEG of an example, enlarged, with noise like that of a camera's sensor."""
     photos = sorted(PHOTOS.glob("*/*.jpg"))
     width, height = round((megapixels * 1.5e6) ** 0.5), round((megapixels / 1.5e-6) ** 0.5)
     with Image.open(photos[seed % len(photos)]) as photo:
@@ -41,12 +41,12 @@ def _photograph(megapixels: float, seed: int) -> bytes:
 
 
 def _peak_of(tmp_path: Path, files: Iterable[bytes], *more: str) -> float:
-    """Converts files; returns the command's peak of memory in MB."""
+    """Converts files; returns the command's peak memory in MB."""
     for number, data in enumerate(files):
         folder = tmp_path / "in" / "ab"[number % 2]
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number}.jpg").write_bytes(data)
-    # By a small process: a child's peak begins with the memory of the process that it was forked from.
+    # Started by a small process, because a child's peak begins with the memory of its parent.
     argv = [
         sys.executable,
         "-c",
@@ -80,6 +80,6 @@ def test_memory_stays_below_its_limit(tmp_path: Path, make: Callable[[], bytes],
 
 
 @pytest.mark.parametrize("more", [(), ("--resize=6000x6000",)], ids=["as they are", "enlarged"])
-def test_memory_of_photographs(tmp_path: Path, more: tuple[str, ...]) -> None:
+def test_memory_for_photographs_stays_below_its_limit(tmp_path: Path, more: tuple[str, ...]) -> None:
     files = (_photograph(megapixels, seed) for seed, megapixels in enumerate((1, 20, 4, 19, 8, 16, 12, 18)))
     assert _peak_of(tmp_path, files, *more) < MOST_MEGABYTES_OF_PHOTOGRAPHS

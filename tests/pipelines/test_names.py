@@ -1,4 +1,4 @@
-"""Odd trees and odd names: every file is accounted for, and every name comes through."""
+"""Odd trees and odd names: every file is accounted for, and every name is preserved."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NAMES = (
 
 
 def convert_tree(root: Path, source: Path, **settings: object) -> Path:
-    """Converts a tree whose faults are all forgiven, and checks the books."""
+    """Converts a tree and accepts all its faults, and checks the ledgers."""
     output = root / f"out{len(list(root.glob('out*')))}"
     convert(input=str(source), output=str(output), max_bad_fraction=1, **settings)
     check_books(output)
@@ -117,7 +117,7 @@ def test_folders_named_like_splits_keep_their_splits(tmp_path: Path) -> None:
     assert document(output)["plan"]["labels"] == ["ant", "bee"]
 
 
-def test_folders_deeper_than_python_recurses(tmp_path: Path) -> None:
+def test_folders_deeper_than_pythons_recursion_limit_are_read(tmp_path: Path) -> None:
     make_tree(tmp_path / "in")
     folder = os.open(tmp_path / "in" / "ant", os.O_RDONLY)
     depth = 1200
@@ -134,10 +134,11 @@ def test_folders_deeper_than_python_recurses(tmp_path: Path) -> None:
         output = convert_tree(tmp_path, tmp_path / "in")
         assert outcomes(output)["ant/" + "d/" * depth + "x.png"] == "written"
     finally:
-        subprocess.run(["rm", "-rf", tmp_path / "in"], check=True)  # shutil.rmtree recurses too
+        # Shutil.rmtree would exceed the recursion limit.
+        subprocess.run(["rm", "-rf", tmp_path / "in"], check=True)
 
 
-def test_links_that_lead_into_each_other_end(tmp_path: Path) -> None:
+def test_cyclic_links_end(tmp_path: Path) -> None:
     make_tree(tmp_path / "in")
     (tmp_path / "in/ant/to-bee").symlink_to("../bee")
     (tmp_path / "in/bee/to-ant").symlink_to("../ant")
@@ -147,7 +148,7 @@ def test_links_that_lead_into_each_other_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_an_unreadable_file_and_folder(capfd: Capture, tmp_path: Path) -> None:
+def test_unreadable_files_and_folders_are_accounted_for(capfd: Capture, tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "in")
     (tree / "ant/000.jpg").chmod(0)
     assert outcomes(convert_tree(tmp_path, tree))["ant/000.jpg"] == "UNREADABLE"
@@ -160,7 +161,7 @@ def test_an_unreadable_file_and_folder(capfd: Capture, tmp_path: Path) -> None:
 
 
 def keys_in_records(dataset: Path) -> list[bytes]:
-    """Returns the keys that the records themselves hold."""
+    """Returns the keys in the records themselves."""
     tf = pytest.importorskip("tensorflow")
     return [
         tf.train.Example.FromString(item.data).features.feature["image/filename"].bytes_list.value[0]
@@ -171,7 +172,7 @@ def keys_in_records(dataset: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize("dedupe", ["none", "exact"])
-def test_odd_names_come_through_to_records_ledgers_and_quarantine(
+def test_odd_names_are_preserved_in_records_ledgers_and_quarantine(
     capfd: Capture, tmp_path: Path, dedupe: str
 ) -> None:
     tree = tmp_path / "in"
@@ -216,7 +217,7 @@ def test_odd_names_come_through_to_records_ledgers_and_quarantine(
     ],
     ids=["nested", "quotes", "glob", "bytes", "emoji", "control", "shell"],
 )
-def test_odd_names_in_the_paths_of_input_and_output(capfd: Capture, tmp_path: Path, name: bytes) -> None:
+def test_odd_names_in_the_paths_of_input_and_output_work(capfd: Capture, tmp_path: Path, name: bytes) -> None:
     place = os.fsdecode(os.path.join(os.fsencode(tmp_path), name))
     tree = f"{place}-in"
     make_tree(Path(tree), images=3)
@@ -238,7 +239,7 @@ def test_odd_names_in_the_paths_of_input_and_output(capfd: Capture, tmp_path: Pa
         assert (done.code, done.err) == (0, ""), done
 
 
-def test_relative_names_that_look_like_options(capfd: Capture, tmp_path: Path) -> None:
+def test_relative_names_may_look_like_options(capfd: Capture, tmp_path: Path) -> None:
     make_tree(tmp_path / "in")
     done = run_command("convert", "--input=in", "--output=-o", cwd=tmp_path)
     assert done.code == 0
@@ -246,7 +247,7 @@ def test_relative_names_that_look_like_options(capfd: Capture, tmp_path: Path) -
     check_books(tmp_path / "-o")
 
 
-def test_a_terminal_that_cannot_show_a_name_ends_nothing(tmp_path: Path) -> None:
+def test_a_terminal_that_cannot_show_a_name_does_not_end_the_command(tmp_path: Path) -> None:
     make_tree(tmp_path / "in", classes=["ünï", "\U0001f600"])
     env = {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = run_command("plan", "--input=in", cwd=tmp_path, env=env)

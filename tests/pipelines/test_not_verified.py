@@ -1,4 +1,4 @@
-"""Each depth of a check has one name, and data that nobody read is called neither sound nor bad."""
+"""Each depth of a check has one name, and data that was not read is called neither sound nor bad."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def verdict(document: dict[str, Any]) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("depth", CheckDepth)
-def test_only_what_was_read_is_sound(depth: CheckDepth, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_data_that_was_read_is_sound(depth: CheckDepth, capsys: pytest.CaptureFixture[str]) -> None:
     report = report_of(depth)
     known = None if depth is CheckDepth.NONE else True
     assert report.sound is known and report.passed
@@ -51,14 +51,14 @@ def test_only_what_was_read_is_sound(depth: CheckDepth, capsys: pytest.CaptureFi
     assert ("out: Sound" in said) == bool(known) and ("out: not verified" in said) != bool(known)
 
 
-def test_an_error_is_an_error_though_nothing_was_read() -> None:
+def test_an_error_counts_even_if_nothing_was_read() -> None:
     missing = Finding(FindingCode.SHARD_MISSING, "the file is missing", "train-00000-of-00001.tfrecord")
     report = report_of(CheckDepth.NONE, missing)
     assert report.sound is False and not report.passed
     assert verdict(report.as_json()) == ("✗ Not sound", "bad")
 
 
-def test_what_an_earlier_check_read_counts() -> None:
+def test_reading_by_an_earlier_check_counts() -> None:
     earlier = report_of(CheckDepth.FULL, time="2026-11-01T00:00:00Z").as_json()
     report = with_earlier_checks(report_of(CheckDepth.NONE, time="2026-11-02T00:00:00Z"), [earlier])
     assert report.sound is True and verdict(report.as_json()) == ("✓ Sound", "good")
@@ -79,7 +79,7 @@ def test_reports_of_earlier_releases_are_read() -> None:
 
 
 @pytest.mark.parametrize(("verify", "depth", "sound"), [("none", "none", None), ("fast", "frames", True)])
-def test_a_conversion_says_how_deep_it_looked(
+def test_a_conversion_states_the_depth_of_its_check(
     tmp_path: Path, verify: str, depth: str, sound: bool | None
 ) -> None:
     made = convert(input=str(PHOTOS), output=str(tmp_path / "out"), resize=8, limit=5, verify=verify)
@@ -91,7 +91,7 @@ def test_a_conversion_says_how_deep_it_looked(
 
 
 @pytest.mark.parametrize(("verify", "depth", "sound"), [("none", "none", None), ("fast", "frames", True)])
-def test_a_rebuild_says_how_deep_it_looked(
+def test_a_rebuild_states_the_depth_of_its_check(
     tmp_path: Path, verify: str, depth: str, sound: bool | None
 ) -> None:
     made = rebuild(input=str(PHOTOS), output=str(tmp_path / "out"), resize=8, limit=5, verify=verify)
@@ -101,7 +101,7 @@ def test_a_rebuild_says_how_deep_it_looked(
     assert ("Not verified" in page) == (sound is None) and ("✓ Sound" in page) == bool(sound)
 
 
-def test_a_version_that_is_published_during_a_validation_changes_nothing_that_is_printed(
+def test_a_version_published_during_a_validation_does_not_change_the_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = str(tmp_path / "out")

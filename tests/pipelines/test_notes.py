@@ -1,4 +1,4 @@
-"""Commands report options that have no effect: on stderr, on every command, and from a job file."""
+"""Commands report options that have no effect: on stderr, for every command, and for job files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def notes(capsys: Capture) -> list[str]:
     return [line.removeprefix("shardwright: note: ") for line in lines if "note: " in line]
 
 
-def test_convert_and_plan_report_what_has_no_effect(capsys: Capture, tmp_path: Path) -> None:
+def test_convert_and_plan_report_options_without_effect(capsys: Capture, tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "in")
     options = ["--fit", "pad", "--resample=box", "--splits", SPLITS, "--strip_metadata=false"]
     wanted = ["--fit has no effect without --resize.", "--resample has no effect without --resize."]
@@ -45,7 +45,7 @@ def test_convert_and_plan_report_what_has_no_effect(capsys: Capture, tmp_path: P
     assert document(tmp_path / "out")["splits"].keys() == {"train", "test"}
 
 
-def test_splits_that_the_source_names_are_reported_when_that_is_known(
+def test_splits_are_reported_without_effect_if_the_source_names_them(
     capsys: Capture, tmp_path: Path, split_folders: Path
 ) -> None:
     assert cli.main(["plan", str(split_folders), "--splits", SPLITS]) == 0
@@ -59,7 +59,7 @@ def test_splits_that_the_source_names_are_reported_when_that_is_known(
     assert f"shardwright: note: {NAMED}" in captured.err and f"warning: {NAMED}" in captured.out
 
 
-def test_rebuild_reports_what_a_job_file_says(capsys: Capture, tmp_path: Path) -> None:
+def test_rebuild_reports_settings_of_a_job_file_without_effect(capsys: Capture, tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "in")
     job = tmp_path / "job.yaml"
     job.write_text(f"input: {tree}\noutput: {tmp_path / 'out'}\nfit: pad\nkeep: 0\nkeep_days: 3\n")
@@ -81,7 +81,7 @@ def test_inspect_reports_thumbnails_without_a_sheet(capsys: Capture, sound_datas
 
 
 def test_convert_reports_a_background_that_no_picture_shows(capsys: Capture, tmp_path: Path) -> None:
-    """Opaque pictures show none, also with an alpha channel; padding and transparent pixels do."""
+    """Opaque pictures show no background, even with an alpha channel; padding and transparent pixels do."""
     opaque, through = tmp_path / "opaque", tmp_path / "through"
     for folder, alpha in ((opaque, 255), (through, 254)):
         (folder / "ant").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""An output has one writer: the second one ends at once, and who lost the lease writes nothing more."""
+"""An output has one writer: a second one ends at once, and a writer without its lease writes nothing more."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def put(output: Path, held: Lease, age: float = 0.0) -> None:
 
 
 def parent_process() -> tuple[str, int, str]:
-    """Returns what a lease says of a process that lives as long as this one."""
+    """Returns the part of a lease that describes a process which lives as long as this one."""
     return os.uname().nodename, os.getppid(), lease._beginning_of(os.getppid())
 
 
@@ -92,7 +92,7 @@ def stopped(process: Any) -> None:
 
 
 @pytest.mark.parametrize("option", ["", "--overwrite", "--resume", "salvage"])
-def test_a_second_writer_ends_at_once_and_says_who_is_at_work(
+def test_a_second_writer_ends_at_once_and_names_the_first(
     capfd: Capture, tmp_path: Path, tree: Path, made: Path, option: str
 ) -> None:
     if option == "salvage":
@@ -110,7 +110,7 @@ def test_a_second_writer_ends_at_once_and_says_who_is_at_work(
 
 
 @pytest.mark.parametrize("option", ["", "--resume"])
-def test_a_conversion_that_is_at_work_keeps_others_away_and_no_one_when_it_is_killed(
+def test_a_running_conversion_keeps_others_away_and_a_killed_one_does_not(
     capfd: Capture, tmp_path: Path, tree: Path, option: str
 ) -> None:
     output = tmp_path / "out"
@@ -137,7 +137,7 @@ def test_a_conversion_that_is_at_work_keeps_others_away_and_no_one_when_it_is_ki
     ],
     ids=["live", "its clock is slow", "a million years", "its clock is fast"],
 )
-def test_a_lease_of_another_machine_counts_as_long_as_the_storage_says(
+def test_a_lease_of_another_machine_is_valid_for_its_time_by_the_storages_clock(
     capfd: Capture, tmp_path: Path, tree: Path, held: Lease, age: float, code: int
 ) -> None:
     put(tmp_path / "out", held, age)
@@ -146,7 +146,7 @@ def test_a_lease_of_another_machine_counts_as_long_as_the_storage_says(
     assert (tmp_path / "out" / LEASE).exists() == (code == 3)
 
 
-#: What another run does meanwhile -> the call before which this one stops, and its options.
+#: Action of another run -> the call before which this run is stopped, and its options.
 _STOPS = {
     "shard": ("shardwright.transforms.shards.write:finish_shard", "train-", ()),
     "file beside": ("shardwright.transforms.dataset_files:write_held", "labels.txt", ()),
@@ -157,7 +157,7 @@ _STOPS = {
 
 
 @pytest.mark.parametrize(*one_of_each(moment=_STOPS, option=["--overwrite", "--resume"]))
-def test_who_lost_the_lease_writes_nothing_more(
+def test_a_run_that_lost_its_lease_writes_nothing_more(
     capfd: Capture, tmp_path: Path, tree: Path, made: Path, moment: str, option: str
 ) -> None:
     target, text, options = _STOPS[moment]
@@ -167,7 +167,7 @@ def test_who_lost_the_lease_writes_nothing_more(
     before = partial(at_call, target, text, 1, STOP)
     zombie = start(tmp_path / "log", *argv, "--shards=1", *options, before=before)
     stopped(zombie)
-    os.utime(made / LEASE, (1e9, 1e9))  # nobody has heard of it for long
+    os.utime(made / LEASE, (1e9, 1e9))  # the lease was not renewed for a long time
     assert run(capfd, *argv, "--shards=3", option).code == 0
     expected = identity(made)
     os.kill(zombie.pid, signal.SIGCONT)
@@ -177,7 +177,7 @@ def test_who_lost_the_lease_writes_nothing_more(
 
 
 @pytest.mark.parametrize("moment", ["dataset.json", "version.json", *slow(["labels.txt", "report.html"])])
-def test_a_rebuild_that_lost_its_lease_does_not_make_its_version_again(
+def test_a_rebuild_that_lost_its_lease_does_not_recreate_its_version(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, moment: str
 ) -> None:
     output, real = tmp_path / "out", storage.write_bytes
@@ -197,7 +197,7 @@ def test_a_rebuild_that_lost_its_lease_does_not_make_its_version_again(
     assert json.loads((output / "lease.json").read_text())["holder"] == "theirs"
 
 
-def test_a_shard_of_a_rebuild_that_lost_its_lease_makes_no_folder(
+def test_a_shard_of_a_rebuild_that_lost_its_lease_creates_no_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path
 ) -> None:
     output, real = tmp_path / "out", storage.temporary_path
@@ -213,7 +213,7 @@ def test_a_shard_of_a_rebuild_that_lost_its_lease_makes_no_folder(
     assert not list((output / "versions").iterdir())
 
 
-def test_dataset_json_goes_once_and_only_if_a_shard_changes(
+def test_dataset_json_is_removed_once_and_only_if_a_shard_changes(
     monkeypatch: pytest.MonkeyPatch, tree: Path, made: Path
 ) -> None:
     removed: Counter[str] = Counter()
@@ -228,13 +228,13 @@ def test_dataset_json_goes_once_and_only_if_a_shard_changes(
     convert(input=str(tree), output=str(made), shards=2, resume=True)
     (shard, *_) = sorted(made.glob("*.tfrecord"))
     shard.write_bytes(shard.read_bytes()[:-1])
-    convert(input=str(tree), output=str(made), shards=2, resume=True)  # makes the same bytes again
+    convert(input=str(tree), output=str(made), shards=2, resume=True)  # the bytes stay the same
     assert identity(made) == before and not removed["dataset.json"]
     convert(input=str(tree), output=str(made), shards=2, resume=True, image_format="webp")
     assert removed["dataset.json"] == removed["dataset_info.json"] == 1
 
 
-def test_a_worker_that_comes_back_after_the_end_removes_nothing(
+def test_a_worker_that_returns_after_the_end_removes_nothing(
     monkeypatch: pytest.MonkeyPatch, tree: Path, made: Path
 ) -> None:
     jobs: list[ConversionSpec] = []
@@ -299,7 +299,7 @@ def test_a_job_that_is_launched_twice_takes_a_lease_each_time(tmp_path: Path, tr
     assert state_of(output) == before
 
 
-def test_somebody_who_comes_while_a_dataset_is_swapped_stops_nothing(tmp_path: Path, made: Path) -> None:
+def test_another_command_during_a_swap_does_not_disturb_it(tmp_path: Path, made: Path) -> None:
     new, old = Path(overwrite.staging_path(str(made))), tmp_path / ".out.shardwright-old"
     shutil.copytree(made, new)
     (new / "mark").write_text("new")
@@ -314,7 +314,7 @@ def test_somebody_who_comes_while_a_dataset_is_swapped_stops_nothing(tmp_path: P
         HeldLease(str(made), Lease("theirs", ""), LEASE).check()
 
 
-def test_a_swap_that_was_cut_off_then_is_repaired_when_both_are_gone(tmp_path: Path, made: Path) -> None:
+def test_an_interrupted_swap_is_repaired_after_both_runs_have_ended(tmp_path: Path, made: Path) -> None:
     old, before = tmp_path / ".out.shardwright-old", identity(made)
     made.rename(old)
     put(made, Lease("theirs", "", "elsewhere", 7, seconds=60.0), age=61.0)
@@ -322,7 +322,7 @@ def test_a_swap_that_was_cut_off_then_is_repaired_when_both_are_gone(tmp_path: P
     assert identity(made) == before and not old.exists()
 
 
-def test_an_earlier_run_of_this_process_keeps_nobody_away(
+def test_an_earlier_run_of_this_process_blocks_nobody(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path
 ) -> None:
     output = tmp_path / "out"
@@ -339,7 +339,7 @@ def fail() -> None:
     raise EngineError("The storage is gone.")
 
 
-def test_a_failed_conversion_gives_its_lease_back(capfd: Capture, tmp_path: Path, tree: Path) -> None:
+def test_a_failed_conversion_returns_its_lease(capfd: Capture, tmp_path: Path, tree: Path) -> None:
     argv = ("convert", "--input", tree, "--output", tmp_path / "out")
     full = partial(at_call, f"{STORAGE}:publish", "_work/", 1, partial(signal_self, signal.SIGINT))
     assert run_forked(tmp_path / "log", *argv, before=full).code == 130

@@ -1,4 +1,4 @@
-"""How options are read: switches with and without a value, and what goes to Beam."""
+"""How options are parsed: switches with and without a value, and options for Beam."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def test_a_switch_may_have_a_value(argument: str, value: bool) -> None:
 
 
 @pytest.mark.parametrize("value", ["1", "", "maybe", "out/"])
-def test_a_switch_takes_no_other_value(value: str) -> None:
+def test_a_switch_accepts_no_other_value(value: str) -> None:
     with pytest.raises(UsageError, match="write true or false"):
         settings_from(given(f"--overwrite={value}"))
 
 
-def test_a_switch_that_is_off_leaves_the_job_file_as_it_is(tmp_path: Path) -> None:
+def test_a_switch_that_is_off_does_not_override_the_job_file(tmp_path: Path) -> None:
     job = tmp_path / "job.yaml"
     job.write_text("resume: true\n")
     settings = settings_from(given(f"--job={job}", "--overwrite=false"))
@@ -61,7 +61,7 @@ def test_help_shows_that_a_switch_may_have_a_value(capsys: pytest.CaptureFixture
     assert "--resume [true|false]" in capsys.readouterr().out
 
 
-def test_nothing_of_the_launcher_is_sent_to_the_workers_unless_asked_for() -> None:
+def test_the_main_session_is_not_staged_by_default() -> None:
     dataflow = ["--runner=DataflowRunner"]
     assert options.beam_options(dataflow, ()).view_as(SetupOptions).save_main_session is False
     asked = options.beam_options([*dataflow, "--save_main_session"], ())
@@ -69,7 +69,7 @@ def test_nothing_of_the_launcher_is_sent_to_the_workers_unless_asked_for() -> No
 
 
 @pytest.mark.parametrize("runner", ["FlinkRunner", "PrismRunner", "PortableRunner", "SparkRunner", "flink"])
-def test_portable_workers_are_sent_no_list_of_the_launchers_packages(runner: str) -> None:
+def test_portable_workers_get_no_list_of_the_launchers_packages(runner: str) -> None:
     made = options.beam_options([f"--runner={runner}", "--experiments=mine", "--parallelism=2"], ())
     assert made.view_as(DebugOptions).experiments == ["mine", NO_LIST]
     again = options.beam_options([f"--runner={runner}", f"--experiments={NO_LIST}"], ())
@@ -82,14 +82,14 @@ def test_other_runners_keep_their_experiments() -> None:
         assert NO_LIST not in (made.view_as(DebugOptions).experiments or [])
 
 
-def test_beam_stages_that_list_unless_it_is_told_not_to() -> None:
-    """A worker on another machine fails if it cannot fetch a file that was staged."""
+def test_beam_stages_that_list_by_default() -> None:
+    """A worker on another machine fails if it cannot fetch a staged file."""
     flink = ["--runner=FlinkRunner"]
     assert "submission_environment_dependencies" in str(python_sdk_dependencies(PipelineOptions(flink)))
     assert python_sdk_dependencies(options.beam_options(flink, ())) == []
 
 
-def test_a_dry_run_writes_nothing_on_a_runner_that_knows_none(
+def test_a_dry_run_writes_nothing_on_runners_without_dry_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["convert", f"--input={PHOTOS}", f"--output={tmp_path / 'out'}", "--dry_run=True"]

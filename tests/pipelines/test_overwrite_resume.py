@@ -1,4 +1,4 @@
-"""`--resume` redoes what is not sound and nothing else; `--overwrite` never loses a dataset."""
+"""`--resume` repeats only unsound work; `--overwrite` never loses a dataset."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def made(tmp_path: Path, originals: Path) -> Path:
 
 
 def resume(capfd: Capture, tree: Path, output: Path, *options: object) -> set[str]:
-    """Resumes; returns the names of the shards that were redone."""
+    """Resumes; returns the names of the shards that were written again."""
     before = {path.name: path.stat().st_mtime_ns for path in output.glob("*.tfrecord")}
     done = run(capfd, "convert", "--input", tree, "--output", output, "--resume", *(options or SETTINGS))
     assert (done.code, done.err) == (0, ""), done
@@ -83,13 +83,13 @@ def flip(path: Path) -> None:
 
 
 def files_beside_the_shards(output: Path) -> set[str]:
-    """The files that other tools read a dataset by, and the indexes."""
+    """The sidecars and indexes of a dataset."""
     files = {path.name for path in output.iterdir() if path.name in SIDECARS}
     return files | {f"_index/{path.name}" for path in (output / "_index").glob("*")}
 
 
 def hashes_beside_the_shards(output: Path) -> dict[str, str]:
-    """What dataset.json says of them, which has to be true."""
+    """The checksums of these files in dataset.json, which must be true."""
     said: dict[str, str] = document(output)["sidecars"]
     assert said == {name: hashlib.sha256((output / name).read_bytes()).hexdigest() for name in said}
     return said
@@ -117,9 +117,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_resume_redoes_what_is_damaged_and_nothing_else(
-    capfd: Capture, tree: Path, made: Path, damage: str
-) -> None:
+def test_resume_repeats_only_damaged_shards(capfd: Capture, tree: Path, made: Path, damage: str) -> None:
     before = identity(made)
     DAMAGE[damage](made)
     redone = resume(capfd, tree, made)
@@ -128,7 +126,7 @@ def test_resume_redoes_what_is_damaged_and_nothing_else(
     assert identity(made) == before
 
 
-def test_resume_sees_sources_that_changed_came_and_went(capfd: Capture, tree: Path, made: Path) -> None:
+def test_resume_detects_changed_new_and_removed_sources(capfd: Capture, tree: Path, made: Path) -> None:
     (tree / "ant" / "000.jpg").write_bytes(picture(500))
     assert len(resume(capfd, tree, made)) == 1
     (tree / "ant" / "new.png").write_bytes(picture(501))
@@ -141,7 +139,7 @@ def test_resume_sees_sources_that_changed_came_and_went(capfd: Capture, tree: Pa
     assert document(made)["ledger"]["written"] == 24
 
 
-def test_resume_with_other_settings_redoes_all_and_leaves_no_stale_shard(
+def test_resume_with_other_settings_repeats_all_and_leaves_no_stale_shard(
     capfd: Capture, tree: Path, made: Path
 ) -> None:
     assert len(resume(capfd, tree, made, "--shards=4", "--image_format=webp")) == 4
@@ -169,7 +167,7 @@ def test_resume_with_other_settings_leaves_no_stale_file_beside_the_shards(
 
 
 @pytest.mark.parametrize("next_file", ["parse.py", "dataset.json"])
-def test_resume_after_a_kill_between_the_files_beside_the_shards(
+def test_resume_works_after_a_kill_between_the_files_beside_the_shards(
     capfd: Capture, tmp_path: Path, tree: Path, made: Path, next_file: str
 ) -> None:
     before = hashes_beside_the_shards(made)
@@ -182,7 +180,7 @@ def test_resume_after_a_kill_between_the_files_beside_the_shards(
     assert run(capfd, "validate", "--dataset", made).code == 0
 
 
-def test_resume_clears_away_what_killed_runs_left(capfd: Capture, tree: Path, made: Path) -> None:
+def test_resume_removes_leftovers_of_killed_runs(capfd: Capture, tree: Path, made: Path) -> None:
     before = identity(made)
     for name in ("labels.txt", "_shards/x.jsonl.gz", "_work/x.tfrecord"):
         (made / f"{name}.{'0' * 32}.tmp").write_bytes(b"half")
@@ -192,7 +190,7 @@ def test_resume_clears_away_what_killed_runs_left(capfd: Capture, tree: Path, ma
     assert identity(made) == before and leftovers(made) == [str(mine)]
 
 
-def test_resume_begins_where_nothing_stands(capfd: Capture, tmp_path: Path, tree: Path, made: Path) -> None:
+def test_resume_works_on_an_empty_output(capfd: Capture, tmp_path: Path, tree: Path, made: Path) -> None:
     (tmp_path / "other").mkdir()
     for output in (tmp_path / "other" / "out", tmp_path / "other"):
         if output.is_dir():
@@ -201,7 +199,7 @@ def test_resume_begins_where_nothing_stands(capfd: Capture, tmp_path: Path, tree
     assert document(tmp_path / "other")["splits"] == document(made)["splits"]
 
 
-def test_a_redone_shard_never_stands_beside_the_old_commit(
+def test_a_repeated_shard_never_exists_beside_the_old_commit(
     capfd: Capture, tmp_path: Path, tree: Path, made: Path
 ) -> None:
     argv = ("convert", "--input", tree, "--output", made, "--resume", "--image_format=webp", "--shards=4")
@@ -211,9 +209,7 @@ def test_a_redone_shard_never_stands_beside_the_old_commit(
     resume(capfd, tree, made, "--image_format=webp", "--shards=4")
 
 
-def test_overwrite_replaces_all_that_stood_there(
-    capfd: Capture, tmp_path: Path, tree: Path, made: Path
-) -> None:
+def test_overwrite_replaces_all_files(capfd: Capture, tmp_path: Path, tree: Path, made: Path) -> None:
     (made / "stale-00000-of-00001.tfrecord").write_bytes(b"old")
     (tree / "bee" / "001.png").unlink()
     argv = ("convert", "--input", tree, "--output", made, "--overwrite", "--shards=2", "--compression=zlib")
@@ -228,7 +224,7 @@ def test_overwrite_replaces_all_that_stood_there(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
 
 
-def test_overwrite_of_nothing_and_of_an_unfinished_run(
+def test_overwrite_works_on_empty_and_unfinished_outputs(
     capfd: Capture, tmp_path: Path, tree: Path, made: Path
 ) -> None:
     before = identity(made)
@@ -254,7 +250,7 @@ def test_overwrite_through_a_symbolic_link_keeps_the_link(
     assert [path.name for path in link.parent.iterdir()] == ["current"]
 
 
-def test_overwrite_does_not_pull_the_floor_away(
+def test_overwrite_from_inside_the_output_is_refused(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, made: Path
 ) -> None:
     monkeypatch.chdir(made / "_shards")
@@ -270,7 +266,7 @@ def test_a_name_without_room_for_its_sibling_is_refused(capfd: Capture, tmp_path
 
 
 @pytest.mark.parametrize("fault", ["usage", "bad images", "duplicate key", "changed"])
-def test_a_failing_overwrite_leaves_the_old_dataset(  # and says how to go on
+def test_a_failing_overwrite_leaves_the_old_dataset(  # and explains how to continue
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, made: Path, fault: str
 ) -> None:
     before = identity(made)
@@ -326,7 +322,7 @@ MOMENTS = [
     + slow((*MOMENTS[1 + 2 * i], command) for i, command in ((0, "overwrite"), (1, "resume")))
     + slow((*MOMENTS[5], command) for command in ("resume", "overwrite")),
 )
-def test_an_overwrite_killed_at_any_moment(
+def test_an_overwrite_can_be_killed_at_any_moment(
     capfd: Capture, tmp_path: Path, tree: Path, made: Path, target: str, text: str, call: int, command: str
 ) -> None:
     old = identity(made)
@@ -346,7 +342,7 @@ def test_an_overwrite_killed_at_any_moment(
     assert swapped == (left == {"in", "out"})
 
 
-#: What stands at the output, the old place and the new place when a swap is cut off, and what survives.
+#: The output, the old place and the new place when a swap is interrupted, and which dataset survives.
 STATES = {
     "built": ("old", "", "new", "old"),
     "moved away": ("", "old", "new", "new"),
@@ -399,7 +395,7 @@ def test_every_command_repairs_an_interrupted_swap(
     assert not (tmp_path / ".out.shardwright-old").exists()
 
 
-def test_a_new_conversion_discards_a_successor_that_was_given_up(
+def test_a_new_conversion_discards_an_abandoned_successor(
     capfd: Capture, tmp_path: Path, tree: Path, made: Path
 ) -> None:
     staging = Path(staging_path(str(made)))

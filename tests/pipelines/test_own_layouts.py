@@ -1,4 +1,4 @@
-"""Layouts of one's own from end to end: columns of manifests, what carries them, what shows them, sizes."""
+"""Custom layouts end to end: columns of manifests, where layouts are stored and shown, sizes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def shop(tmp_path: Path) -> Callable[..., ConvertResult]:
 
 
 def records(made: ConvertResult) -> dict[int, Any]:
-    """Returns the features of each record by the picture's number."""
+    """Returns the features of each record, in the order of the pictures' numbers."""
     files = [str(Path(made.path) / shard.file) for shard in made.dataset.splits["train"]]
     parsed = [tf.train.Example.FromString(data.numpy()) for data in tf.data.TFRecordDataset(files)]
     return {
@@ -63,7 +63,7 @@ def records(made: ConvertResult) -> dict[int, Any]:
     }
 
 
-def test_columns_of_every_shape(shop: Callable[..., ConvertResult]) -> None:
+def test_columns_of_every_shape_are_stored(shop: Callable[..., ConvertResult]) -> None:
     flat = {**GOOD, "grid": [1, 2, 3, 4], "rows": []}
     lacking = {name: value for name, value in GOOD.items() if name not in ("price", "note")}
     bad = [
@@ -110,19 +110,19 @@ def test_cells_of_a_csv_are_in_row_order(shop: Callable[..., ConvertResult], tmp
     assert made.dataset.ledger["quarantined"] == 1
 
 
-def test_a_column_that_no_manifest_has_is_named(shop: Callable[..., ConvertResult]) -> None:
+def test_a_missing_column_is_named(shop: Callable[..., ConvertResult]) -> None:
     with pytest.raises(UsageError, match=r"--layout shop, column exact: .*has no such column"):
         shop([{name: value for name, value in GOOD.items() if name != "exact"}])
 
 
-def test_the_layout_is_carried_and_shown_by_its_name(
+def test_the_layout_is_carried_and_shown_with_its_name(
     shop: Callable[..., ConvertResult], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = shop([GOOD, GOOD])
     document = json.loads((Path(made.path) / "dataset.json").read_text())
     assert document["layout"] == document["settings"]["layout"]["name"] == "shop"
     assert document["settings"] == document["plan"]["settings"]
-    (tmp_path / "shop.yaml").unlink()  # nobody needs it again
+    (tmp_path / "shop.yaml").unlink()  # the file is not needed any more
     again = shop([GOOD, GOOD], output=tmp_path / "again", plan_from=made.path)
     assert again.dataset.features == made.dataset.features
     assert again.dataset.fingerprint == made.dataset.fingerprint
@@ -139,7 +139,7 @@ def test_the_layout_is_carried_and_shown_by_its_name(
 
 
 @pytest.mark.parametrize("needs", ["objects", "semantic", "panoptic"])
-def test_what_is_refused_names_the_layout(photos: Path, tmp_path: Path, needs: str) -> None:
+def test_refusals_name_the_layout(photos: Path, tmp_path: Path, needs: str) -> None:
     (tmp_path / "mine.yaml").write_text(f"needs: {needs}\nfeatures: {{x: {{fill: encoded}}}}")
     with pytest.raises(UsageError, match=r"--layout mine: ") as refusal:
         plan(input=photos, layout=tmp_path / "mine.yaml")
@@ -161,10 +161,10 @@ OWN_BASE64 = "extends: minimal\nfeatures: {image: {fill: encoded, base64: true}}
         (OWN_BASE64, {"resize": 32, "image_format": "png"}, 0.05),
     ],
 )
-def test_the_plan_knows_the_size(
+def test_the_plan_estimates_the_size(
     photos: Path, tmp_path: Path, layout: str, settings: dict[str, Any], tolerance: float
 ) -> None:
-    """All 61 photos are in the sample, but for pictures of many sizes it is their mean that counts."""
+    """All 61 photos are in the sample. For pictures of many sizes, the estimate uses their mean."""
     if "\n" in layout:
         (tmp_path / "mine.yaml").write_text(layout)
         layout = str(tmp_path / "mine.yaml")

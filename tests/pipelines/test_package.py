@@ -14,14 +14,14 @@ from shardwright import loader, schemas, transforms
 
 
 @pytest.mark.parametrize("module", [shardwright, loader, transforms], ids=lambda module: module.__name__)
-def test_every_public_name_is_there(module: object) -> None:
+def test_every_public_name_exists(module: object) -> None:
     names = module.__all__  # type: ignore[attr-defined]
     assert names == sorted(names) and set(names) <= set(dir(module))
     for name in names:
         assert getattr(module, name) is not None, name
 
 
-def test_a_name_that_is_not_there() -> None:
+def test_a_missing_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'shardwright' has no attribute 'convrt'"):
         _ = shardwright.convrt
     assert shardwright.__version__ == schemas.__version__

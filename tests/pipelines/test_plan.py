@@ -1,4 +1,4 @@
-"""What `plan` says beforehand, of what has no split and of classes that begin at 1 too."""
+"""The forecast of `plan`, also for files without a split and for classes that begin at 1."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _rows(out: str) -> list[list[str]]:
 
 @pytest.fixture
 def manifest(tmp_path: Path) -> Path:
-    """A manifest of 20 photos and 200 rows that name none."""
+    """A manifest of 20 photos, and 200 rows that name no photo."""
     photos = sorted(PHOTOS.rglob("*.*"))[:20]
     lines = ["image,label", *(f"{path},{path.parent.name}" for path in photos), *[",x"] * 200]
     (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
@@ -34,7 +34,7 @@ def test_rows_without_an_image_are_shown_apart_from_the_splits(manifest: Path, c
     assert ["train", "20", "20", "1"] in [row[:4] for row in rows]
 
 
-def test_a_trial_run_meets_its_share_of_bad_rows_only(manifest: Path, tmp_path: Path) -> None:
+def test_a_trial_run_has_its_share_of_bad_rows(manifest: Path, tmp_path: Path) -> None:
     settings = {"input": manifest, "resize": 16, "limit": 3, "max_bad_fraction": 0.99}
     made = convert(output=tmp_path / "out", **settings)
     ledger = made.dataset.ledger
@@ -47,7 +47,7 @@ def test_a_trial_run_meets_its_share_of_bad_rows_only(manifest: Path, tmp_path: 
     assert "records_none" not in made.metrics
 
 
-def test_ids_of_detection_begin_at_one_and_images_count(tmp_path: Path, capsys: Capture) -> None:
+def test_ids_of_detection_begin_at_one_and_images_are_counted(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "in").mkdir()
     for number, path in enumerate(sorted((PHOTOS / "fruit").iterdir())[:3], 1):
         (tmp_path / "in" / f"{number}{path.suffix}").write_bytes(path.read_bytes())
@@ -67,7 +67,7 @@ def test_ids_of_detection_begin_at_one_and_images_count(tmp_path: Path, capsys: 
     assert ["1", "pip", "1"] in rows and ["2", "stalk", "2"] in rows
 
 
-def test_copies_go_whatever_objects_are_in_them(tmp_path: Path) -> None:
+def test_copies_are_left_out_whatever_objects_they_have(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for name in ("a.jpg", "b.jpg"):
         (tmp_path / "in" / name).write_bytes((PHOTOS / "fruit" / "apple.jpg").read_bytes())

@@ -1,4 +1,4 @@
-"""What the progress line says at each stage of a run."""
+"""The progress line at each stage of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def fresh_board() -> None:
     PROGRESS.reset()
 
 
-def test_it_tells_images_rate_time_left_shards_and_bad_ones() -> None:
+def test_the_line_shows_images_rate_time_left_shards_and_faults() -> None:
     assert progress_text(0) == "starting"
     PROGRESS.add(listed=7000)
     assert progress_text(0) == "listing: 7,000 files"
@@ -29,29 +29,33 @@ def test_it_tells_images_rate_time_left_shards_and_bad_ones() -> None:
     assert progress_text(70) == "reading back: 6,997 records, shard 8/8, 0 findings"
 
 
-def test_workers_in_other_processes_show_by_their_ledgers(tmp_path) -> None:
+def test_workers_in_other_processes_are_counted_from_their_ledgers(tmp_path) -> None:
     (tmp_path / "_shards").mkdir()
     for i in range(3):
         (tmp_path / "_shards" / f"{i}.jsonl.gz").touch()
     assert progress_text(5, str(tmp_path)) == "3 shards, 0 bad"
 
 
-def test_the_tree_is_told_once_before_the_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_input_is_described_once_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with show_progress(True, run=1.0):
         PROGRESS.tree = "3 splits x 10 classes, 3,781 images"
     assert capsys.readouterr().err == "shardwright: found: 3 splits x 10 classes, 3,781 images\n"
-    with show_progress(True):  # of a command that prints it itself
+    with show_progress(True):  # the command prints it itself
         PROGRESS.tree = "10 classes"
     assert not capsys.readouterr().err
 
 
-def test_the_tree_that_another_process_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_description_may_come_from_another_process(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = Path(Spool(str(tmp_path)).tree_path)
     path.parent.mkdir(parents=True)
     for run, said in (
         (1.0, ""),
         (2.5, "shardwright: found: 1 class, 2 images\n"),
-    ):  # the first is another run's
+    ):  # the first one is another run's
         path.write_text('{"run": 2.5, "tree": "1 class, 2 images"}')
         with show_progress(True, str(tmp_path), run):
             pass

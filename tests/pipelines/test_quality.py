@@ -1,4 +1,4 @@
-"""`validate --quality` of a dataset with doubled, odd and wrongly labelled pictures."""
+"""`validate --quality` for a dataset with duplicate, odd and wrongly labelled pictures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ODD_CLASS = "<i>o'dd</i>"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
-    """Folders of splits and classes: copies, another format, another size, a flipped one, dark, grey."""
+    """Folders of splits and classes: copies, another format, another size, a flipped one, dark, gray."""
     root = tmp_path_factory.mktemp("quality") / "in"
     for split in SPLITS:
         for name in ("birds", "flowers", ODD_CLASS):
@@ -49,13 +49,13 @@ def run(folder: Path, output: Path, **settings: Any) -> ValidationReport:
 
 @pytest.fixture(scope="module")
 def small(folder: Path) -> tuple[Path, ValidationReport]:
-    """A dataset of small pictures in one shard of each split, and what is found in it."""
+    """A dataset of small pictures with one shard per split, and its findings."""
     output = folder.parent / "small"
     return output, run(folder, output, resize=96, shards=1)
 
 
 def pairs(report: ValidationReport) -> set[tuple[str, frozenset[str | None]]]:
-    """Codes and keys of what was found in pairs."""
+    """Returns codes and keys of the findings about pairs."""
     return {
         (one.code.value, frozenset((one.key, one.other.key)))
         for one in report.findings
@@ -67,7 +67,7 @@ def names(report: ValidationReport, code: str) -> set[str]:
     return {(one.key or "").rpartition("/")[2] for one in report.findings if one.code == code}
 
 
-def test_quality_of_kept_pictures(folder: Path, tmp_path: Path) -> None:
+def test_kept_pictures_are_measured(folder: Path, tmp_path: Path) -> None:
     report = run(folder, tmp_path / "a", shards=1)
     assert report.sound and report.mode == "quality"
     kinds = sorted(code for code, _ in pairs(report))
@@ -92,23 +92,23 @@ def test_quality_of_kept_pictures(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("image_format", ["jpeg", "raw", "webp"])
-def test_the_same_is_found_however_pictures_are_stored(
+def test_findings_do_not_depend_on_how_pictures_are_stored(
     folder: Path, small: tuple[Path, ValidationReport], tmp_path: Path, image_format: str
 ) -> None:
     many = run(folder, tmp_path / "a", resize=96, image_format=image_format, shards=5)
     _, one = small
     assert pairs(many) == pairs(one) and len(pairs(one)) == 4
-    # A lossy codec need not keep grey grey.
+    # A lossy codec need not keep gray pixels gray.
     counts = [{**report.counts, "GRAYSCALE": 0} for report in (many, one)]
     assert counts[0] == counts[1] and "ODD_SIZE" not in many.counts
 
 
-def test_a_gate_on_quality_looks_at_pictures(small: tuple[Path, ValidationReport]) -> None:
+def test_a_gate_on_quality_measures_pictures(small: tuple[Path, ValidationReport]) -> None:
     for codes, status in (("EXACT_DUPLICATE", 1), ("BLURRY", 0)):
         assert main(["validate", "--dataset", str(small[0]), "--fail_on", codes]) == status
 
 
-def test_without_quality_pictures_are_not_looked_at(small: tuple[Path, ValidationReport]) -> None:
+def test_without_quality_pictures_are_not_measured(small: tuple[Path, ValidationReport]) -> None:
     output, report = small
     full = validate(str(output))
     assert full.run.counts == {"SPLIT_LEAKAGE": 1}  # the same file in two splits
@@ -116,7 +116,7 @@ def test_without_quality_pictures_are_not_looked_at(small: tuple[Path, Validatio
     assert full.counts == report.counts, "what was found before is not forgotten"
 
 
-def test_a_fast_check_keeps_what_quality_found(
+def test_a_fast_check_keeps_findings_of_quality(
     small: tuple[Path, ValidationReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "out"
@@ -135,6 +135,6 @@ def test_a_fast_check_keeps_what_quality_found(
     assert "Warnings to look at" in page and "LABEL_CONFLICT" in page and "(<bdi>quality</bdi>)" in page
 
 
-def test_a_pair_is_found_once(small: tuple[Path, ValidationReport]) -> None:
+def test_a_pair_is_reported_once(small: tuple[Path, ValidationReport]) -> None:
     linked = [one for one in small[1].findings if one.other is not None]
     assert len({Finding.order(one)[:2] for one in linked}) == len(linked) == 4

@@ -1,4 +1,4 @@
-"""The files beside the shards do not get in the way of readers that choose shards by a pattern."""
+"""The files beside the shards do not disturb readers that choose shards by a pattern."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def copied(sound_dataset: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(sound_dataset, tmp_path / "copied"))
 
 
-def test_patterns_that_begin_with_a_split_find_only_its_shards(copied: Path) -> None:
-    validate(copied, mode="quality")  # writes every other file
+def test_patterns_that_begin_with_a_split_match_only_its_shards(copied: Path) -> None:
+    validate(copied, mode="quality")  # this writes every other file
     others = {path.name for path in copied.iterdir() if not path.name.endswith(".tfrecord")}
     assert others <= set(SIDE_FILES)
     for prefix, split in (
@@ -47,7 +47,7 @@ def test_patterns_that_begin_with_a_split_find_only_its_shards(copied: Path) -> 
 
 
 def test_tfx_reads_the_patterns_that_the_documents_name(sound_dataset: Path) -> None:
-    # ImportExampleGen joins input_base and pattern, and gives the result to Beam's ReadFromTFRecord.
+    # ImportExampleGen joins input_base and pattern, and passes the result to Beam's ReadFromTFRecord.
     for split, records in counts_of(sound_dataset).items():
         with beam.Pipeline() as pipeline:
             read = pipeline | beam.io.ReadFromTFRecord(file_pattern=f"{sound_dataset}/{split}-*")
@@ -55,7 +55,7 @@ def test_tfx_reads_the_patterns_that_the_documents_name(sound_dataset: Path) -> 
 
 
 def renamed(dataset: Path) -> Path:
-    """Gives the findings of a dataset the name that version 0.1 gave them."""
+    """Renames the findings of a dataset as version 0.1 did."""
     return (dataset / "findings.json").rename(dataset / "validation.json")
 
 
