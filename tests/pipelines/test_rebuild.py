@@ -1,4 +1,4 @@
-"""Rebuilds with other settings, sources that changed in all ways, and versions that were damaged."""
+"""Rebuilds with other settings, with sources that changed in many ways, and after damage to versions."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ Make = Callable[..., Rebuilt]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """Begins an output with a first version."""
+    """Returns a function that starts an output with a first version."""
     return partial(begin, tmp_path)
 
 
-def test_settings_of_pixels_convert_all_and_others_nothing(make: Make, tmp_path: Path) -> None:
+def test_settings_of_pixels_convert_everything_and_others_nothing(make: Make, tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 8)
     rebuilt = make()
     assert work(rebuilt, resize="8") == (0, 0, 8)
@@ -50,7 +50,7 @@ def test_settings_of_pixels_convert_all_and_others_nothing(make: Make, tmp_path:
     assert work(rebuilt, quality=95) == (0, 0, 8)
 
 
-def test_another_version_of_the_software_converts_all_and_says_so(
+def test_another_version_of_the_software_converts_everything_and_reports_it(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from shardwright.pipelines import convert, rebuild
@@ -67,7 +67,7 @@ def test_another_version_of_the_software_converts_all_and_says_so(
     result = rebuilt.again()
     assert result.outcome["work"]["converted"] == 4
     assert any("shardwright is 99.0, was " in reason for reason in result.outcome["reasons"])
-    versions(shardwright="99.0", beam="99.1")  # frames records and makes none
+    versions(shardwright="99.0", beam="99.1")  # Beam frames records but does not create them
     assert work(rebuilt) == (0, 4, 0)
 
 
@@ -87,7 +87,7 @@ def test_the_number_of_shards_stays_until_the_data_has_doubled_or_halved(make: M
     assert len(inodes(rebuilt.latest)) < shards
 
 
-def test_a_class_keeps_its_id_while_it_is_gone(make: Make, tmp_path: Path) -> None:
+def test_a_removed_class_keeps_its_id(make: Make, tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 6, ("ant", "bee", "cat"))
     rebuilt = make()
     shutil.move(tmp_path / "in" / "bee", tmp_path / "away")
@@ -99,7 +99,7 @@ def test_a_class_keeps_its_id_while_it_is_gone(make: Make, tmp_path: Path) -> No
     assert (rebuilt.latest / "labels.txt").read_text().split() == ["0:ant", "1:bee", "2:cat", "3:asp"]
 
 
-def test_class_names_that_grow_convert_the_images_of_the_new_class(make: Make, tmp_path: Path) -> None:
+def test_additional_class_names_convert_the_images_of_the_new_class(make: Make, tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 6, ("ant", "bee", "cat"))
     names = tmp_path / "names.txt"
     names.write_text("ant\nbee\n")
@@ -108,7 +108,7 @@ def test_class_names_that_grow_convert_the_images_of_the_new_class(make: Make, t
     assert work(rebuilt)[2] == 2
 
 
-def test_of_copies_another_one_stays_when_the_first_goes(make: Make, tmp_path: Path) -> None:
+def test_another_copy_replaces_the_first_when_it_is_removed(make: Make, tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 6)
     for name in ("ant/copy.jpg", "bee/copy.jpg"):
         shutil.copy(tmp_path / "in" / "ant" / "000.jpg", tmp_path / "in" / name)
@@ -118,7 +118,7 @@ def test_of_copies_another_one_stays_when_the_first_goes(make: Make, tmp_path: P
     assert unchanged(rebuilt)
 
 
-def test_under_a_limit_a_new_image_takes_the_place_of_another(make: Make, tmp_path: Path) -> None:
+def test_under_a_limit_a_new_image_can_replace_another(make: Make, tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 8)
     rebuilt = make(limit=5)
     for i in range(20, 30):
@@ -132,7 +132,7 @@ def test_under_a_limit_a_new_image_takes_the_place_of_another(make: Make, tmp_pa
 
 
 @pytest.mark.slow
-def test_groups_that_change_move_records_and_convert_nothing(make: Make, tmp_path: Path) -> None:
+def test_changed_groups_move_records_and_convert_nothing(make: Make, tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 8)
     rebuilt = make(splits="train=0.5,test=0.5")
     assert work(rebuilt, split_by=r"(\d)\.")[2] == 0
@@ -149,7 +149,7 @@ def test_sources_without_a_state_are_compared_by_their_bytes(
     assert work(rebuilt)[2] == 1
 
 
-def test_verified_sources_show_what_was_altered_in_secret(make: Make, tmp_path: Path) -> None:
+def test_verified_sources_reveal_hidden_changes(make: Make, tmp_path: Path) -> None:
     paths = write_bmps(tmp_path / "in", 8)
     rebuilt = make(shards="3")
     for path in paths[:2]:
@@ -159,7 +159,7 @@ def test_verified_sources_show_what_was_altered_in_secret(make: Make, tmp_path: 
 
 
 @pytest.mark.parametrize("state", ["unknown", pytest.param("known", marks=pytest.mark.slow)])
-def test_what_a_refused_version_made_is_not_trusted_more_than_its_sources(
+def test_records_of_a_refused_version_are_not_trusted_more_than_its_sources(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
     if state == "unknown":
@@ -174,7 +174,7 @@ def test_what_a_refused_version_made_is_not_trusted_more_than_its_sources(
     assert work(rebuilt, max_bad_fraction=1.0, verify_sources=state == "known")[2] == 2
 
 
-def test_a_time_that_changes_decodes_nothing(make: Make, tmp_path: Path) -> None:
+def test_a_changed_file_time_decodes_nothing(make: Make, tmp_path: Path) -> None:
     paths = write_bmps(tmp_path / "in")
     rebuilt = make()
     for path in paths:
@@ -182,7 +182,7 @@ def test_a_time_that_changes_decodes_nothing(make: Make, tmp_path: Path) -> None
     assert work(rebuilt) == (0, 6, 0)
 
 
-def test_what_could_not_be_read_is_tried_again(
+def test_unreadable_images_are_tried_again(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = write_bmps(tmp_path / "in")
@@ -205,7 +205,7 @@ def test_what_could_not_be_read_is_tried_again(
 
 
 def flip(path: Path, place: int) -> None:
-    """Turns a byte of a file over; the file is another one then, for others may have a name for it."""
+    """Inverts a byte in a copy of a file, because other versions may have links to the file."""
     data = bytearray(path.read_bytes())
     data[place] ^= 0xFF
     path.unlink()
@@ -216,7 +216,7 @@ def flip(path: Path, place: int) -> None:
 def test_a_damaged_shard_never_reaches_the_next_version(make: Make, tmp_path: Path, compression: str) -> None:
     paths = write_bmps(tmp_path / "in", 8)
     rebuilt = make(compression=compression, resize="8", image_format="png")
-    for name in inodes(rebuilt.latest):  # in one of them a record changes, the other would be taken over
+    for name in inodes(rebuilt.latest):  # in one of them a record changes, the other one would be reused
         flip(rebuilt.latest / name, -40)
     paths[0].write_bytes(picture(77, "BMP", 8))
     reused, copied, converted = work(rebuilt)
@@ -232,7 +232,7 @@ def test_a_damaged_shard_never_reaches_the_next_version(make: Make, tmp_path: Pa
         *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("shard", "ledger", "damaged ledger")),
     ],
 )
-def test_what_the_latest_version_has_lost_is_mended(make: Make, tmp_path: Path, kind: str) -> None:
+def test_missing_files_of_the_latest_version_are_restored(make: Make, tmp_path: Path, kind: str) -> None:
     write_bmps(tmp_path / "in", 6)
     rebuilt = make()
     name = min(inodes(rebuilt.latest))
@@ -253,7 +253,7 @@ def test_what_the_latest_version_has_lost_is_mended(make: Make, tmp_path: Path, 
     assert unchanged(rebuilt)
 
 
-def test_a_damaged_index_is_not_taken_over(make: Make, tmp_path: Path) -> None:
+def test_a_damaged_index_is_not_reused(make: Make, tmp_path: Path) -> None:
     paths = write_bmps(tmp_path / "in", 6)
     rebuilt = make(shards="3")
     for path in (rebuilt.latest / "_index").iterdir():
@@ -272,7 +272,7 @@ def test_untouched_shards_are_the_same_files(make: Make, tmp_path: Path) -> None
     assert sum(before[name] == after[name] for name in before) == 3
 
 
-def test_ledgers_without_sizes_of_sources_still_serve(make: Make, tmp_path: Path) -> None:
+def test_ledgers_without_sizes_of_sources_can_be_reused(make: Make, tmp_path: Path) -> None:
     paths = write_bmps(tmp_path / "in", 10)
     rebuilt = make(shards="2")
     for path in (rebuilt.latest / "_shards").iterdir():  # as version 1 wrote them
@@ -281,7 +281,7 @@ def test_ledgers_without_sizes_of_sources_still_serve(make: Make, tmp_path: Path
         del header["sources"]
         lines = [{n: value for n, value in line.items() if not n.startswith("source_")} for line in lines]
         text = "".join(f"{json.dumps(line)}\n" for line in (header, *lines))
-        path.unlink()  # it may be a link to another version's
+        path.unlink()  # it may be a hard link to another version's file
         path.write_bytes(gzip.compress(text.encode()))
     assert unchanged(rebuilt)
     paths[0].write_bytes(picture(77, "BMP", 8))
@@ -289,6 +289,6 @@ def test_ledgers_without_sizes_of_sources_still_serve(make: Make, tmp_path: Path
     done = result.outcome["work"]
     assert (done["reused_shards"], done["copied"] + done["converted"], done["converted"]) == (1, 5, 1)
     fresh = rebuilt.from_nothing(rebuilt.latest)
-    assert shard_hashes(rebuilt.latest) == shard_hashes(fresh)  # the shards' bytes do not depend on it
+    assert shard_hashes(rebuilt.latest) == shard_hashes(fresh)  # the bytes of shards do not depend on it
     assert json.loads((rebuilt.latest / "run.json").read_text())["sources"]["images"] == 1
     assert validate(str(rebuilt.latest), mode="full").sound

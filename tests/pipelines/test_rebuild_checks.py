@@ -1,4 +1,4 @@
-"""A rebuild finds what a validation of the whole version finds, and looks at no more than what is new."""
+"""A rebuild reports what a validation of the whole version would report, and checks only what is new."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ CLASSES = ("ant", "bee", "cat")
 
 
 def draw(path: Path, seed: int, side: int = 24) -> None:
-    """Draws a picture that looks like no other one."""
+    """Draws a picture that differs from all others."""
     path.parent.mkdir(parents=True, exist_ok=True)
     colours = np.random.default_rng(seed).integers(0, 255, (5, 5, 3), dtype=np.uint8)
     Image.fromarray(colours).resize((side, side), Image.Resampling.BICUBIC).save(path)
 
 
 class Watched:
-    """What a rebuild looked at.
+    """The work of a rebuild's checks.
 
     Attributes:
-      shards: that were read back.
-      decoded: pictures that were decoded for that.
+      shards: shards that were read back.
+      decoded: number of pictures that were decoded for this.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,7 @@ class Watched:
 
 
 class Place:
-    """A source, the versions of its dataset, and what is looked at."""
+    """A source, the versions of its dataset, and the work of checks."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
@@ -83,7 +83,7 @@ class Place:
         return str(path)
 
     def agrees(self, made: RebuildResult, mode: str) -> dict[str, int]:
-        """Compares what was found with what a validation of the whole version finds; returns the counts."""
+        """Compares the findings with a validation of the whole version; returns the counts."""
         fresh = self.folder / "fresh"
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir()
@@ -103,7 +103,7 @@ class Place:
         return counts
 
     def written(self, made: RebuildResult) -> dict[str, str]:
-        """Returns the key of each image in a version, and the shard where it is."""
+        """Returns the key of each image in a version, and its shard."""
         found = {}
         for path in sorted((Path(made.path) / "_shards").glob("*.jsonl.gz")):
             header, entries = load_ledger(path.read_bytes())
@@ -113,31 +113,31 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """A source and a place for versions."""
+    """A source, and a place for versions."""
     return Place(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("mode", [pytest.param("full", marks=pytest.mark.slow), "quality"])
-def test_findings_are_those_of_the_whole_version(place: Place, mode: str) -> None:
+def test_findings_equal_those_of_the_whole_version(place: Place, mode: str) -> None:
     first = place.rebuild(mode)
     assert len(place.watched.shards) == 5 and place.watched.decoded == 21
     found = place.agrees(first, mode)
     assert "SPLIT_LEAKAGE" not in found
     where = place.written(first)
     train = next(key for key in where if where[key].startswith("train"))
-    # A picture that is there already, in the other split; and a class that nobody knew.
+    # A picture that already exists in the other split, and an unknown class.
     names = [f"{CLASSES[0]}/x{number}.png" for number in range(40)]
     shutil.copy(place.source / train, place.source / _in_split(place, names, "test"))
     draw(place.source / "dog" / "new.png", 999)
     second = place.rebuild(mode)
     touched = {place.written(second)[key] for key in place.written(second).keys() - where.keys()}
     assert set(place.watched.shards) == touched and len(touched) < 5
-    assert place.watched.decoded == 2  # the others' bytes are those that were looked at before
+    assert place.watched.decoded == 2  # other pictures have bytes that an earlier check decoded
     assert place.agrees(second, mode)["SPLIT_LEAKAGE"] == 1
 
 
 def _in_split(place: Place, names: list[str], split: str) -> str:
-    """Returns a name of an image that would be in a split."""
+    """Returns the name of an image that goes to a split."""
     from shardwright.schemas.units import parse_splits
     from shardwright.transforms.plan.assign import split_bounds, split_of
 
@@ -146,13 +146,14 @@ def _in_split(place: Place, names: list[str], split: str) -> str:
 
 
 @pytest.mark.slow
-def test_what_is_known_is_used_as_deep_as_it_goes(place: Place) -> None:
-    """Nothing is known after a fast check, and all after a deeper one."""
+def test_earlier_checks_are_reused_to_their_depth(place: Place) -> None:
+    """A fast check decodes nothing that could be reused, a deeper one everything."""
     steps = [
-        ("fast", 5, 0),  # of the first version all shards are read
+        ("fast", 5, 0),  # all shards of the first version are read
         ("quality", 5, 22),
-        ("full", 1, 1),  # what is known deeper is known
-        ("quality", 2, None),  # the last one is known less deep; it has its own and the new picture
+        ("full", 1, 1),  # deeper checks are reused
+        # The last version was checked less deeply, so its new picture and this one are decoded.
+        ("quality", 2, None),
         ("quality", 1, 1),
     ]
     for number, (mode, shards, decoded) in enumerate(steps):
@@ -169,8 +170,8 @@ def test_what_is_known_is_used_as_deep_as_it_goes(place: Place) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_any_changes(place: Place, seed: int) -> None:
-    """Images come, go, change, move and get other classes: each time as a validation of the whole says."""
+def test_findings_are_right_after_any_changes(place: Place, seed: int) -> None:
+    """After images are added, removed, changed, moved and relabelled, findings equal a whole validation."""
     chance = random.Random(seed)
     place.rebuild()
     for step in range(6):
@@ -213,7 +214,7 @@ def test_leakage_is_found_from_the_ledgers_alone(place: Place) -> None:
     version = max((place.folder / "out" / "versions").iterdir())
     assert not (version / "_checks").exists()
     found = json.loads((version / "findings.json").read_text())
-    # A record says what its source was, so that a validation finds the same.
+    # Records contain the checksum of their source, so a validation finds the same.
     said = validate(version, mode="fast", report=place.folder / "findings.json", fail_on="SPLIT_LEAKAGE")
     assert [item.as_json() for item in said.findings] == [
         {name: value for name, value in item.items() if name not in ("severity", "depth", "time")}
@@ -222,10 +223,10 @@ def test_leakage_is_found_from_the_ledgers_alone(place: Place) -> None:
     assert len(found["findings"]) == 1
     (place.source / name).unlink()
     draw(place.source / "bee" / "other.png", 77)
-    place.rebuild("", job)  # it is gone again
+    place.rebuild("", job)  # the finding disappears
 
 
-def test_a_damaged_ledger_refuses(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_ledger_refuses_the_version(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     from shardwright.transforms.validation import compare_ledgers
 
     def damaged(data: bytes, split: str, file: str) -> Any:
@@ -245,14 +246,14 @@ def test_a_damaged_ledger_refuses(place: Place, monkeypatch: pytest.MonkeyPatch)
         ("fast", "fail_on: [SHARD_CHECKSUM, SPLIT_LEAKAGE]", "frames"),
     ],
 )
-def test_gates_decide_how_deep_is_looked(place: Place, said: str, asked: str, mode: str) -> None:
+def test_gates_decide_the_depth_of_the_check(place: Place, said: str, asked: str, mode: str) -> None:
     job = place.job(f"input: x\noutput: y\ngates: {{{asked}}}\n")
     made = place.rebuild(said, job)
     assert json.loads((Path(made.path) / "findings.json").read_text())["mode"] == mode
     assert (place.watched.decoded > 0) == (mode != "frames")
 
 
-def test_a_conversion_can_look_at_its_pictures(tmp_path: Path, convert_photos: Callable[..., Any]) -> None:
+def test_a_conversion_can_measure_its_pictures(tmp_path: Path, convert_photos: Callable[..., Any]) -> None:
     made = Path(convert_photos(resize=24, verify="quality", splits="train=0.8,test=0.2", shards=2).path)
     document = json.loads((made / "findings.json").read_text())
     assert document["mode"] == "quality"

@@ -1,4 +1,4 @@
-"""Rebuilds on bad days: a full disk, sources that change or go, clocks that jump, two at once, Ctrl-C."""
+"""Rebuilds with faults: full disks, changing or missing sources, clocks that jump, two at once, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(first: Path, tmp_path: Path) -> Iterator[Path]:
-    """A copy of it, with one image more in its source."""
+    """A copy of it, with one more image in its source."""
     folder = Path(shutil.copytree(first, tmp_path / "data"))
     (folder / "in" / "ant" / "new.jpg").write_bytes((folder / "in" / "ant" / "000.jpg").read_bytes())
     yield folder
@@ -62,7 +62,9 @@ def _check_sound(folder: Path, versions: int) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 3, 10, *slow([1, 6])])
-def test_a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch, place: int) -> None:
+def test_a_full_disk_ends_the_rebuild_and_the_next_one_continues(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
     pointer = (folder / "out" / "latest.json").read_bytes()
     real, left = storage.local.write_bytes, [place]
 
@@ -83,7 +85,9 @@ def test_a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch, place: int) 
     _check_sound(folder, 2)
 
 
-def test_a_source_that_is_deleted_while_it_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_deleted_during_the_rebuild_is_unreadable(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = class_folders.list_class_folders
 
     def listed(*arguments: Any) -> Iterator[Any]:
@@ -99,7 +103,7 @@ def test_a_source_that_is_deleted_while_it_is_read(folder: Path, monkeypatch: py
     _check_sound(folder, 3)
 
 
-def test_a_source_that_changes_while_it_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_changed_during_the_rebuild_ends_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, victim = class_folders.list_class_folders, folder / "in" / "ant" / "new.jpg"
 
     def listed(*arguments: Any) -> Iterator[Any]:
@@ -114,7 +118,7 @@ def test_a_source_that_changes_while_it_is_read(folder: Path, monkeypatch: pytes
     _check_sound(folder, 2)
 
 
-def test_an_input_that_is_gone(folder: Path) -> None:
+def test_an_empty_input_is_refused(folder: Path) -> None:
     shutil.rmtree(folder / "in")
     (folder / "in").mkdir()
     pointer = (folder / "out" / "latest.json").read_bytes()
@@ -125,7 +129,7 @@ def test_an_input_that_is_gone(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("jump", [-(10**8), 10**9, *slow([-3600])])
-def test_a_clock_that_jumps(folder: Path, monkeypatch: pytest.MonkeyPatch, jump: int) -> None:
+def test_a_clock_that_jumps_does_not_matter(folder: Path, monkeypatch: pytest.MonkeyPatch, jump: int) -> None:
     before, real = list_versions(str(folder / "out"))[-1].version, time.time
     with monkeypatch.context() as patch:
         patch.setattr(time, "time", lambda: real() + jump)
@@ -137,14 +141,14 @@ def test_a_clock_that_jumps(folder: Path, monkeypatch: pytest.MonkeyPatch, jump:
     _check_sound(folder, 3)
 
 
-def test_versions_have_names_in_the_order_of_their_making() -> None:
+def test_versions_have_names_in_the_order_of_their_creation() -> None:
     names: list[str] = []
     for now in (1e9, 1e9, 5e8, 2e9, 1e9):
         names.append(next_version(now, [*names, "no version"]))
     assert names == sorted(set(names)) and all(map(is_version, names))
 
 
-def test_two_at_once(folder: Path) -> None:
+def test_concurrent_rebuilds_publish_one_version(folder: Path) -> None:
     script = (
         "import sys; from shardwright.pipelines.rebuild import main\n"
         f"sys.exit(main(['--input', {str(folder / 'in')!r}, '--output', {str(folder / 'out')!r}, "
@@ -155,7 +159,7 @@ def test_two_at_once(folder: Path) -> None:
     _check_sound(folder, 2)
 
 
-def test_the_second_one_says_who_is_at_work(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_second_rebuild_names_the_first(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lease = Lease("somebody", "20990101T000000Z", "another-host", pid=7, renewed=time.time(), seconds=3600.0)
     (folder / "out" / LEASE_JSON).write_text(lease.dumps())
     argv = ["rebuild", "--input", str(folder / "in"), "--output", str(folder / "out"), "--shards=4"]
@@ -170,7 +174,9 @@ def test_the_second_one_says_who_is_at_work(folder: Path, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals(folder: Path, capsys: pytest.CaptureFixture[str], number: signal.Signals) -> None:
+def test_signals_end_a_rebuild_in_order(
+    folder: Path, capsys: pytest.CaptureFixture[str], number: signal.Signals
+) -> None:
     began, real = threading.Event(), storage.publish
 
     def interrupt() -> None:
@@ -229,7 +235,7 @@ def test_failed_runs_do_not_pile_up(folder: Path) -> None:
     assert len(versions(folder)) <= 1 + MOST_ABANDONED + 1
 
 
-def test_a_failure_is_told(folder: Path) -> None:
+def test_hooks_are_called_for_each_event(folder: Path) -> None:
     told = folder / "told.json"
     job = folder / "job.yaml"
     job.write_text(
@@ -251,7 +257,7 @@ def test_a_failure_is_told(folder: Path) -> None:
     assert 'outcome="refused"} 1' in metrics
 
 
-def test_an_output_that_belongs_to_versions(folder: Path) -> None:
+def test_an_output_inside_the_versions_is_refused(folder: Path) -> None:
     output = folder / "out"
     (version,) = (record.version for record in list_versions(str(output)))
     for place in (f"{output}/versions/{version}", f"{output}@{version}"):
@@ -262,7 +268,7 @@ def test_an_output_that_belongs_to_versions(folder: Path) -> None:
         rebuild(input=str(folder / "in"), output=f"{output}/versions")
 
 
-def test_a_job_file_with_a_wrong_option_for_beam_says_in_which_line(folder: Path) -> None:
+def test_the_line_of_a_wrong_option_for_beam_is_named(folder: Path) -> None:
     job = folder / "job.yaml"
     job.write_text(f"input: {folder}/in\noutput: {folder}/out\nrunner:\n  runner: DirectRuner\n")
     with pytest.raises(
@@ -273,7 +279,7 @@ def test_a_job_file_with_a_wrong_option_for_beam_says_in_which_line(folder: Path
         rebuild(job, beam_options=["--runner=DirectRnner"])
 
 
-def test_the_step_that_was_cut_off_is_none_of_the_message(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_name_of_the_interrupted_step_is_not_in_the_message(capsys: pytest.CaptureFixture[str]) -> None:
     def command() -> int:
         raise KeyboardInterrupt("it was told to end (SIGTERM); run again. [while running 'Write/Shard']")
 

@@ -1,4 +1,4 @@
-"""Gates of a rebuild: what is refused, what the message says to do, and what becomes of the version."""
+"""Gates of a rebuild: what they refuse, what the message suggests, and what happens to the version."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_warning_does_not_keep_a_version_back(folder: Path, capsys: pytest.Cap
     assert list_versions(str(folder / "out"))[-1].state is VersionState.PUBLISHED
 
 
-def test_what_was_refused_is_not_converted_again_when_the_source_is_mended(folder: Path) -> None:
+def test_refused_records_are_not_converted_again_after_a_fix(folder: Path) -> None:
     _fewer(folder)
     with pytest.raises(DataRefused):
         rebuild(_job(folder, "  max_count_drop: 0.1\n"))
@@ -146,7 +146,7 @@ def test_what_was_refused_is_not_converted_again_when_the_source_is_mended(folde
     assert result.outcome["work"]["converted"] == 0
 
 
-def test_a_version_that_was_rolled_back_does_not_come_again(
+def test_a_version_that_was_rolled_back_is_not_published_again(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output, job = str(folder / "out"), _job(folder, "  {}\n")
@@ -159,7 +159,7 @@ def test_a_version_that_was_rolled_back_does_not_come_again(
     assert rebuild(job).changed
 
 
-def test_the_report_and_the_differences_of_a_version(folder: Path) -> None:
+def test_a_version_has_a_report_and_its_differences(folder: Path) -> None:
     _new_class(folder)
     result = rebuild(_job(folder, "  {}\n"))
     difference = json.loads(Path(result.path, "diff.json").read_text())
@@ -170,7 +170,7 @@ def test_the_report_and_the_differences_of_a_version(folder: Path) -> None:
     assert all(f"versions/{result.version}/{file}" in index for file in ("report.html", "diff.json"))
 
 
-def test_all_of_it_in_one_process_and_in_others(folder: Path, monkeypatch: Any) -> None:
+def test_the_result_is_the_same_with_worker_processes(folder: Path, monkeypatch: Any) -> None:
     _more(folder)
     options = ["--runner=DirectRunner", "--direct_running_mode=multi_processing", "--direct_num_workers=2"]
     job: Callable[..., Any] = rebuild
@@ -179,14 +179,14 @@ def test_all_of_it_in_one_process_and_in_others(folder: Path, monkeypatch: Any) 
     assert not rebuild(_job(folder, "  {}\n")).changed
 
 
-def test_a_first_version_that_is_refused(tmp_path: Path) -> None:
+def test_a_refused_first_version_leaves_no_latest_version(tmp_path: Path) -> None:
     for shade in range(3):
         _draw(tmp_path / "source", f"ant/{shade}.png", shade)
     with pytest.raises(DataRefused, match="was refused and readers get none yet: "):
         rebuild(_job(tmp_path, "  expect: {min_images: 9}\n"))
 
 
-def test_what_a_rebuild_says_in_the_end(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rebuild_prints_a_summary(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = _job(folder, "  {}\n", "max_bad_fraction: 0.5\n")
     _bad(folder)
     assert cli.main(["rebuild", "--job", str(job)]) == ExitCode.DONE

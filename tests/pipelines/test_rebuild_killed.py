@@ -1,4 +1,4 @@
-"""Rebuilds that are killed at random moments, while somebody reads the latest version all the time."""
+"""Rebuilds that are killed at random moments, while a reader constantly reads the latest version."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KILLED = -9
 
 
 def _generation_read(output: str) -> int:
-    """Reads all records of the latest version; returns the generation that all of them are of."""
+    """Reads all records of the latest version; returns the generation of all of them."""
     records = Records(pin(output), "train")
     values = [records[number] for number in range(len(records))]
     pictures = [np.frombuffer(value["image/encoded"], np.uint8).reshape(8, 8, 3) for value in values]
@@ -37,7 +37,7 @@ def _generation_read(output: str) -> int:
 
 
 def _kill_and_read(folder: Path, generations: int, seed: int) -> tuple[list[int], list[int]]:
-    """Returns how each run ended and which generations were read meanwhile."""
+    """Returns how each run ended, and which generations were read in between."""
     command = [sys.executable, str(SCRIPT), str(folder), str(generations), str(seed)]
     errors = folder / "errors.txt"
     read: list[int] = []
@@ -72,5 +72,5 @@ def test_readers_never_notice_that_rebuilds_are_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_fifty_kills(tmp_path: Path) -> None:
+def test_readers_never_notice_fifty_kills(tmp_path: Path) -> None:
     _check(tmp_path, 50, 2)

@@ -1,4 +1,4 @@
-"""Whatever happens to a source at random, a rebuild is byte for byte what a build from nothing would be."""
+"""After any random changes of a source, a rebuild is byte-identical to a full build."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from shardwright.schemas.ledger import load_ledger
 _CLASSES = ("ant", "bee", "cat", "dog")
 _SPLITS = ("train", "test")
 _LEAST, _MOST = 4, 40
-#: Of a picture that cannot be read: no file at all, and one that is cut.
+#: Pictures that cannot be read: a file that is not an image, and a truncated one.
 _DANGLING, _CUT = "dangling", "cut"
 
 
 class File(NamedTuple):
-    """A file of the source: its class, split, time, pixels and what is wrong with it."""
+    """A file of the source: its class, split, time, pixels and fault."""
 
     label: str
     split: str
@@ -37,7 +37,7 @@ class File(NamedTuple):
 
 
 class Source:
-    """A folder that is changed at random, and a model of what is in it."""
+    """A folder that changes at random, and a model of its content."""
 
     def __init__(self, root: Path, named_by: str) -> None:
         self.root = root
@@ -57,7 +57,7 @@ class Source:
         return keys[number % len(keys)]
 
     def _place(self, label: str, split: str, number: int) -> str:
-        """Returns a free key; a manifest alone says classes and splits elsewhere than in the key."""
+        """Returns a free key; only a manifest can state class and split independently of the key."""
         folder = {"manifest": "images", "classes": label, "splits": f"{split}/{label}"}[self.named_by]
         return next(key for n in range(number, 10**6) if (key := f"{folder}/{n:03d}.bmp") not in self.files)
 
@@ -109,7 +109,7 @@ class Source:
         self._move(key, self.files[key]._replace(split=other), number)
 
     def merge_classes(self, number: int) -> None:
-        """Lets a class vanish."""
+        """Removes a class."""
         gone, into = _CLASSES[number % 4], _CLASSES[(number + 1) % 4]
         for key, file in sorted(self.files.items()):
             if file.label == gone and not file.junk:
@@ -141,7 +141,7 @@ class Source:
             self.remove(number)
 
     def write(self) -> None:
-        """Makes the folder what the model says."""
+        """Writes the content of the model to the folder."""
         for path in self.root.rglob("*"):
             key = path.relative_to(self.root).as_posix()
             if (path.is_file() or path.is_symlink()) and key not in self.files:
@@ -165,7 +165,7 @@ class Source:
         return self.root / "list.csv" if self.named_by == "manifest" else self.root
 
     def written(self, dedupe: bool) -> dict[str, tuple[str, int]]:
-        """Returns what has a record by key, with its class and pixels."""
+        """Returns key -> class and pixels for everything with a record."""
         found: dict[str, tuple[str, int]] = {}
         seen = set()
         for key, file in sorted(self.files.items()):
@@ -176,7 +176,7 @@ class Source:
         return found
 
     def state(self) -> dict[str, File]:
-        """Returns all on which a dataset or its ledgers depend."""
+        """Returns everything that a dataset or its ledgers depend on."""
         dated = {key: file._replace(time=0) if file.junk else file for key, file in self.files.items()}
         if self.named_by != "splits":
             return (
@@ -204,7 +204,7 @@ _SETTINGS = st.fixed_dictionaries(
 
 
 def check_history(named_by: str, steps: list[list[tuple[str, int]]], **settings: Any) -> None:
-    """Rebuilds after each step; compares the result with a build from nothing, and the work with a model."""
+    """Rebuilds after each step; compares the result with a full build, and the work with a model."""
     dedupe = settings["dedupe"] == "exact"
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -221,7 +221,7 @@ def check_history(named_by: str, steps: list[list[tuple[str, int]]], **settings:
             for name, number in step:
                 _HAPPENINGS[name](source, number)
             source.write()
-            # Where all bytes are compared anyway, nothing is a secret.
+            # If all bytes are compared, no change is hidden.
             result = rebuilt.again(verify_sources=source.secret and not dedupe)
             assert result.changed == (source.state() != before)
             if not result.changed:
@@ -233,11 +233,11 @@ def check_history(named_by: str, steps: list[list[tuple[str, int]]], **settings:
             written = {key for key, entry in entries_of(rebuilt.latest).items() if entry.outcome == "written"}
             assert {key.removeprefix("in/") for key in written} == now.keys()
             after = source.state()
-            # What is a copy of another image changes with that, though nothing happened to it.
+            # A copy of a changed image changes too, although its own file does not.
             same = {k for k in after if (before.get(k), k in records) == (after[k], k in now)}
-            if named_by == "manifest":  # of what is missing the books say in which row it stands
+            if named_by == "manifest":  # the ledger states the row of a missing image
                 same -= {k for k in same if after[k].fault == _DANGLING}
-            if dedupe:  # and of which image one is a copy
+            if dedupe:  # and the image of which another one is a copy
                 same &= now.keys()
             check_untouched(rebuilt.latest, shards, files, same)
         check_books(rebuilt.latest)
@@ -256,7 +256,7 @@ def members(dataset: Path) -> dict[str, set[str]]:
 def check_untouched(
     dataset: Path, shards: dict[str, set[str]], files: dict[str, int], unchanged: set[str]
 ) -> None:
-    """Checks that a shard of which nothing changed is the same file."""
+    """Checks that a shard without changes is the same file."""
     now, after_files = members(dataset), inodes(dataset)
     for name in shards.keys() & now.keys():
         if now[name] and shards[name] == now[name] and now[name] <= unchanged:
@@ -264,7 +264,7 @@ def check_untouched(
 
 
 def read_by_tensorflow(dataset: Path) -> bool:
-    """Whether TensorFlow finds as many records in the shards, in the order of the ledgers, as these say."""
+    """Returns whether TensorFlow finds the records of the ledgers in the shards, in the same order."""
     tf = pytest.importorskip("tensorflow")
     kind = {".gz": "GZIP"}
     for name in shard_files(json.loads((dataset / "dataset.json").read_text())):
@@ -281,21 +281,21 @@ def read_by_tensorflow(dataset: Path) -> bool:
 
 @hypothesis.settings(max_examples=4, derandomize=True, database=None, phases=[hypothesis.Phase.generate])
 @hypothesis.given(settings=_SETTINGS, steps=st.lists(_STEP, min_size=2, max_size=3))
-def test_a_rebuild_is_what_a_build_from_nothing_would_be(
-    settings: dict[str, Any], steps: list[list[tuple[str, int]]]
-) -> None:
+def test_a_rebuild_equals_a_full_build(settings: dict[str, Any], steps: list[list[tuple[str, int]]]) -> None:
     check_history(steps=steps, **settings)
 
 
 @pytest.mark.slow
 @hypothesis.settings(max_examples=examples(60))
 @hypothesis.given(settings=_SETTINGS, steps=st.lists(_STEP, min_size=2, max_size=6))
-def test_so_is_it_after_many_histories(settings: dict[str, Any], steps: list[list[tuple[str, int]]]) -> None:
+def test_a_rebuild_equals_a_full_build_after_many_histories(
+    settings: dict[str, Any], steps: list[list[tuple[str, int]]]
+) -> None:
     check_history(steps=steps, **settings)
 
 
-def test_so_is_it_when_all_kinds_of_things_happen() -> None:
-    """One step for each kind of change that is easily forgotten, with splits that the source names."""
+def test_a_rebuild_equals_a_full_build_after_every_kind_of_change() -> None:
+    """One step for each kind of change that is easily forgotten; the source names the splits."""
     steps = [
         [("spoil", 4), ("spoil", 5), ("add_junk", 0), ("add_junk", 1), ("relabel", 6)],
         [("mend", n) for n in range(20)] + [("change_split", 3), ("alter_in_secret", 1), ("touch", 2)],

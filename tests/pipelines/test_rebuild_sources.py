@@ -1,4 +1,4 @@
-"""Rebuilds of all kinds of sources: what changed is made anew, and all is as if from nothing."""
+"""Rebuilds of all kinds of sources: only changes are converted, and the result equals a full build."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Make = Callable[..., Rebuilt]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """Begins an output with a first version."""
+    """Returns a function that starts an output with a first version."""
     return partial(begin, tmp_path)
 
 
@@ -51,7 +51,7 @@ def test_only_what_changed_in_an_archive_is_decoded(make: Make, tmp_path: Path) 
         assert unchanged(rebuilt)
 
 
-def test_a_compressed_tar_that_is_packed_anew_changes_nothing(make: Make, tmp_path: Path) -> None:
+def test_a_compressed_tar_that_is_packed_again_changes_nothing(make: Make, tmp_path: Path) -> None:
     import gzip
 
     data = tar_of({f"{'ab'[i % 2]}/{i}.png": picture(i) for i in range(6)})
@@ -63,7 +63,7 @@ def test_a_compressed_tar_that_is_packed_anew_changes_nothing(make: Make, tmp_pa
     assert unchanged(rebuilt)
 
 
-def test_rows_of_a_manifest_that_change_are_converted(make: Make, tmp_path: Path) -> None:
+def test_changed_rows_of_a_manifest_are_converted(make: Make, tmp_path: Path) -> None:
     write_bmps(tmp_path / "images", 6)
     rows = [[f"images/{'ab'[i % 2]}/{i}.bmp", f"c{i % 3}|d", "train" if i < 4 else "test"] for i in range(6)]
     manifest = tmp_path / "list.csv"
@@ -77,7 +77,7 @@ def test_rows_of_a_manifest_that_change_are_converted(make: Make, tmp_path: Path
     rows.reverse()
     write()
     assert work(rebuilt)[2] == 1
-    rows[0][2] = "train"  # a record does not say its split
+    rows[0][2] = "train"  # a record does not contain its split
     write()
     assert work(rebuilt)[2] == 0
     rows[1][0] = ""
@@ -85,7 +85,7 @@ def test_rows_of_a_manifest_that_change_are_converted(make: Make, tmp_path: Path
     assert work(rebuilt)[2] == 0
 
 
-def test_a_layout_that_says_the_split_converts_what_moves(make: Make, tmp_path: Path) -> None:
+def test_a_layout_with_the_split_converts_moved_images(make: Make, tmp_path: Path) -> None:
     layout = tmp_path / "own.yaml"
     layout.write_text(
         "name: own\nfeatures:\n"
@@ -100,7 +100,7 @@ def test_a_layout_that_says_the_split_converts_what_moves(make: Make, tmp_path: 
     assert 0 < converted == moved < 8
 
 
-def test_of_arrays_all_is_read_and_only_what_changed_decoded(make: Make, tmp_path: Path) -> None:
+def test_arrays_are_read_completely_and_only_changes_are_decoded(make: Make, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     pixels = np.arange(6 * 8 * 8 * 3, dtype=np.uint32).reshape(6, 8, 8, 3).astype(np.uint8)
     labels = np.array([0, 1, 0, 1, 2, 2])
@@ -118,7 +118,7 @@ def test_of_arrays_all_is_read_and_only_what_changed_decoded(make: Make, tmp_pat
     assert unchanged(rebuilt)
 
 
-def test_boxes_of_one_image_that_move_convert_it_alone(make: Make, tmp_path: Path) -> None:
+def test_changed_boxes_convert_only_their_image(make: Make, tmp_path: Path) -> None:
     photos = write_bmps(tmp_path / "in", 4)
     names = [str(path.relative_to(tmp_path / "in")) for path in photos]
     said: dict[str, Any] = {
@@ -154,7 +154,7 @@ def masked(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path / "masks"
 
 
-def test_a_mask_that_changes_converts_its_image_alone(make: Make, masked: Path) -> None:
+def test_a_changed_mask_converts_only_its_image(make: Make, masked: Path) -> None:
     rebuilt = make(layout="segmentation", source="semantic_masks", mask_dir=str(masked))
     mask = masked / "b" / "1.png"
     Image.new("L", (8, 8), 7).save(mask)
@@ -168,7 +168,7 @@ def test_a_mask_that_changes_converts_its_image_alone(make: Make, masked: Path) 
     assert unchanged(rebuilt, verify_sources=True)
 
 
-def test_bare_pixels_of_another_shape_are_converted(make: Make, tmp_path: Path) -> None:
+def test_raw_pixels_with_another_shape_are_converted(make: Make, tmp_path: Path) -> None:
     pixels = {f"{n}": bytes(range(n, n + 48)) for n in range(4)}
     records = [{"image/encoded": data, "image/class/text": "ab"[int(n) % 2]} for n, data in pixels.items()]
     write_tfrecord(tmp_path / "in" / "x.tfrecord", records)
@@ -176,7 +176,7 @@ def test_bare_pixels_of_another_shape_are_converted(make: Make, tmp_path: Path) 
     assert work(rebuilt, pixel_shape="2x8x3")[2] == 4
 
 
-def test_masks_inside_of_records_are_told_apart(make: Make, tmp_path: Path) -> None:
+def test_masks_inside_records_are_distinguished(make: Make, tmp_path: Path) -> None:
     def record(number: int, mask: int) -> dict[str, Any]:
         masks = io.BytesIO()
         Image.new("L", (16, 16), mask).save(masks, "PNG")
@@ -190,6 +190,6 @@ def test_masks_inside_of_records_are_told_apart(make: Make, tmp_path: Path) -> N
     file = tmp_path / "in" / "x.tfrecord.gz"
     write_tfrecord(file, [record(n, n) for n in range(4)], "gzip")
     rebuilt = make(layout="segmentation")
-    assert unchanged(rebuilt)  # though it is unpacked to another place each time
+    assert unchanged(rebuilt)  # although it is unpacked to another place each time
     write_tfrecord(file, [record(9, 1), record(0, 7), *(record(n, n) for n in range(1, 4))], "gzip")
     assert work(rebuilt)[2] == 2

@@ -1,4 +1,4 @@
-"""What rebuilds do with damaged versions, with what killed runs left, and with cleanups that fail."""
+"""Rebuilds with damaged versions, with leftovers of killed runs, and with cleanups that fail."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SETTINGS = {"shards": "1", "resize": "8", "image_format": "png"}
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with images and the first version made of them."""
+    """A folder with images, and the first version made from them."""
     root = tmp_path_factory.mktemp("first")
     write_bmps(root / "in", 4)
     begin(root, **SETTINGS)
@@ -35,13 +35,13 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def rebuilt(tmp_path: Path, first: Path) -> Rebuilt:
-    """A copy of it in which there is a new image."""
+    """A copy of it with a new image."""
     shutil.copytree(first, tmp_path, dirs_exist_ok=True)
     (tmp_path / "in" / "a" / "new.bmp").write_bytes(picture(50, "BMP", 8))
     return Rebuilt(tmp_path, input=str(tmp_path / "in"), **SETTINGS)
 
 
-def test_a_damaged_version_and_leftovers_stop_no_rebuild(rebuilt: Rebuilt) -> None:
+def test_damaged_versions_and_leftovers_do_not_stop_a_rebuild(rebuilt: Rebuilt) -> None:
     versions, name = rebuilt.output / "versions", rebuilt.latest.name
     shutil.copytree(rebuilt.latest, versions / OLD)
     (versions / OLD / "version.json").write_text("{")
@@ -67,11 +67,11 @@ def test_a_damaged_version_and_leftovers_stop_no_rebuild(rebuilt: Rebuilt) -> No
     assert not any(path.exists() for path in leftovers) and notes.exists()
 
 
-def test_a_rebuild_leaves_a_validation_of_an_older_version_its_answer(
+def test_a_rebuild_keeps_the_answer_of_a_running_validation(
     rebuilt: Rebuilt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version = rebuilt.latest
-    killed = Path(answer_path(str(version / "elsewhere.json")))  # this validation does not look for it
+    killed = Path(answer_path(str(version / "elsewhere.json")))  # this validation does not read it
     killed.write_bytes(b"{}")
     os.utime(killed, (0, 0))
     validated = validate_module.run_pipeline
@@ -113,7 +113,7 @@ def test_a_cleanup_that_fails_is_a_warning(rebuilt: Rebuilt, monkeypatch: pytest
     assert not again.changed and ABANDONED not in rebuilt.versions
 
 
-def test_a_file_is_written_although_its_unfinished_one_is_tidied_up(
+def test_a_file_is_written_even_if_its_temporary_file_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replace, seen = local.os.replace, []

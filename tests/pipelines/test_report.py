@@ -1,4 +1,4 @@
-"""`shardwright report`, and the page that `validate` writes."""
+"""`shardwright report`, and the report that `validate` writes."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from shardwright.schemas.errors import EngineError, UsageError
 
 @pytest.fixture(scope="module")
 def validated(sound_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of a dataset that was validated."""
+    """A validated copy of a dataset."""
     directory = tmp_path_factory.mktemp("validated") / "dataset"
     shutil.copytree(sound_dataset, directory)
     validate(str(directory))
     return directory
 
 
-def test_a_validation_writes_the_page(validated: Path) -> None:
+def test_a_validation_writes_the_report(validated: Path) -> None:
     page = (validated / "report.html").read_text()
     assert "✓ Sound" in page and "every picture decoded" in page
     assert page.count("<img") >= 20
-    assert "shardwright validate --dataset" in page  # --quality would measure
+    assert "shardwright validate --dataset" in page  # --quality would measure this
 
 
-def test_the_page_is_drawn_anew_from_what_is_stored(validated: Path, tmp_path: Path) -> None:
+def test_the_report_is_written_again_from_stored_files(validated: Path, tmp_path: Path) -> None:
     before = sorted(path.name for path in validated.rglob("*"))
     assert main(["report", str(validated), "--output", str(tmp_path / "a.html")]) == 0
     assert (tmp_path / "a.html").read_text().count("✓ Sound") == 1
@@ -40,18 +40,18 @@ def test_the_page_is_drawn_anew_from_what_is_stored(validated: Path, tmp_path: P
     assert made.bytes == (validated / "report.html").stat().st_size
 
 
-def test_what_was_never_validated_says_so(
+def test_the_report_says_if_a_dataset_was_never_validated(
     sound_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = tmp_path / "dataset"
     shutil.copytree(sound_dataset, directory)
-    (directory / "findings.json").unlink()  # of the conversion's own verification
+    (directory / "findings.json").unlink()  # the findings of the conversion's own verification
     assert main(["report", "--dataset", str(directory)]) == 0
     assert "not validated yet" in capsys.readouterr().out
     assert "Not validated" in (directory / "report.html").read_text()
 
 
-def test_an_unsound_dataset_has_a_page_that_says_so(validated: Path, tmp_path: Path) -> None:
+def test_the_report_says_if_a_dataset_is_unsound(validated: Path, tmp_path: Path) -> None:
     directory = tmp_path / "dataset"
     shutil.copytree(validated, directory)
     shard = next(directory.glob("train-*.tfrecord"))
@@ -63,7 +63,7 @@ def test_an_unsound_dataset_has_a_page_that_says_so(validated: Path, tmp_path: P
     assert "✗ Not sound" in page and "DATA_CRC" in page and shard.name in page
 
 
-def test_the_page_of_a_validation_can_go_elsewhere_or_nowhere(sound_dataset: Path, tmp_path: Path) -> None:
+def test_the_report_of_a_validation_can_go_elsewhere_or_nowhere(sound_dataset: Path, tmp_path: Path) -> None:
     directory = tmp_path / "dataset"
     shutil.copytree(sound_dataset, directory)
     validate(str(directory), mode="fast", report=str(tmp_path / "v.json"))
@@ -73,9 +73,7 @@ def test_the_page_of_a_validation_can_go_elsewhere_or_nowhere(sound_dataset: Pat
     assert not (directory / "report.html").exists()
 
 
-def test_files_of_unknown_origin_have_a_page_where_there_is_a_place_for_it(
-    sound_dataset: Path, tmp_path: Path
-) -> None:
+def test_foreign_files_have_a_report_if_a_path_is_given(sound_dataset: Path, tmp_path: Path) -> None:
     pattern = str(sound_dataset / "*.tfrecord")
     made = report(pattern, output=str(tmp_path / "a.html"))
     assert made.data.fingerprint == "" and "<img" in (tmp_path / "a.html").read_text()
@@ -83,7 +81,7 @@ def test_files_of_unknown_origin_have_a_page_where_there_is_a_place_for_it(
     assert "Sound" in (tmp_path / "b.html").read_text()
 
 
-def test_a_previous_dataset_is_compared_with(validated: Path, tmp_path: Path) -> None:
+def test_the_report_can_compare_with_a_previous_dataset(validated: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(validated, other)
     document = json.loads((other / "dataset.json").read_text())
@@ -107,14 +105,14 @@ def test_a_previous_dataset_is_compared_with(validated: Path, tmp_path: Path) ->
         ({"dataset": "{made}", "output": "nothing://here/a.html"}, "no storage"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_sentence(validated: Path, arguments: dict[str, str], words: str) -> None:
+def test_mistakes_are_reported_in_a_sentence(validated: Path, arguments: dict[str, str], words: str) -> None:
     given = {name: value.format(made=validated) for name, value in arguments.items()}
     with pytest.raises(UsageError) as caught:
         report(**given)  # type: ignore[arg-type]
     assert words in str(caught.value)
 
 
-def test_a_place_that_cannot_be_written_to_is_named(validated: Path) -> None:
+def test_a_path_that_cannot_be_written_is_named(validated: Path) -> None:
     with pytest.raises(EngineError) as caught:
         report(str(validated), output="/proc/here.html")
     assert "choose another place with --output" in str(caught.value)

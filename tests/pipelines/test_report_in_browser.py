@@ -1,4 +1,4 @@
-"""The page in a real browser: quiet, nothing loaded, no scrolling sideways on a phone, filters that work."""
+"""The report in a real browser: no errors, no requests, no sideways scrolling on a phone, working filters."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A page whose every name is hostile."""
+    """A report in which every name is hostile."""
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(render(made_up(HOSTILE, charts=True)))
     return path.as_uri()
 
 
 @pytest.mark.parametrize("width", [_PHONE, _DESK])
-def test_nothing_is_loaded_nothing_is_said_and_nothing_sticks_out(
+def test_the_page_loads_nothing_reports_no_errors_and_fits_the_window(
     browser: Browser, page: str, width: int
 ) -> None:
     browser.open(page, width)
@@ -49,11 +49,11 @@ def test_nothing_is_loaded_nothing_is_said_and_nothing_sticks_out(
 
 
 @pytest.mark.parametrize("width", [_SMALL_PHONE, _PHONE, 700, _DESK])
-def test_nothing_is_cut_off_without_a_hint(browser: Browser, page: str, width: int) -> None:
+def test_no_text_is_cut_off_without_a_hint(browser: Browser, page: str, width: int) -> None:
     browser.open(page, width)
     browser.run("for (const details of document.querySelectorAll('details')) details.open = true")
     assert browser.run(CUT_OFF) == []
-    # The test does see what is cut off: without line breaks, much is.
+    # The test can detect text that is cut off: without line breaks, much of it is.
     browser.run("document.querySelectorAll('main *').forEach((e) => { e.style.whiteSpace = 'nowrap' })")
     assert browser.run(CUT_OFF)
 
@@ -73,8 +73,8 @@ def test_the_bands_fill_the_width(browser: Browser, page: str, width: int) -> No
     assert letters >= 12
 
 
-def test_a_script_that_gets_in_does_not_run(browser: Browser, tmp_path: Path, page: str) -> None:
-    # The policy is the second wall: put a script in by hand, and see that it stays silent.
+def test_an_injected_script_does_not_run(browser: Browser, tmp_path: Path, page: str) -> None:
+    # The policy is the second defence: insert a script by hand, and check that it does not run.
     text = render(made_up(("a",))).replace("</main>", "<script>document.title = 'broken'</script></main>")
     (tmp_path / "broken.html").write_text(text)
     browser.open((tmp_path / "broken.html").as_uri(), _DESK)
@@ -82,7 +82,7 @@ def test_a_script_that_gets_in_does_not_run(browser: Browser, tmp_path: Path, pa
     assert any("Content Security Policy" in str(complaint) for complaint in browser.complaints())
 
 
-def test_landmarks_and_headings_are_there_for_a_screen_reader(browser: Browser, page: str) -> None:
+def test_the_page_has_landmarks_and_headings_for_screen_readers(browser: Browser, page: str) -> None:
     browser.open(page, _DESK)
     nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
     roles = [node["role"]["value"] for node in nodes if not node.get("ignored") and "role" in node]
@@ -104,7 +104,7 @@ def test_landmarks_and_headings_are_there_for_a_screen_reader(browser: Browser, 
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_all_text_stands_out_from_its_background(browser: Browser, page: str, dark: bool) -> None:
+def test_all_text_has_enough_contrast(browser: Browser, page: str, dark: bool) -> None:
     browser.open(page, _DESK, dark=dark)
     ratio, where = browser.run(CONTRASTS)
     assert ratio >= 4.5, where
@@ -130,7 +130,7 @@ def test_findings_can_be_filtered(browser: Browser, page: str) -> None:
     assert browser.complaints() == []
 
 
-def test_without_scripts_everything_is_there(browser: Browser, page: str) -> None:
+def test_everything_is_visible_without_scripts(browser: Browser, page: str) -> None:
     browser.call("Emulation.setScriptExecutionDisabled", value=True)
     try:
         browser.open(page, _PHONE)
@@ -140,7 +140,7 @@ def test_without_scripts_everything_is_there(browser: Browser, page: str) -> Non
         browser.call("Emulation.setScriptExecutionDisabled", value=False)
 
 
-def test_it_can_be_printed(browser: Browser, page: str, tmp_path: Path) -> None:
+def test_the_page_can_be_printed(browser: Browser, page: str, tmp_path: Path) -> None:
     browser.open(page, 800)
     browser.pdf(tmp_path / "page.pdf")
     assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")

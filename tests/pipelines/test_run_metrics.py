@@ -1,4 +1,4 @@
-"""The metrics of a run, from what the different runners tell."""
+"""The metrics of a run, from the reports of different runners."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Ended:
         return _Told()
 
 
-def test_values_that_a_runner_leaves_out_count_as_nothing() -> None:
+def test_values_that_a_runner_omits_count_as_zero() -> None:
     assert metrics_of(_Ended()) == {
         "bytes": {"count": 2, "sum": 6, "min": 2, "max": 4, "mean": 3.0},
         "filtered": 0,

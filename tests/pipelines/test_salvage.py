@@ -1,4 +1,4 @@
-"""Damaged datasets, what is saved of them, and what is said of the rest."""
+"""Damaged datasets: what is salvaged, and what is reported about the rest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INDEX = "_index/train-00001-of-00003.idx"
 
 @pytest.fixture
 def damaged(sound_dataset: Path, tmp_path: Path) -> Path:
-    """A copy of a sound dataset, to be damaged."""
+    """A copy of a sound dataset, for tests to damage."""
     return Path(shutil.copytree(sound_dataset, tmp_path / "damaged"))
 
 
@@ -52,7 +52,7 @@ def _records(path: Path) -> list[bytes]:
 
 
 def _check(result: SalvageResult, before: Path, lost: int) -> Path:
-    """Asserts that what was saved is a sound dataset that accounts for what was lost; returns where it is."""
+    """Asserts that the result is a sound dataset that accounts for lost records; returns its path."""
     path = Path(result.path)
     report = validate(str(path))
     assert not report.findings
@@ -82,7 +82,7 @@ def _ledger_of(shard: dict[str, Any]) -> str:
     return f"_shards/{shard['file'].partition('.')[0]}.jsonl.gz"
 
 
-def test_a_sound_dataset_comes_out_as_it_is(sound_dataset: Path, tmp_path: Path) -> None:
+def test_a_sound_dataset_is_salvaged_unchanged(sound_dataset: Path, tmp_path: Path) -> None:
     result = salvage(str(sound_dataset), str(tmp_path / "saved"))
     path = _check(result, sound_dataset, 0)
     old = json.loads((sound_dataset / "dataset.json").read_text())
@@ -95,7 +95,7 @@ def test_a_sound_dataset_comes_out_as_it_is(sound_dataset: Path, tmp_path: Path)
             assert (path / folder / name).read_bytes() == (sound_dataset / folder / name).read_bytes()
 
 
-def test_what_is_lost_is_named_and_all_else_is_kept(damaged: Path, tmp_path: Path) -> None:
+def test_lost_records_are_named_and_all_others_kept(damaged: Path, tmp_path: Path) -> None:
     entries = _entries(damaged)
     whole = _records(damaged / SHARD)
     first, second = entries[1], entries[4]
@@ -125,16 +125,17 @@ def test_what_is_lost_is_named_and_all_else_is_kept(damaged: Path, tmp_path: Pat
     assert digests[0] != digests[1], "a rebuild would take the shard over and never redo what is lost"
 
 
-def test_a_cut_shard_keeps_its_beginning(damaged: Path, tmp_path: Path) -> None:
+def test_a_truncated_shard_keeps_its_beginning(damaged: Path, tmp_path: Path) -> None:
     entries = _entries(damaged)
     cut = entries[3].offset
     assert cut is not None
-    (damaged / SHARD).write_bytes((damaged / SHARD).read_bytes()[:cut])  # at a record's end: no frame is hurt
+    # At the end of a record, so no frame is damaged.
+    (damaged / SHARD).write_bytes((damaged / SHARD).read_bytes()[:cut])
     path = _check(salvage(str(damaged), str(tmp_path / "saved")), damaged, len(entries) - 3)
     assert [line["key"] for line in _lines(path / "lost.jsonl")] == [entry.key for entry in entries[3:]]
 
 
-def test_bytes_too_many_and_too_few_lose_only_what_they_hit(
+def test_inserted_and_removed_bytes_lose_only_the_records_that_they_hit(
     damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     entries = _entries(damaged)
@@ -143,7 +144,7 @@ def test_bytes_too_many_and_too_few_lose_only_what_they_hit(
     assert a is not None
     assert b is not None
     assert c is not None
-    # junk between two records, two records' halves gone, and a record twice
+    # garbage between two records, halves of two records removed, and a duplicate record
     double = data[c : entries[6].offset]
     (damaged / SHARD).write_bytes(
         data[:a] + b"junk" * 99 + data[a : b - 40] + data[b + 40 : c] + double + data[c:]
@@ -158,7 +159,7 @@ def test_bytes_too_many_and_too_few_lose_only_what_they_hit(
 
 
 def test_records_whose_keys_are_lost_are_not_out_of_order(tmp_path: Path) -> None:
-    """Raw records have no keys and equal lengths, so only their places tell which is which."""
+    """Raw records have no keys and have equal lengths, so only their positions identify them."""
     source, out = str(make_tree(tmp_path / "in", 40)), str(tmp_path / "out")
     convert(input=source, output=out, layout="raw", resize="16", shards="1")
     shard = tmp_path / "out" / "train-00000-of-00001.tfrecord"
@@ -172,7 +173,7 @@ def test_records_whose_keys_are_lost_are_not_out_of_order(tmp_path: Path) -> Non
     assert not validate(result.path).findings
 
 
-def test_stretches_that_changed_places_go_back(damaged: Path, tmp_path: Path) -> None:
+def test_swapped_ranges_are_restored(damaged: Path, tmp_path: Path) -> None:
     sound = (damaged / SHARD).read_bytes()
     a = _entries(damaged)[3].offset
     assert a is not None
@@ -182,7 +183,7 @@ def test_stretches_that_changed_places_go_back(damaged: Path, tmp_path: Path) ->
     assert (path / SHARD).read_bytes() == sound
 
 
-def test_a_missing_shard_is_lost_by_its_keys(damaged: Path, tmp_path: Path) -> None:
+def test_the_keys_of_a_missing_shard_are_reported_as_lost(damaged: Path, tmp_path: Path) -> None:
     keys = [entry.key for entry in _entries(damaged)]
     (damaged / SHARD).unlink()
     path = _check(salvage(str(damaged), str(tmp_path / "saved")), damaged, len(keys))
@@ -193,7 +194,7 @@ def test_a_missing_shard_is_lost_by_its_keys(damaged: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("state", ["missing", "damaged", "of another build"])
 @pytest.mark.parametrize("hit", [False, True])
-def test_without_a_ledger_the_records_speak_for_themselves(
+def test_without_a_ledger_records_are_identified_by_their_content(
     damaged: Path, tmp_path: Path, state: str, hit: bool
 ) -> None:
     entries = _entries(damaged)
@@ -210,7 +211,7 @@ def test_without_a_ledger_the_records_speak_for_themselves(
     path = _check(result, damaged, int(hit))
     kept = [entry for number, entry in enumerate(entries) if not (hit and number == 2)]
     assert [(e.key, e.label, e.format) for e in _entries(path)] == [(e.key, e.label, e.format) for e in kept]
-    if hit:  # the index still knows where it was
+    if hit:  # the index still has its position
         (lost,) = _lines(path / "lost.jsonl")
         assert (lost["key"], lost["record"], lost["offset"]) == (None, 2, entries[2].offset)
         assert result.outcome["unnamed"] == 1
@@ -230,7 +231,7 @@ def test_without_ledger_and_index_lost_records_are_counted(damaged: Path, tmp_pa
 
 
 def _reframe(path: Path, number: int, change: Callable[[bytes], bytes]) -> None:
-    """Changes a record and gives it a sound frame."""
+    """Changes a record and gives it a correct frame."""
     records = _records(path)
     records[number] = change(records[number])
     frames = []
@@ -255,7 +256,7 @@ def test_sound_frames_with_unsound_contents_are_left_out(damaged: Path, tmp_path
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zlib"])
-def test_of_a_compressed_shard_all_before_the_damage_is_saved(
+def test_records_before_the_damage_in_a_compressed_shard_are_saved(
     convert_photos: Callable[..., ConvertResult], tmp_path: Path, compression: str
 ) -> None:
     made = convert_photos(resize=64, shards=2, compression=compression)
@@ -268,14 +269,14 @@ def test_of_a_compressed_shard_all_before_the_damage_is_saved(
     path = _check(result, directory, result.lost)
     keys = [entry.key for entry in _entries(directory, "_shards/train-00000-of-00002.jsonl.gz")]
     assert [line["key"] for line in _lines(path / "lost.jsonl")] == keys[-result.lost :]
-    if compression == "gzip":  # the same bytes come of the same records, whoever unpacked them
+    if compression == "gzip":  # equal records give equal bytes, whoever unpacked them
         (directory / shard.file).write_bytes(gzip.compress(gzip.decompress(sound), 1))
         again = salvage(made.path, str(tmp_path / "again"))
         assert again.dataset is not None
         assert again.dataset.fingerprint == made.dataset.fingerprint
 
 
-def test_records_without_keys_are_told_by_their_places(tmp_path: Path, photos: Path) -> None:
+def test_records_without_keys_are_identified_by_position(tmp_path: Path, photos: Path) -> None:
     made = convert(input=str(photos), output=str(tmp_path / "made"), resize=32, layout="raw")
     directory = Path(made.path)
     entries = _entries(directory, "_shards/train-00000-of-00001.jsonl.gz")
@@ -310,7 +311,7 @@ def test_foreign_files_keep_their_names_and_sound_records(damaged: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_tensorflow_reads_what_was_saved(damaged: Path, tmp_path: Path) -> None:
+def test_tensorflow_reads_the_salvaged_records(damaged: Path, tmp_path: Path) -> None:
     tf = pytest.importorskip("tensorflow")
     tfds = pytest.importorskip("tensorflow_datasets")
     _flip(damaged / SHARD, 70)
@@ -324,7 +325,7 @@ def test_tensorflow_reads_what_was_saved(damaged: Path, tmp_path: Path) -> None:
 # --- refusals ------------------------------------------------------------------------------------
 
 
-def test_nothing_to_save_is_refused_and_leaves_nothing(
+def test_a_dataset_without_sound_records_is_refused_and_leaves_nothing(
     damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for item in damaged.glob("*.tfrecord"):
@@ -345,7 +346,7 @@ def test_the_output_must_be_empty(damaged: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"{}"])
-def test_without_its_document_it_is_said_what_to_do(
+def test_without_dataset_json_the_message_explains_what_to_do(
     damaged: Path, tmp_path: Path, content: bytes | None
 ) -> None:
     (damaged / "dataset.json").unlink()
@@ -357,14 +358,14 @@ def test_without_its_document_it_is_said_what_to_do(
     assert salvage(f"{damaged}/*.tfrecord", str(tmp_path / "saved")).lost == 0
 
 
-def test_a_shard_name_that_leads_elsewhere_is_refused(damaged: Path, tmp_path: Path) -> None:
+def test_a_shard_name_with_another_directory_is_refused(damaged: Path, tmp_path: Path) -> None:
     text = (damaged / "dataset.json").read_text()
     (damaged / "dataset.json").write_text(text.replace(f'"{SHARD}"', '"../outside.tfrecord"'))
     with pytest.raises(UsageError, match="outside"):
         salvage(str(damaged), str(tmp_path / "saved"))
 
 
-def test_a_salvage_that_was_cut_off_is_done_again(
+def test_an_interrupted_salvage_can_be_repeated(
     damaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from shardwright.transforms import storage

@@ -1,4 +1,4 @@
-"""A salvage that is described now and runs later takes the lease itself."""
+"""A salvage that is described now and runs later takes the lease when it runs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_described_salvage_takes_a_lease_each_time(
     assert {path: path.read_bytes() for path in output.rglob("*") if path.is_file()} == before
 
 
-def test_an_engine_that_tries_the_last_step_again_gets_its_outcome(tmp_path: Path) -> None:
+def test_an_engine_that_repeats_the_last_step_gets_its_outcome(tmp_path: Path) -> None:
     hold = HeldLease(str(tmp_path), Lease("mine", ""), LEASE)
     job = SalvageJob("it", "", str(tmp_path), True, hold=hold, described=True)
     assert outcome_of(job) is None

@@ -1,4 +1,4 @@
-"""Damage on the disk is found by reading shards again, and repaired from the source."""
+"""Rebuilds find damage on the disk by reading shards again, and repair it from the source."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 def rot(path: Path, place: int = -40) -> None:
-    """Flips bits of a file where it lies, and leaves its size and times as they are."""
+    """Flips bits of a file in place, and keeps its size and times."""
     state = path.stat()
     data = bytearray(path.read_bytes())
     data[place] ^= 0x10
@@ -41,7 +41,7 @@ def metric(rebuilt: Rebuilt, name: str) -> list[float]:
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with images and the first version made of them."""
+    """A folder with images, and the first version made from them."""
     root = tmp_path_factory.mktemp("first")
     write_bmps(root / "in", 9)
     begin(root, **SETTINGS)
@@ -54,7 +54,7 @@ def rebuilt(tmp_path: Path, first: Path) -> Rebuilt:
     return Rebuilt(tmp_path, input=str(tmp_path / "in"), **SETTINGS)
 
 
-def test_a_damaged_shard_is_found_and_rebuilt(rebuilt: Rebuilt) -> None:
+def test_a_damaged_shard_is_detected_and_rebuilt(rebuilt: Rebuilt) -> None:
     first, sound = rebuilt.latest, shards_of(rebuilt)[1].read_bytes()
     rot(shards_of(rebuilt)[1])
     name = shards_of(rebuilt)[1].name
@@ -80,7 +80,7 @@ def test_a_damaged_shard_is_found_and_rebuilt(rebuilt: Rebuilt) -> None:
     assert validate(str(rebuilt.latest), mode="full").sound
 
 
-def test_all_shards_have_their_turn_while_nothing_changes(rebuilt: Rebuilt) -> None:
+def test_all_shards_are_read_again_while_nothing_changes(rebuilt: Rebuilt) -> None:
     rot(shards_of(rebuilt)[2])
     results = [rebuilt.again(compared=False) for _ in range(3)]
     assert [result.changed for result in results] == [False, False, True]
@@ -88,22 +88,21 @@ def test_all_shards_have_their_turn_while_nothing_changes(rebuilt: Rebuilt) -> N
 
 
 @pytest.mark.parametrize("compression", ["none", pytest.param("gzip", marks=pytest.mark.slow)])
-def test_nothing_is_copied_out_of_a_damaged_shard_that_changes(
+def test_no_record_of_a_changed_damaged_shard_is_copied(
     rebuilt: Rebuilt, tmp_path: Path, compression: str
 ) -> None:
-    (tmp_path / "in" / "a" / "bad.png").write_bytes(b"\x89PNG\r\n\x1a\n")  # its line is not copied either
+    # Its line in the ledger is not copied either.
+    (tmp_path / "in" / "a" / "bad.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     rebuilt.again(compared=False, shards="1", compression=compression)
     rot(shards_of(rebuilt)[0], -5)
     (tmp_path / "in" / "a" / "new.bmp").write_bytes(picture(50, "BMP", 8))
-    result = rebuilt.again(scrub=0)  # compared with a build from nothing
+    result = rebuilt.again(scrub=0)  # this compares with a full build
     assert result.outcome["work"]["copied"] == 0 and result.outcome["work"]["converted"] == 10
     assert result.outcome["scrub"]["shards"] == 0
     assert json.loads((rebuilt.latest / "findings.json").read_text())["counts"] == {"SHARD_REPAIRED": 1}
 
 
-def test_a_disk_that_cannot_read_a_shard_has_damaged_it(
-    rebuilt: Rebuilt, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_shard_counts_as_damaged(rebuilt: Rebuilt, monkeypatch: pytest.MonkeyPatch) -> None:
     broken, sha256_of = shards_of(rebuilt)[0].name, scrubbing.storage.sha256_of
 
     def failing(file: Any) -> str:
@@ -116,7 +115,7 @@ def test_a_disk_that_cannot_read_a_shard_has_damaged_it(
     assert result.outcome["scrub"]["damaged"] == [broken] and result.outcome["work"]["reused_shards"] == 2
 
 
-def test_the_command_line(capfd: Capture, rebuilt: Rebuilt) -> None:
+def test_the_command_line_reports_the_repair(capfd: Capture, rebuilt: Rebuilt) -> None:
     settings = [f"--{name}={value}" for name, value in rebuilt.settings.items()]
     command = ["rebuild", f"--output={rebuilt.output}", *settings]
     done = run(capfd, *command, "--scrub", "1/2")

@@ -1,4 +1,4 @@
-"""Signals end commands and their workers in order; killed workers are reported as killed."""
+"""Signals end commands and their workers in order; killed workers are reported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shardwright.pipelines.worker_ends import describe_end, noted_worker_ends
 from shardwright.schemas.errors import DataRefused, EngineError
 
 Capture = pytest.CaptureFixture[str]
-#: Something that looks like a worker of Beam, and ignores what it may ignore.
+#: A process that looks like a worker of Beam and ignores the signals that can be ignored.
 _WORKER = (
     "import signal, sys, time\n"
     "for number in (signal.SIGINT, signal.SIGTERM):\n"
@@ -41,7 +41,7 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", ENDING)
-def test_every_request_to_end_ends_in_order(capsys: Capture, number: signal.Signals) -> None:
+def test_every_signal_to_end_ends_in_order(capsys: Capture, number: signal.Signals) -> None:
     def command() -> int:
         os.kill(os.getpid(), number)
         time.sleep(60)
@@ -53,7 +53,7 @@ def test_every_request_to_end_ends_in_order(capsys: Capture, number: signal.Sign
     assert signal.getsignal(number) is signal.default_int_handler
 
 
-def test_what_breaks_at_the_end_is_an_interruption_and_what_was_decided_stays(capsys: Capture) -> None:
+def test_errors_at_the_end_are_interruptions_but_refusals_stay(capsys: Capture) -> None:
     def broken() -> int:
         try:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -74,13 +74,13 @@ def test_what_breaks_at_the_end_is_an_interruption_and_what_was_decided_stays(ca
 
 
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # like nohup
     with graceful_shutdown() as ending:
         os.kill(os.getpid(), signal.SIGHUP)
     assert not ending.received
 
 
-def test_a_request_that_comes_twice_at_once_does_not_disturb_the_end() -> None:
+def test_a_repeated_signal_does_not_disturb_the_end() -> None:
     with graceful_shutdown() as ending:
         with pytest.raises(KeyboardInterrupt):
             ending.receive(signal.SIGTERM, None)
@@ -91,7 +91,7 @@ def test_a_request_that_comes_twice_at_once_does_not_disturb_the_end() -> None:
     assert ending.reason == "it was told to end (SIGTERM); "
 
 
-def test_outside_of_the_main_thread_signals_stay_as_they_are() -> None:
+def test_outside_the_main_thread_signal_handlers_are_not_changed() -> None:
     def enter() -> None:
         with graceful_shutdown() as ending:
             assert not ending.received
@@ -120,7 +120,7 @@ def test_no_worker_process_outlives_the_command(monkeypatch: pytest.MonkeyPatch)
     assert not worker.is_running()
 
 
-def test_another_process_with_the_same_number_is_left_alone() -> None:
+def test_another_process_with_the_same_id_is_not_ended() -> None:
     with subprocess.Popen(["sleep", "60"]) as other:
         Process(other.pid, "0", is_worker=True).send(signal.SIGKILL)
         assert other.poll() is None
@@ -140,11 +140,11 @@ def test_another_process_with_the_same_number_is_left_alone() -> None:
         (1, "ended by itself (exit code 1); see the full log"),
     ],
 )
-def test_the_end_of_a_worker_process_in_words(code: int, said: str) -> None:
+def test_the_end_of_a_worker_process_is_described(code: int, said: str) -> None:
     assert describe_end(code).startswith(f"A worker process {'was ' * (code != 1)}{said}")
 
 
-def test_ends_are_noted_where_beam_only_prints_them() -> None:
+def test_ends_of_workers_are_recorded_if_beam_only_prints_them() -> None:
     def wait_for_worker() -> None:
         raise RuntimeError("Worker subprocess exited with return code -9")
 
@@ -163,7 +163,7 @@ def test_ends_are_noted_where_beam_only_prints_them() -> None:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A conversion with two worker processes, of which a few shards are written."""
+    """A conversion with two worker processes that has written a few shards."""
     make_tree(tmp_path / "in", 600)
     command = [str(COMMAND), "convert", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
     command += ["--direct_running_mode=multi_processing", "--direct_num_workers=2", "--shards=40"]

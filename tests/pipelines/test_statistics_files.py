@@ -1,4 +1,4 @@
-"""`validate --quality` writes statistics.json and stats.pb: they agree with dataset, NumPy and schema."""
+"""`validate --quality` writes statistics.json and stats.pb, which match the dataset, NumPy and the schema."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def pictures(looked_at: Path) -> dict[str, list[bytes]]:
     return found
 
 
-def test_counts_are_those_of_the_dataset(looked_at: Path, document: Any) -> None:
+def test_counts_equal_those_of_the_dataset(looked_at: Path, document: Any) -> None:
     dataset = json.loads((looked_at / "dataset.json").read_text())
     assert document["splits"].keys() == dataset["splits"].keys()
     for split, sums in document["splits"].items():
@@ -59,7 +59,7 @@ def test_counts_are_those_of_the_dataset(looked_at: Path, document: Any) -> None
     )
 
 
-def test_means_and_deviations_are_those_of_all_decoded_pixels(
+def test_means_and_deviations_equal_those_of_all_decoded_pixels(
     document: Any, pictures: dict[str, list[bytes]]
 ) -> None:
     for split, stored in pictures.items():
@@ -68,7 +68,7 @@ def test_means_and_deviations_are_those_of_all_decoded_pixels(
         assert np.allclose(document["normalize"][split]["std"], (pixels / 255).std(0), rtol=1e-5)
 
 
-def test_sizes_in_bytes_are_those_of_the_pictures(document: Any, pictures: dict[str, list[bytes]]) -> None:
+def test_sizes_in_bytes_equal_those_of_the_pictures(document: Any, pictures: dict[str, list[bytes]]) -> None:
     sizes = [len(data) for stored in pictures.values() for data in stored]
     found = document["total"]["all"]["bytes"]
     assert (found["sum"], found["min"], found["max"]) == (sum(sizes), min(sizes), max(sizes))
@@ -76,7 +76,7 @@ def test_sizes_in_bytes_are_those_of_the_pictures(document: Any, pictures: dict[
         assert abs(value - (true := np.quantile(sizes, int(name[1:]) / 100))) <= true / 256 + 1
 
 
-def test_the_other_file_is_of_the_schemas_features(looked_at: Path) -> None:
+def test_stats_pb_describes_the_features_of_the_schema(looked_at: Path) -> None:
     data = (looked_at / "stats.pb").read_bytes()
     message = statistics_pb2.DatasetFeatureStatisticsList.FromString(data)
     schema = text_format.Parse((looked_at / "schema.pbtxt").read_text(), schema_pb2.Schema())
@@ -98,7 +98,7 @@ def test_the_other_file_is_of_the_schemas_features(looked_at: Path) -> None:
                 assert {top.value for top in stats.top_values} <= domains[name]
 
 
-def test_it_says_so_on_the_screen_and_the_files_are_the_same_again(
+def test_the_output_names_the_files_and_a_repetition_writes_the_same(
     looked_at: Path, document: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = ("statistics.json", "stats.pb")

@@ -1,4 +1,4 @@
-"""The suite says how far it is in lines that people can read."""
+"""The suite shows its progress in readable lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Temporary files of a command go with it; those of killed commands go with the next one."""
+"""A command removes its temporary files; the next command removes those of killed commands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_temporary_files_of_a_command_go_with_it(base: Path) -> None:
+def test_a_command_removes_its_temporary_files(base: Path) -> None:
     seen: list[str] = []
 
     def command() -> int:
@@ -49,7 +49,7 @@ def test_temporary_files_of_a_command_go_with_it(base: Path) -> None:
     assert not list(base.iterdir())
 
 
-def test_folders_of_killed_commands_are_removed_and_those_of_living_ones_stay(base: Path) -> None:
+def test_folders_of_killed_commands_are_removed_and_those_of_running_ones_stay(base: Path) -> None:
     script = (
         "import sys, tempfile, time\n"
         "from shardwright.pipelines.temporary_folder import own_temporary_folder\n"
@@ -78,7 +78,7 @@ def test_folders_of_killed_commands_are_removed_and_those_of_living_ones_stay(ba
     assert base.parent.is_dir()
 
 
-def test_a_job_server_of_beam_is_stopped_before_its_folder_goes(base: Path) -> None:
+def test_a_job_server_of_beam_is_stopped_before_its_folder_is_removed(base: Path) -> None:
     script = (
         "from apache_beam.runners.portability import job_server\n"
         "from shardwright.pipelines.temporary_folder import own_temporary_folder\n"
@@ -103,11 +103,11 @@ def test_a_job_server_of_beam_is_stopped_before_its_folder_goes(base: Path) -> N
     assert not list(base.iterdir())
 
 
-def test_a_place_without_locks_or_permission_ends_no_command(
+def test_a_folder_without_locks_or_permission_does_not_end_the_command(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
-        raise OSError(9, "Bad file descriptor")  # as NFS does
+        raise OSError(9, "Bad file descriptor")  # like NFS
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     with own_temporary_folder():
@@ -117,7 +117,7 @@ def test_a_place_without_locks_or_permission_ends_no_command(
     assert exit_code_of(lambda: 0, lambda: False) == 0
 
 
-def test_other_threads_keep_the_folder_of_the_process(base: Path) -> None:
+def test_other_threads_use_the_folder_of_the_process(base: Path) -> None:
     seen: list[str] = []
 
     def enter() -> None:
@@ -130,7 +130,7 @@ def test_other_threads_keep_the_folder_of_the_process(base: Path) -> None:
     assert seen == [str(base)]
 
 
-def test_what_killed_commands_left_beside_results_is_removed(tmp_path: Path) -> None:
+def test_leftovers_of_killed_commands_beside_results_are_removed(tmp_path: Path) -> None:
     result = str(tmp_path / "findings.json")
     answers = [Path(answer_path(result)) for _ in range(2)]
     gone = [Path(storage.unfinished(result)), answers[0]]
@@ -143,7 +143,7 @@ def test_what_killed_commands_left_beside_results_is_removed(tmp_path: Path) -> 
     assert sorted(tmp_path.iterdir()) == sorted(stay)
 
 
-def test_a_validation_removes_what_a_killed_one_left(dataset: Path, tmp_path: Path) -> None:
+def test_a_validation_removes_leftovers_of_a_killed_one(dataset: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(dataset, copy)
     for name in ("findings.json", "report.html"):
@@ -153,7 +153,7 @@ def test_a_validation_removes_what_a_killed_one_left(dataset: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_conversion_that_was_killed_leaves_nothing_for_long(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_conversion_are_removed_later(tmp_path: Path) -> None:
     base = tmp_path / "tmp"
     base.mkdir()
     make_tree(tmp_path / "in")
@@ -169,7 +169,7 @@ def test_a_conversion_that_was_killed_leaves_nothing_for_long(tmp_path: Path) ->
     assert not list((tmp_path / "out").rglob("*.tmp"))
 
 
-#: A program that calls the library; it says where temporary files lie, and waits if it is told to.
+#: A program that calls the library, prints the path of its temporary files, and waits if requested.
 PROGRAM = """
 import sys, tempfile
 from shardwright.pipelines.temporary_folder import program_temporary_folder
@@ -181,7 +181,7 @@ for _ in range(2):
 """
 
 
-def test_temporary_files_of_library_calls_go_with_their_process_or_the_next_one(base: Path) -> None:
+def test_temporary_files_of_library_calls_are_removed_at_the_end_or_by_the_next_process(base: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(base)}
     program = [sys.executable, "-c", PROGRAM]
     killed = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Too many bad images: nothing is published, and how to publish all the same."""
+"""Too many bad images: nothing is published, and the message explains how to publish anyway."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 def bad_run(capfd: Capture, tmp_path: Path, bad: int, *options: object) -> Done:
-    """Converts ten images of which some are bad."""
+    """Converts ten images, some of which are bad."""
     tree = make_tree(tmp_path / "in", images=10 - bad)
     (tree / "ant").mkdir(parents=True, exist_ok=True)
     for i in range(bad):

@@ -1,4 +1,4 @@
-"""What validation notices, at each depth, of changes to a finished dataset; the table in the document."""
+"""Which changes to a finished dataset validation detects at each depth; the table in the document."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shardwright.schemas.dataset import Dataset
 
 DOC = Path(__file__).resolve().parents[2] / "docs" / "validating.md"
 BEGIN, END = "<!-- mutations -->\n", "<!-- end of mutations -->\n"
-#: What the command is asked about by default.
+#: The mutations that the command is tested with by default.
 FEW = (
     ("ledger of a shard", "extra line: filtered"), ("another file", "run.json: input"),
     ("a record", "of resized images: an orientation tag added"), ("a record with objects", "xmin"),
@@ -41,7 +41,7 @@ def changed(root: Path, mutation: Mutation, place: Path) -> Path:
 
 
 def cells_of(codes: Mapping[str, list[str]]) -> list[str]:
-    """Returns the cells of a row: the codes of each depth, and `same` for those of the depth before."""
+    """Returns the cells of a row: the codes of each depth, or `same` for the codes of the depth before."""
     before: list[str] = []
     cells = []
     for depth in DEPTHS:
@@ -63,7 +63,7 @@ def stored_rows() -> dict[tuple[str, str], list[str]]:
 
 
 def table_of(rows: list[tuple[Mutation, list[str]]]) -> str:
-    """Returns the table as the document has it."""
+    """Returns the table in the form of the document."""
     lines = [f"| what | change | {' | '.join(DEPTHS)} |", f"|---|---|{'---|' * len(DEPTHS)}"]
     for group, members in groupby(rows, key=lambda row: row[0].group):
         found = list(members)
@@ -74,7 +74,7 @@ def table_of(rows: list[tuple[Mutation, list[str]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def test_the_mutations_have_names_of_their_own_and_all_stand_in_the_document() -> None:
+def test_the_mutations_have_unique_names_and_are_all_in_the_document() -> None:
     names = [(mutation.group, mutation.name) for mutation in MUTATIONS]
     assert len(set(names)) == len(names)
     assert list(stored_rows()) == names
@@ -82,11 +82,11 @@ def test_the_mutations_have_names_of_their_own_and_all_stand_in_the_document() -
 
 
 @pytest.mark.parametrize("name", [RESIZED, KEPT, OBJECTS])
-def test_nothing_is_wrong_before(root: Path, tmp_path: Path, name: str) -> None:
+def test_unchanged_datasets_have_no_findings(root: Path, tmp_path: Path, name: str) -> None:
     assert codes_of_command(root / name, "against", sources_of(root, name), tmp_path) == []
 
 
-def test_the_command_notices_a_few_mutations_as_the_document_says(root: Path, tmp_path: Path) -> None:
+def test_the_command_detects_some_mutations_as_documented(root: Path, tmp_path: Path) -> None:
     stored = stored_rows()
     for mutation in MUTATIONS:
         if (mutation.group, mutation.name) in FEW:
@@ -100,7 +100,7 @@ def _codes_in(cell: str) -> list[str]:
     return [] if cell == "-" else [code.strip("`") for code in cell.split(", ")]
 
 
-def test_the_command_says_file_and_field(
+def test_the_command_names_file_and_field(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mutation = next(item for item in MUTATIONS if item.name == "class_counts: a number")
@@ -111,7 +111,7 @@ def test_the_command_says_file_and_field(
 
 
 def test_a_dataset_without_the_new_fields_has_no_error(root: Path, tmp_path: Path) -> None:
-    """It is what the version before wrote: only a note says that not everything could be compared."""
+    """Earlier versions wrote such datasets. Only a note says that not everything could be compared."""
     path = tmp_path / "copy" / "dataset"
     shutil.copytree(root / RESIZED, path)
     document = read_document(path)
@@ -125,8 +125,8 @@ def test_a_dataset_without_the_new_fields_has_no_error(root: Path, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_the_table_in_the_document_is_what_validation_notices(root: Path, tmp_path: Path) -> None:
-    """`SHARDWRIGHT_WRITE_TABLES=1` writes the table anew."""
+def test_the_table_in_the_document_equals_what_validation_detects(root: Path, tmp_path: Path) -> None:
+    """`SHARDWRIGHT_WRITE_TABLES=1` writes the table again."""
     rows, placed = [], {}
     for name in (RESIZED, KEPT, OBJECTS):
         placed[name] = placed_images(root / name, sources_of(root, name), tmp_path)

@@ -1,4 +1,4 @@
-"""Classes whose share differs between splits, or that a split lacks: said by plan, convert and the report."""
+"""Classes whose share differs between splits, or that a split lacks: plan, convert and the report warn."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_plan_warns_before_anything_is_written(uneven: Path, capsys: Capture) ->
     assert said["splits_from"] == "source"
 
 
-def test_convert_and_the_report_say_the_same_numbers(uneven: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_convert_and_the_report_state_the_same_numbers(uneven: Path, tmp_path: Path, capsys: Capture) -> None:
     out = tmp_path / "out"
     assert convert.main(["--input", str(uneven), "--output", str(out)]) == 0
     printed = " ".join(capsys.readouterr().out.split())
@@ -58,6 +58,6 @@ def test_convert_and_the_report_say_the_same_numbers(uneven: Path, tmp_path: Pat
     assert UNEVEN in page and MISSING in page
 
 
-def test_a_limit_counts_the_images_that_it_takes(uneven: Path) -> None:
+def test_a_limit_counts_only_the_images_that_it_takes(uneven: Path) -> None:
     forecast = plan.plan(input=uneven, limit=40)
     assert sum(sum(counts.values()) for counts in forecast.split_class_counts.values()) == 40

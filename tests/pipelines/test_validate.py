@@ -1,4 +1,4 @@
-"""Validation: each defect that is planted gives its own finding, and none on a sound dataset."""
+"""Validation: each planted defect gives its own finding, and a sound dataset has none."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_planted_defect_gives_exactly_its_finding(dataset: Path, code: str, ed
     assert not report.sound
 
 
-def test_a_record_that_is_no_example(dataset: Path) -> None:
+def test_a_record_that_is_not_an_example_is_reported(dataset: Path) -> None:
     records = records_of(dataset / SHARD)
     records[0] = b"\x0a\xff\xff"
     write_shard(dataset, SHARD, records, written_lines(dataset, SHARD))
@@ -97,7 +97,7 @@ def test_flipped_bytes_are_located_and_all_other_records_read(dataset: Path) -> 
 
 
 @pytest.mark.parametrize("at_boundary", [True, False])
-def test_a_cut_shard(dataset: Path, at_boundary: bool) -> None:
+def test_a_truncated_shard_is_reported(dataset: Path, at_boundary: bool) -> None:
     path = dataset / SHARD
     last = len(records_of(path)[-1]) + 16
     path.write_bytes(path.read_bytes()[: -last if at_boundary else -7])
@@ -106,13 +106,13 @@ def test_a_cut_shard(dataset: Path, at_boundary: bool) -> None:
     assert report.counts == {"COUNT_MISMATCH": 1, "SHARD_CHECKSUM": 1, **cut}
 
 
-def test_missing_and_unexpected_shards(dataset: Path) -> None:
+def test_missing_and_unexpected_shards_are_reported(dataset: Path) -> None:
     (dataset / SHARD).rename(dataset / "train-00001-of-00004.tfrecord")
     report = validate(str(dataset))
     assert report.counts == {"SHARD_MISSING": 1, "SHARD_UNEXPECTED": 1}
 
 
-def test_a_doubled_record_and_one_in_two_splits(dataset: Path) -> None:
+def test_a_duplicate_record_and_one_in_two_splits_are_reported(dataset: Path) -> None:
     train = records_of(dataset / SHARD)
     test = records_of(dataset / "test-00000-of-00001.tfrecord")
     write_shard(dataset, SHARD, [train[0], *train[2:], train[0]])
@@ -122,7 +122,7 @@ def test_a_doubled_record_and_one_in_two_splits(dataset: Path) -> None:
     assert report.warnings == 1
 
 
-def test_leakage_alone_is_a_warning_unless_it_is_named(dataset: Path) -> None:
+def test_leakage_is_a_warning_unless_a_gate_names_it(dataset: Path) -> None:
     shard = "test-00000-of-00001.tfrecord"
     label = written_lines(dataset, shard)[0]["label"]
     number = next(i for i, line in enumerate(written_lines(dataset, SHARD)) if line["label"] == label)
@@ -145,7 +145,7 @@ def test_an_empty_split_is_a_warning(tmp_path: Path, photos: Path) -> None:
     assert report.sound and set(report.counts) == {"EMPTY_SPLIT"}
 
 
-def test_books_that_do_not_balance(dataset: Path) -> None:
+def test_ledgers_that_do_not_balance_are_reported(dataset: Path) -> None:
     document = json.loads((dataset / "dataset.json").read_text())
     document["ledger"]["filtered"] += 1
     (dataset / "dataset.json").write_text(json.dumps(document))
@@ -190,7 +190,7 @@ def test_foreign_files_validate_with_features_inferred(
         ("", "--dataset is missing"),
     ],
 )
-def test_nothing_to_validate(
+def test_a_missing_dataset_is_an_error(
     tmp_path: Path, name: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dataset = str(tmp_path / name) if name else ""
@@ -199,7 +199,7 @@ def test_nothing_to_validate(
     assert words in error and error.count("\n") == 1
 
 
-def test_a_sidecar_that_was_changed_or_lost(dataset: Path) -> None:
+def test_changed_and_missing_sidecars_are_reported(dataset: Path) -> None:
     (dataset / "features.json").unlink()
     with (dataset / "labels.txt").open("a") as file:
         file.write("5:another\n")

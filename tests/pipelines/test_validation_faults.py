@@ -1,4 +1,4 @@
-"""Faults while a dataset is validated: one sentence and exit code 3, no finding, and no report half done."""
+"""Faults during a validation: one message and exit code 3, no finding, and no incomplete report."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PAGE = "report.html"
 
 @pytest.fixture
 def copy(sound_dataset: Path, tmp_path: Path) -> Path:
-    """A sound dataset of one's own, validated before."""
+    """A sound dataset, already validated."""
     dataset = tmp_path / "dataset"
     shutil.copytree(sound_dataset, dataset)
     for name in (*REPORTS, PAGE):
@@ -58,7 +58,7 @@ def reports_of(dataset: Path, names: tuple[str, ...] = REPORTS) -> dict[str, Any
 
 
 def fail_on(monkeypatch: pytest.MonkeyPatch, function: str, ending: str, number: int) -> None:
-    """Has the local disk fail for one file."""
+    """Makes the local disk fail for one file."""
     real = getattr(local, function)
 
     def failing(path: str, *args: Any, **kwargs: Any) -> Any:
@@ -70,7 +70,7 @@ def fail_on(monkeypatch: pytest.MonkeyPatch, function: str, ending: str, number:
 
 
 class _Failing:
-    """A file whose disk fails behind its first bytes."""
+    """A file whose disk fails after its first bytes."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -98,7 +98,7 @@ class _Failing:
     ("open_local", SHARD), ("read_bytes", LEDGER), ("read_bytes", INDEX), ("read_bytes", "labels.txt"),
     ("list_files", "dataset"),
 ])  # fmt: skip
-def test_what_cannot_be_read_is_no_finding(
+def test_unreadable_files_are_not_findings(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, copy: Path, function: str, file: str, number: int,
     said: str,
 ) -> None:  # fmt: skip
@@ -109,7 +109,7 @@ def test_what_cannot_be_read_is_no_finding(
     assert reports_of(copy) == before
 
 
-def test_a_disk_that_fails_in_the_middle_of_a_shard(
+def test_a_disk_that_fails_in_the_middle_of_a_shard_is_an_error(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, copy: Path
 ) -> None:
     before = reports_of(copy)
@@ -126,7 +126,7 @@ def test_a_disk_that_fails_in_the_middle_of_a_shard(
     assert reports_of(copy) == before
 
 
-def test_a_dataset_that_is_replaced_meanwhile_is_not_judged(
+def test_a_dataset_replaced_during_validation_is_an_error(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, copy: Path, photos: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "other"
@@ -148,7 +148,7 @@ def test_a_dataset_that_is_replaced_meanwhile_is_not_judged(
     assert run(capfd, "validate", "--dataset", copy).code == 0
 
 
-def test_a_report_that_cannot_be_written_leaves_the_one_before(copy: Path, tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_leaves_the_previous_one(copy: Path, tmp_path: Path) -> None:
     before = reports_of(copy)
     argv = ("validate", "--dataset", copy)
     done = run_forked(tmp_path / "log", *argv, before=partial(limit_file_size, 250))
@@ -162,23 +162,23 @@ def _kill_before_writing(file: str) -> None:
     at_call("os:replace", file, 1, partial(signal_self, signal.SIGKILL))
 
 
-def test_a_killed_validation_leaves_the_reports_before(capfd: Capture, copy: Path, tmp_path: Path) -> None:
+def test_a_killed_validation_leaves_the_previous_reports(capfd: Capture, copy: Path, tmp_path: Path) -> None:
     before = reports_of(copy, (*REPORTS, PAGE))
     argv = ("validate", "--dataset", copy, "--quality")
     killed = run_forked(tmp_path / "log", *argv, before=partial(_kill_before_writing, "statistics.json"))
     assert killed.code == -signal.SIGKILL
     assert reports_of(copy, (*REPORTS, PAGE)) == before
     assert leftovers(copy), "it was killed before it wrote"
-    assert run(capfd, *argv).code == 0  # what it left is no finding
+    assert run(capfd, *argv).code == 0  # its leftovers are not findings
     report = json.loads((copy / "findings.json").read_text())
     assert report["sound"] and not report["errors"]
-    assert report["warnings"] == report["counts"]["REPORT_MISMATCH"] == 1  # the garbage that stood there
+    assert report["warnings"] == report["counts"]["REPORT_MISMATCH"] == 1  # the garbage in its place
 
 
-def test_two_validations_at_once_write_the_report_of_one(copy: Path, tmp_path: Path) -> None:
+def test_two_concurrent_validations_write_the_report_of_one(copy: Path, tmp_path: Path) -> None:
     rewrite(copy, set_text("image/encoded", b"no picture"))
     assert run_forked(tmp_path / "first", "validate", "--dataset", copy, "--quality").code == 1
-    codes = {"--quality": 1, "--fast": 0}  # in this order, so that --fast keeps what --quality found
+    codes = {"--quality": 1, "--fast": 0}  # in this order, so that --fast keeps the findings of --quality
     alone = {}
     for option in codes:
         assert run_forked(tmp_path / "alone", "validate", "--dataset", copy, option).code == codes[option]
@@ -207,7 +207,7 @@ def _planted(dataset: Path) -> Path:
 
 
 @pytest.mark.slow  # starting worker processes
-def test_the_reports_are_the_same_whatever_runs_the_validation(copy: Path) -> None:
+def test_the_reports_do_not_depend_on_the_runner(copy: Path) -> None:
     _planted(copy)
     engines: list[list[str]] = [
         [], ["--direct_running_mode=multi_processing", "--direct_num_workers=2"], ["--runner=DirectRunner"],
@@ -222,7 +222,7 @@ def test_the_reports_are_the_same_whatever_runs_the_validation(copy: Path) -> No
     assert found[0] == found[1] == found[2]
 
 
-def test_the_reports_are_the_same_in_whatever_order_shards_come(
+def test_the_reports_do_not_depend_on_the_order_of_shards(
     copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from shardwright.pipelines import validate as pipeline
@@ -246,7 +246,7 @@ def test_a_command_answers_with_its_own_report(
     for name in (*REPORTS, PAGE):
         (copy / name).unlink()
 
-    def page(*args: Any) -> str:  # another validation ends while the page is drawn
+    def page(*args: Any) -> str:  # another validation ends while the page is written
         report = json.loads(others.read_text()) | {"sound": False, "errors": 7, "counts": {"UNDECODABLE": 7}}
         others.write_text(json.dumps(report))
         return real(*args)

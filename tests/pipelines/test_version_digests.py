@@ -1,4 +1,4 @@
-"""Every file that a version has besides those of a dataset is covered by a digest."""
+"""A digest covers every file that a version has in addition to those of a dataset."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FILES = (
 
 @pytest.fixture(scope="module")
 def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An output with two versions, the second of which is pinned."""
+    """An output with two versions; the second one is pinned."""
     root = tmp_path_factory.mktemp("versions")
     write_bmps(root / "in")
     rebuilt = begin(root, resize="8", image_format="png", verify="full")
@@ -51,12 +51,12 @@ def validated(version: Path) -> ValidationReport:
 
 
 def wrong_files(version: Path) -> list[str]:
-    """Returns the files of which validation says that they are not as they were written."""
+    """Returns the files that validation reports as changed since they were written."""
     findings = validated(version).as_json()["findings"]
     return sorted({item["shard"] for item in findings if item["code"] == "REPORT_MISMATCH"})
 
 
-def test_nothing_is_wrong_before(version: Path) -> None:
+def test_an_unchanged_version_has_no_findings(version: Path) -> None:
     assert validated(version).counts == {}
     assert sorted(FILES) == sorted(
         str(path.relative_to(version))
@@ -66,11 +66,11 @@ def test_nothing_is_wrong_before(version: Path) -> None:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_flipped_byte_is_found(version: Path, file: str) -> None:
+def test_a_flipped_byte_is_detected(version: Path, file: str) -> None:
     path = version / file
     whole = path.read_bytes()
     ends = (len(whole) // 3, len(whole) // 2, len(whole) - 2)
-    for place in (3, *ends):  # of a gzip file the third is one that no checksum of its own covers
+    for place in (3, *ends):  # in a gzip file, no checksum of its own covers the third byte
         data = bytearray(whole)
         data[place] ^= 1
         path.unlink()
@@ -81,12 +81,12 @@ def test_a_flipped_byte_is_found(version: Path, file: str) -> None:
 
 
 @pytest.mark.parametrize("file", ["diff.json", "_checks/sha256.json", FILES[-1]])
-def test_a_missing_file_is_found(version: Path, file: str) -> None:
+def test_a_missing_file_is_detected(version: Path, file: str) -> None:
     (version / file).unlink()
     assert file in wrong_files(version)
 
 
-def test_an_extra_check_is_found(version: Path) -> None:
+def test_an_additional_check_is_detected(version: Path) -> None:
     shutil.copy(version / FILES[-1], version / "_checks" / "other.json.gz")
     assert wrong_files(version) == ["_checks/other.json.gz"]
 
@@ -106,13 +106,13 @@ def test_versions_marks_a_record_that_somebody_changed(
     assert "damaged" in out and "its fields are not those that its field 'digest' was made of" in out
 
 
-def test_the_list_of_versions_has_the_fields_that_it_had(version: Path) -> None:
+def test_the_list_of_versions_keeps_its_fields(version: Path) -> None:
     for row in versions(version.parents[1]).as_json()["versions"]:
         assert not {"digest", "files", "format_version"} & row.keys()
 
 
-def test_a_version_of_older_software_is_as_good(version: Path) -> None:
-    """Neither `version.json` nor `pinned.json` had a digest, and there was no list of stored checks."""
+def test_a_version_of_older_software_is_sound(version: Path) -> None:
+    """`version.json` and `pinned.json` had no digest, and there was no list of stored checks."""
     path = version / "version.json"
     document = json.loads(path.read_text())
     for name in ("digest", "files"):

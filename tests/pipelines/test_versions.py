@@ -1,4 +1,4 @@
-"""`versions`, `rollback` and `publish`: which version readers get, and who said so."""
+"""`versions`, `rollback` and `publish`: which version readers get, and who decided it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def out(tmp_path: Path, sound_dataset: Path) -> Path:
     return tmp_path / "out"
 
 
-def test_listing(capfd: Capture, out: Path, sound_dataset: Path) -> None:
+def test_versions_are_listed(capfd: Capture, out: Path, sound_dataset: Path) -> None:
     drift = refusal("drift", "max_count_drop")
     add_version(
         out, sound_dataset, V4, "refused", previous=V3, changes={"added": 12, "removed": 3}, refusals=[drift]
@@ -68,7 +68,7 @@ def test_listing(capfd: Capture, out: Path, sound_dataset: Path) -> None:
     assert found["versions"][4]["created"] == FIRST
 
 
-def test_pinning(capfd: Capture, out: Path) -> None:
+def test_versions_can_be_pinned(capfd: Capture, out: Path) -> None:
     assert run(capfd, "versions", out, "--pin", V1).code == 0
     assert (out / "versions" / V1 / "pinned.json").exists()
     assert [record.pinned for record in versions(out).versions] == [False, False, True]
@@ -82,7 +82,9 @@ def test_pinning(capfd: Capture, out: Path) -> None:
     assert "is not complete" in sentence_of(run(capfd, "versions", out, "--pin", V4), 2)
 
 
-def test_what_holds_no_versions(capfd: Capture, tmp_path: Path, sound_dataset: Path, out: Path) -> None:
+def test_directories_without_versions_are_refused(
+    capfd: Capture, tmp_path: Path, sound_dataset: Path, out: Path
+) -> None:
     (tmp_path / "empty").mkdir()
     for command in ("versions", "rollback"):
         assert "does not exist" in sentence_of(run(capfd, command, tmp_path / "nowhere"), 2)
@@ -96,7 +98,7 @@ def test_what_holds_no_versions(capfd: Capture, tmp_path: Path, sound_dataset: P
     assert "is no directory" in sentence_of(run(capfd, "versions", tmp_path / "job.yaml"), 2)
 
 
-def test_damaged_documents(capfd: Capture, out: Path) -> None:
+def test_damaged_documents_are_reported(capfd: Capture, out: Path) -> None:
     (out / "latest.json").write_text("{")
     done = run(capfd, "versions", out)
     assert done.code == 0 and "latest.json cannot be used" in done.out
@@ -115,7 +117,7 @@ def test_damaged_documents(capfd: Capture, out: Path) -> None:
         assert done.code == 0 and f"{V1}/version.json cannot be used" in done.out
 
 
-def test_a_damaged_version_is_marked_and_passed_over(capfd: Capture, out: Path, sound_dataset: Path) -> None:
+def test_a_damaged_version_is_marked_and_skipped(capfd: Capture, out: Path, sound_dataset: Path) -> None:
     damaged = out / "versions" / V2 / "version.json"
     damaged.write_text('{"format_version": 1, "version": "x", "state": "damaged"}')
     done = run(capfd, "versions", out)
@@ -135,7 +137,7 @@ def test_a_damaged_version_is_marked_and_passed_over(capfd: Capture, out: Path, 
     assert damaged.exists()
 
 
-def test_nobody_writes_over_a_damaged_version_that_is_left(capfd: Capture, out: Path) -> None:
+def test_a_damaged_version_is_never_overwritten(capfd: Capture, out: Path) -> None:
     (out / "versions" / V3 / "version.json").write_text("{")
     done = run(capfd, "rollback", out)
     assert done.code == 0 and f"from {V3} to {V2}" in done.out and "is not marked as withdrawn" in done.out
@@ -143,7 +145,7 @@ def test_nobody_writes_over_a_damaged_version_that_is_left(capfd: Capture, out: 
     assert run(capfd, "rollback", out).code == 0 and latest_of(out)["version"] == V2
 
 
-def test_going_back_and_forth(capfd: Capture, out: Path, sound_dataset: Path) -> None:
+def test_rollback_works_in_both_directions(capfd: Capture, out: Path, sound_dataset: Path) -> None:
     done = run(capfd, "rollback", out)
     assert done.code == 0 and f"{V2} is the latest from now on; {V3} is withdrawn" in done.out
     assert f"shardwright rollback {out} {V3}" in done.out
@@ -172,7 +174,7 @@ def test_going_back_and_forth(capfd: Capture, out: Path, sound_dataset: Path) ->
         rollback(out)
 
 
-def test_a_rollback_that_fails_after_the_switch_and_is_repeated(
+def test_a_rollback_that_failed_after_the_switch_can_be_repeated(
     capfd: Capture, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(path: str) -> str:
@@ -187,12 +189,14 @@ def test_a_rollback_that_fails_after_the_switch_and_is_repeated(
     assert [state_of(out, version) for version in (V1, V2, V3)] == ["published", "published", "withdrawn"]
 
 
-def test_going_back_after_an_older_one_was_published(out: Path, sound_dataset: Path) -> None:
+def test_rollback_returns_to_a_newer_version_if_readers_had_it(out: Path, sound_dataset: Path) -> None:
     point_to(out, V1, V3)
     assert rollback(out) == (str(out), V3, V1, True, "")
 
 
-def test_where_nobody_can_go(capfd: Capture, out: Path, sound_dataset: Path) -> None:
+def test_rollback_refuses_versions_that_cannot_be_latest(
+    capfd: Capture, out: Path, sound_dataset: Path
+) -> None:
     add_version(out, sound_dataset, V4, "refused", refusals=[refusal("drift", "max_count_drop")])
     said = sentence_of(run(capfd, "rollback", out, V4), 2)
     assert f"shardwright publish {out}@{V4} --accept max_count_drop" in said
@@ -221,7 +225,7 @@ def killed(*_: object) -> bool:
 
 
 @pytest.mark.parametrize("arguments", [(), (V2,)])
-def test_a_rollback_that_is_killed(
+def test_a_killed_rollback_can_be_repeated(
     out: Path, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -233,7 +237,7 @@ def test_a_rollback_that_is_killed(
     assert [state_of(out, version) for version in (V1, V2, V3)] == ["published", "published", "withdrawn"]
 
 
-def test_a_return_that_is_killed(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_return_can_be_repeated(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rollback(out)
     with monkeypatch.context() as patch:
         patch.setattr("shardwright.pipelines.rollback.write_version_record", killed)
@@ -245,7 +249,7 @@ def test_a_return_that_is_killed(out: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def racing(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
-    """Has something happen right before the pointer is written."""
+    """Runs a function right before the pointer is written."""
     write = storage.write_if_match
 
     def late(path: str, data: bytes, tag: str | None) -> bool:
@@ -255,7 +259,7 @@ def racing(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     monkeypatch.setattr(pointers.storage, "write_if_match", late)
 
 
-def test_racing_with_a_rebuild(
+def test_a_rollback_fails_if_a_rebuild_switches_the_pointer(
     capfd: Capture, out: Path, sound_dataset: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_version(out, sound_dataset, V4)
@@ -265,7 +269,7 @@ def test_racing_with_a_rebuild(
     assert [state_of(out, version) for version in (V2, V3, V4)] == ["published"] * 3
 
 
-def test_publishing_while_a_rebuild_ends(
+def test_publish_fails_if_a_rebuild_switches_the_pointer(
     out: Path, sound_dataset: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_version(out, sound_dataset, V4, "refused", refusals=[refusal("drift", "max_count_drop")])
@@ -275,13 +279,13 @@ def test_publishing_while_a_rebuild_ends(
     assert latest_of(out)["version"] == V2 and state_of(out, V4) == "refused"
 
 
-def test_two_who_do_the_same(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_equal_rollbacks_at_once_succeed(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     racing(monkeypatch, lambda: point_to(out, V2, V1))
     assert rollback(out).version == V2
     assert state_of(out, V3) == "withdrawn"
 
 
-def test_a_version_that_goes_at_the_same_time(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_removed_during_a_rollback_is_reported(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     racing(monkeypatch, lambda: shutil.rmtree(out / "versions" / V2))
     with pytest.raises(UsageError, match=f"has no version {V2}"):
         rollback(out)
@@ -302,7 +306,7 @@ REFUSALS = [
         (("EMPTY_SPLIT", "findings"), "EMPTY_SPLIT,findings,max_count_drop,max_class_l_infinity"),
     ],
 )  # fmt: skip
-def test_what_is_still_refused(
+def test_publish_names_the_refusals_that_are_not_accepted(
     capfd: Capture, out: Path, sound_dataset: Path, accept: tuple[str, ...], command: str
 ) -> None:
     add_version(out, sound_dataset, V4, "refused", refusals=REFUSALS)
@@ -322,14 +326,14 @@ def test_what_is_still_refused(
 @pytest.mark.parametrize(
     "accept", ["all", "drift,findings", ["drift", "SPLIT_LEAKAGE"], " drift , findings,"]
 )
-def test_accepting(out: Path, sound_dataset: Path, accept: str | list[str]) -> None:
+def test_refusals_can_be_accepted(out: Path, sound_dataset: Path, accept: str | list[str]) -> None:
     add_version(out, sound_dataset, V4, "refused", refusals=REFUSALS)
     assert publish(f"{out}@{V4}", accept=accept)[:3] == (str(out), V4, V3)
     assert state_of(out, V4) == "published"
     assert publish(f"{out}@{V4}").left == "", "done again, nothing happens"
 
 
-def test_who_accepted_a_version_and_why_is_recorded_and_shown(
+def test_the_person_and_reason_of_an_acceptance_are_recorded_and_shown(
     capfd: Capture, out: Path, sound_dataset: Path
 ) -> None:
     add_version(out, sound_dataset, V4, "refused", refusals=REFUSALS)
@@ -346,13 +350,13 @@ def test_who_accepted_a_version_and_why_is_recorded_and_shown(
         assert "were deleted" in page.read_text()
 
 
-def test_a_reason_belongs_to_what_it_accepts(capfd: Capture, out: Path, sound_dataset: Path) -> None:
+def test_a_reason_needs_an_accepted_refusal(capfd: Capture, out: Path, sound_dataset: Path) -> None:
     add_version(out, sound_dataset, V4, "refused", refusals=REFUSALS)
     said = sentence_of(run(capfd, "publish", f"{out}@{V4}", "--reason", "why not"), 2)
     assert "name the refusal with --accept" in said and state_of(out, V4) == "refused"
 
 
-def test_accepting_what_nobody_refused(capfd: Capture, out: Path, sound_dataset: Path) -> None:
+def test_accepting_other_names_is_refused(capfd: Capture, out: Path, sound_dataset: Path) -> None:
     add_version(out, sound_dataset, V4, "refused", refusals=REFUSALS)
     said = sentence_of(run(capfd, "publish", f"{out}@{V4}", "--accept", "SPLIT_LEAKAGES"), 2)
     assert "did you mean SPLIT_LEAKAGE?" in said
@@ -361,7 +365,9 @@ def test_accepting_what_nobody_refused(capfd: Capture, out: Path, sound_dataset:
     )
 
 
-def test_what_is_not_to_be_published(capfd: Capture, out: Path, sound_dataset: Path) -> None:
+def test_publish_refuses_versions_that_need_no_acceptance(
+    capfd: Capture, out: Path, sound_dataset: Path
+) -> None:
     assert "none is refused" in sentence_of(run(capfd, "publish", out), 2)
     add_version(out, sound_dataset, V4, "refused", refusals=REFUSALS)
     assert f"refused are {V4}" in sentence_of(run(capfd, "publish", out), 2)
@@ -374,12 +380,14 @@ def test_what_is_not_to_be_published(capfd: Capture, out: Path, sound_dataset: P
     assert latest_of(out)["version"] == V2
 
 
-def test_a_rebuild_that_ended_before_the_switch(out: Path, sound_dataset: Path) -> None:
+def test_a_version_of_a_rebuild_that_died_before_the_switch_can_be_published(
+    out: Path, sound_dataset: Path
+) -> None:
     add_version(out, sound_dataset, V4)
     assert publish(f"{out}@{V4}")[:3] == (str(out), V4, V3)
 
 
-def test_the_first_version_of_all(out: Path, sound_dataset: Path, tmp_path: Path) -> None:
+def test_the_first_version_can_be_published(out: Path, sound_dataset: Path, tmp_path: Path) -> None:
     add_version(tmp_path / "new", sound_dataset, V1, "refused", refusals=REFUSALS)
     with pytest.raises(DataRefused, match="is not published"):
         publish(f"{tmp_path}/new@{V1}")
@@ -387,7 +395,7 @@ def test_the_first_version_of_all(out: Path, sound_dataset: Path, tmp_path: Path
     assert latest_of(tmp_path / "new")["previous"] == ""
 
 
-def test_a_publication_that_is_killed(
+def test_a_killed_publish_can_be_repeated(
     out: Path, sound_dataset: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_version(out, sound_dataset, V4, "refused", refusals=REFUSALS)
@@ -399,7 +407,7 @@ def test_a_publication_that_is_killed(
     assert state_of(out, V4) == "published" and latest_of(out)["previous"] == V3
 
 
-def test_a_page_that_cannot_be_drawn(capfd: Capture, out: Path) -> None:
+def test_a_page_that_cannot_be_written_is_a_warning(capfd: Capture, out: Path) -> None:
     (out / "index.html").mkdir()
     done = run(capfd, "rollback", out)
     assert done.code == 0 and "index.html could not be updated" in done.out
@@ -407,7 +415,7 @@ def test_a_page_that_cannot_be_drawn(capfd: Capture, out: Path) -> None:
 
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 120])
-def test_a_narrow_terminal_leaves_names_in_one_piece(
+def test_a_narrow_terminal_does_not_break_names(
     out: Path, sound_dataset: Path, monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
     names = ("max_count_drop", "max_class_l_infinity", "vanished_classes")
@@ -422,14 +430,14 @@ def test_a_narrow_terminal_leaves_names_in_one_piece(
     assert columns < 80 or all(name in shown for name in names)
 
 
-def test_accepting_what_passed(capfd: Capture, out: Path) -> None:
+def test_accepting_a_version_that_passed_changes_nothing(capfd: Capture, out: Path) -> None:
     done = run(capfd, "publish", f"{out}@{V3}", "--accept", "all")
     assert done.code == 0 and "let pass" not in done.out
     said = sentence_of(run(capfd, "publish", f"{out}@{V3}", "--accept", "nonsense"), 2)
     assert said.endswith("for that; nothing was; leave it out.")
 
 
-def test_a_latest_version_that_was_removed_by_hand(capfd: Capture, out: Path) -> None:
+def test_a_missing_latest_version_is_reported_with_a_rollback(capfd: Capture, out: Path) -> None:
     shutil.rmtree(out / "versions" / V3)
     said = run(capfd, "versions", out).out
     assert f"latest.json names version {V3}, which is gone; go back" in said

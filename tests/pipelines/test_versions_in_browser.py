@@ -1,4 +1,4 @@
-"""The list of versions in a real browser: quiet, no request, fits a phone, leads to the reports and back."""
+"""The list of versions in a real browser: no errors, no requests, fits a phone, links to the reports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def output(sound_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three versions: one that is published, one refused with long names, one that is being built."""
+    """Three versions: one is published, one refused with long names, one is being built."""
     made = tmp_path_factory.mktemp("versions") / "pets & <i>more"
     (made / "versions" / _BUILDING).mkdir(parents=True)
     fingerprint = json.loads((sound_dataset / "dataset.json").read_text())["fingerprint"]
@@ -61,7 +61,7 @@ def page(output: Path) -> str:
 
 
 @pytest.mark.parametrize("width", [_PHONE, 820, _DESK])
-def test_nothing_is_loaded_nothing_is_said_and_nothing_sticks_out(
+def test_the_page_loads_nothing_reports_no_errors_and_fits_the_window(
     browser: Browser, page: str, width: int
 ) -> None:
     browser.open(page, width)
@@ -80,7 +80,7 @@ def test_nothing_is_loaded_nothing_is_said_and_nothing_sticks_out(
 @pytest.mark.parametrize("name", ["index.html", f"versions/{_REFUSED}/report.html"])
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [_PHONE, _DESK])
-def test_all_text_stands_out_from_its_background(
+def test_all_text_has_enough_contrast(
     browser: Browser, output: Path, name: str, dark: bool, width: int
 ) -> None:
     browser.open((output / name).as_uri(), width, dark=dark)
@@ -89,17 +89,17 @@ def test_all_text_stands_out_from_its_background(
     assert browser.run("document.documentElement.scrollWidth") == width
 
 
-def test_every_link_leads_somewhere_and_back(browser: Browser, page: str) -> None:
+def test_every_link_has_a_target_that_links_back(browser: Browser, page: str) -> None:
     browser.open(page, _DESK)
     links = browser.run("[...document.querySelectorAll('td a')].map((a) => a.href)")
-    assert len(links) == 4  # two reports, two datasets; nobody has compared them
+    assert len(links) == 4  # two reports and two datasets; there is no comparison
     browser.open(next(link for link in links if link.endswith("report.html")), _PHONE)
     assert browser.run("document.title").endswith(f"report of version {_REFUSED}")
     assert browser.complaints() == []
     assert browser.run("document.querySelector('.eyebrow a').href") == page
 
 
-def test_a_screen_reader_finds_the_table_on_a_phone_too(browser: Browser, page: str) -> None:
+def test_screen_readers_find_the_table_on_a_phone(browser: Browser, page: str) -> None:
     for width in (_PHONE, _DESK):
         browser.open(page, width)
         nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
@@ -114,7 +114,7 @@ def test_a_screen_reader_finds_the_table_on_a_phone_too(browser: Browser, page: 
         assert f"report of {_GOOD}" in names and len(set(names)) == len(names)
 
 
-def test_times_are_told_in_local_time_too(browser: Browser, page: str) -> None:
+def test_times_are_also_shown_in_local_time(browser: Browser, page: str) -> None:
     browser.call("Emulation.setTimezoneOverride", timezoneId="Asia/Tokyo")
     try:
         browser.open(page, _DESK)
@@ -126,7 +126,7 @@ def test_times_are_told_in_local_time_too(browser: Browser, page: str) -> None:
     assert browser.run(f"document.querySelector('#v-{_GOOD} time').textContent") == "2026-11-19 02:00 UTC"
 
 
-def test_it_can_be_printed(browser: Browser, page: str, tmp_path: Path) -> None:
+def test_the_page_can_be_printed(browser: Browser, page: str, tmp_path: Path) -> None:
     browser.open(page, 800)
     browser.pdf(tmp_path / "page.pdf")
     assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")

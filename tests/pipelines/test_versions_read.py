@@ -1,4 +1,4 @@
-"""Every reading command takes OUT, which means its latest version, and OUT@V; none writes over a version."""
+"""Every reading command accepts OUT (its latest version) and OUT@V; none overwrites a version."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture(scope="module")
 def datasets(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Datasets of 6 and 8 pictures, and beside each what it was made from."""
+    """Datasets of 6 and 8 pictures, with their sources."""
     root = tmp_path_factory.mktemp("datasets")
     for images in (6, 8):
         tree = make_tree(root / f"in{images}", images)
@@ -32,14 +32,14 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture
 def out(tmp_path: Path, datasets: list[Path]) -> Path:
-    """Versions of 6 and 8 pictures; the second is the latest."""
+    """Versions of 6 and 8 pictures; the second one is the latest."""
     for version, dataset in zip((V1, V2), datasets):
         add_version(tmp_path / "out", dataset, version)
     point_to(tmp_path / "out", V2, V1)
     return tmp_path / "out"
 
 
-def test_inspect(capfd: Capture, out: Path) -> None:
+def test_inspect_reads_versions(capfd: Capture, out: Path) -> None:
     for name, version, images in ((out, V2, 8), (f"{out}@{V1}", V1, 6), (f"{out}/", V2, 8)):
         found = json.loads(run(capfd, "inspect", name, "--json").out)
         assert found["dataset"] == f"{out}@{version}"
@@ -47,7 +47,7 @@ def test_inspect(capfd: Capture, out: Path) -> None:
     assert "has no version" in sentence_of(run(capfd, "inspect", f"{out}@{V4}"), 2)
 
 
-def test_validate_and_report(capfd: Capture, out: Path, datasets: list[Path]) -> None:
+def test_validate_and_report_read_versions(capfd: Capture, out: Path, datasets: list[Path]) -> None:
     assert run(capfd, "validate", out, "--against", datasets[1].parent / "in8").code == 0
     assert run(capfd, "validate", f"{out}@{V1}", "--previous", f"{out}@{V2}").code == 0
     found = {
@@ -61,7 +61,7 @@ def test_validate_and_report(capfd: Capture, out: Path, datasets: list[Path]) ->
     assert f"{out}@{V1}" in Path(made.path).read_text()
 
 
-def test_diff(capfd: Capture, out: Path) -> None:
+def test_diff_reads_versions(capfd: Capture, out: Path) -> None:
     found = diff(f"{out}@{V1}", out)
     assert found.drift.changes.as_json()["added"] == 2
     assert found.as_json()["datasets"] == {"old": f"{out}@{V1}", "new": f"{out}@{V2}"}
@@ -69,7 +69,7 @@ def test_diff(capfd: Capture, out: Path) -> None:
     assert "has no version" in sentence_of(run(capfd, "diff", f"{out}@{V3}", out), 2)
 
 
-def test_plan_from(out: Path, datasets: list[Path], tmp_path: Path) -> None:
+def test_plan_from_accepts_versions(out: Path, datasets: list[Path], tmp_path: Path) -> None:
     tree = str(datasets[1].parent / "in8")
     for name, shards in ((out, 4), (f"{out}@{V1}", 3)):
         assert plan(input=tree, plan_from=str(name)).plan.shards == {"train": shards}
@@ -78,27 +78,27 @@ def test_plan_from(out: Path, datasets: list[Path], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("source", ["auto", "tfrecord"])
-def test_a_version_as_a_source(out: Path, tmp_path: Path, source: str) -> None:
+def test_a_version_can_be_a_source(out: Path, tmp_path: Path, source: str) -> None:
     for name, images in ((out, 8), (f"{out}@{V1}", 6), (f"old={out}@{V1}", 6)):
         made = convert(input=str(name), output=str(tmp_path / "made"), source=source, overwrite=True)
         assert made.dataset.all_records == images
     assert json.loads((tmp_path / "made" / "run.json").read_text())["input"] == [f"old={out}@{V1}"]
 
 
-def test_a_version_as_the_source_of_a_comparison(capfd: Capture, out: Path, tmp_path: Path) -> None:
+def test_a_version_can_be_the_source_of_a_comparison(capfd: Capture, out: Path, tmp_path: Path) -> None:
     convert(input=str(out), output=str(tmp_path / "made"))
     assert run(capfd, "validate", tmp_path / "made", "--against", out).code == 0
     assert run(capfd, "validate", tmp_path / "made", "--against", f"{out}@{V1}").code == 1
 
 
-def test_salvage(out: Path, tmp_path: Path) -> None:
+def test_salvage_reads_versions(out: Path, tmp_path: Path) -> None:
     for name, images in ((out, 8), (f"{out}@{V1}", 6)):
         saved = salvage(name, tmp_path / f"saved{images}")
         assert saved.dataset is not None and saved.dataset.all_records == images
 
 
 def test_the_version_is_chosen_once(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pointer moves while the command works."""
+    """The pointer is switched while the command works."""
     from shardwright.pipelines import validate as module
 
     run_pipeline = module.run_pipeline
@@ -115,7 +115,7 @@ def test_the_version_is_chosen_once(out: Path, monkeypatch: pytest.MonkeyPatch) 
     assert not (out / "versions" / V1 / "findings.json").exists()
 
 
-def test_nothing_writes_over_versions(
+def test_no_command_overwrites_versions(
     capfd: Capture, out: Path, tmp_path: Path, datasets: list[Path]
 ) -> None:
     tree = datasets[0].parent / "in6"
@@ -135,7 +135,7 @@ def test_nothing_writes_over_versions(
     assert "is not empty" in sentence_of(run(capfd, "salvage", datasets[0], "--output", out), 2)
 
 
-def test_a_pointer_to_nothing(capfd: Capture, out: Path) -> None:
+def test_a_pointer_to_a_missing_version_is_reported(capfd: Capture, out: Path) -> None:
     shutil.rmtree(out / "versions" / V2)
     for argv in (
         ("inspect", out),

@@ -1,4 +1,4 @@
-"""Files that take long are named, stuck commands end, and Ctrl-C ends a command inside of a decoder."""
+"""Slow files are named, stuck commands end, and Ctrl-C ends a command inside a decoder."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_stuck_file_ends_the_command_and_is_named() -> None:
     )
 
 
-def test_who_waits_for_memory_is_not_stuck() -> None:
+def test_waiting_for_memory_is_not_being_stuck() -> None:
     board = Underway()
     with board.working_on("a.jpg", "decode"):
         with board.waiting():
@@ -80,7 +80,7 @@ def test_wrong_minutes_are_a_usage_error(tmp_path: Path, minutes: str) -> None:
 
 
 def endless_decoder(mark: str) -> None:
-    """Makes decoding an image take forever, as a decoder does that never looks at signals."""
+    """Makes decoding an image take forever, as in a decoder that never checks for signals."""
     module = importlib.import_module("shardwright.transforms.conversion.convert")
 
     def stuck(*args: object) -> None:
@@ -92,7 +92,7 @@ def endless_decoder(mark: str) -> None:
 
 
 def locking_decoder(mark: str) -> None:
-    """Makes decoding an image take forever inside of C code that holds Python's lock."""
+    """Makes decoding an image take forever inside C code that holds Python's lock."""
     module = importlib.import_module("shardwright.transforms.conversion.convert")
 
     def stuck(*args: object) -> None:
@@ -105,7 +105,7 @@ def locking_decoder(mark: str) -> None:
 def _ended_by(
     tmp_path: Path, act: Callable[[int], None], *more: str, decoder: Callable[[str], None] = endless_decoder
 ) -> Done:
-    """Converts with such a decoder and does something once it is reached."""
+    """Converts with such a decoder, and calls a function once it is reached."""
     mark = tmp_path / "mark"
     argv = ("convert", make_tree(tmp_path / "in", 2), tmp_path / "out", *more)
     process = start(tmp_path / "log", *argv, before=partial(decoder, str(mark)))
@@ -116,7 +116,7 @@ def _ended_by(
     return wait(process, tmp_path / "log")
 
 
-def test_ctrl_c_ends_a_command_whose_decoder_never_does(tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_command_whose_decoder_never_ends(tmp_path: Path) -> None:
     done = _ended_by(tmp_path, lambda pid: os.kill(pid, signal.SIGINT))
     assert done.code == 130
     assert done.err.endswith("shardwright: interrupted; run again with --resume to go on.\n")
@@ -140,7 +140,7 @@ def test_a_command_whose_decoder_holds_the_lock_is_stuck(tmp_path: Path) -> None
     assert "stuck: " in done.err and f"{tmp_path}/in" in done.err and "(decode)" in done.err
 
 
-#: Makes decoding take forever in worker processes, which import this at their start.
+#: Makes decoding take forever in worker processes, which import this when they start.
 _STUCK_WORKER = """
 import ctypes, sys
 if any("sdk_worker_main" in word for word in sys.orig_argv):

@@ -1,4 +1,4 @@
-"""Unfinished files of killed workers go when the next run begins to write."""
+"""When the next run begins to write, it removes unfinished files of killed workers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shardwright.transforms.storage import local
 
 
 def leave(directory: Path) -> list[Path]:
-    """Leaves what a killed worker leaves in a dataset's directory."""
+    """Creates the files that a killed worker leaves in a dataset's directory."""
     left = [
         Path(storage.temporary_path(str(directory), "train-00000-of-00002.tfrecord")),
         Path(storage.temporary_path(str(directory), "other")),
@@ -31,15 +31,15 @@ def leave(directory: Path) -> list[Path]:
 
 
 class _Stop(EngineError):
-    """Ends a run where its work begins."""
+    """Ends a run when its work begins."""
 
 
 def stop(*_: object) -> None:
     raise _Stop("here the work begins.")
 
 
-def test_convert_removes_them_before_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if it is killed again, so that they never pile up."""
+def test_convert_removes_leftovers_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the run is killed again, so that leftovers do not accumulate."""
     make_tree(tmp_path / "in")
     conversion.convert(input=str(tmp_path / "in"), output=str(tmp_path / "out"), shards=2)
     os.unlink(tmp_path / "out" / "dataset.json")
@@ -52,7 +52,7 @@ def test_convert_removes_them_before_it_works(tmp_path: Path, monkeypatch: pytes
     assert not any(path.exists() for path in left) and notes.exists()
 
 
-def test_salvage_removes_them_before_it_works(
+def test_salvage_removes_leftovers_first(
     tmp_path: Path, sound_dataset: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(salvaging, "run_pipeline", stop)
@@ -65,7 +65,7 @@ def test_salvage_removes_them_before_it_works(
     assert not any(path.exists() for path in left)
 
 
-def test_rebuild_removes_them_in_all_versions(tmp_path: Path) -> None:
+def test_rebuild_removes_leftovers_in_all_versions(tmp_path: Path) -> None:
     write_bmps(tmp_path / "in")
     rebuilt = begin(tmp_path, resize="8", image_format="png")
     left = leave(rebuilt.latest)
