@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import io
 import pickle
@@ -26,14 +27,19 @@ _NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse
 
 
 def colours(count: int, side: int = 32) -> np.ndarray:
-    """Returns RGB pictures (N, side, side, 3): the example photos, reduced, every second one rotated."""
-    paths = sorted(path for path in PHOTOS.rglob("*") if path.suffix in (".jpg", ".png"))
-    rows = []
-    for number in range(count):
-        with Image.open(paths[number % len(paths)]) as image:
-            pixels = np.asarray(image.convert("RGB").resize((side, side)))
-        rows.append(np.roll(pixels, number // len(paths), axis=0))
-    return np.stack(rows)
+    """Returns RGB pictures (N, side, side, 3): the example photos, reduced and rolled when they repeat."""
+    pictures = _reduced(side)
+    return np.stack([np.roll(pictures[i % len(pictures)], i // len(pictures), axis=0) for i in range(count)])
+
+
+@functools.cache
+def _reduced(side: int) -> list[np.ndarray]:
+    """Returns the example photos as squares."""
+    found = []
+    for path in sorted(path for path in PHOTOS.rglob("*") if path.suffix in (".jpg", ".png")):
+        with Image.open(path) as image:
+            found.append(np.asarray(image.convert("RGB").resize((side, side))))
+    return found
 
 
 def greys(count: int, side: int = 28) -> np.ndarray:

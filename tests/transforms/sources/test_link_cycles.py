@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
 import pytest
 from helpers.hostile import make_tree, outcomes
+from helpers.long_tail import one_of_each
 
 from shardwright.pipelines.cli import main
 
@@ -41,49 +43,28 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "in"
 
 
-@pytest.mark.parametrize("length", [1, 2, 3])
-@pytest.mark.parametrize("place", [".", "ant"])
-def test_a_circle_of_files(source: Path, tmp_path: Path, length: int, place: str, capsys: Capture) -> None:
-    links = [source / place / f"link{i}.png" for i in range(length)]
-    circle(*links)
+def test_circles_of_files_and_of_folders(source: Path, tmp_path: Path, capsys: Capture) -> None:
+    """Of those without a name of an image nobody can tell what they are."""
+    expected = dict.fromkeys(IMAGES, "written")
+    for place, length in itertools.product((".", "ant"), (1, 2, 3)):
+        for suffix, outcome in ((".png", "UNREADABLE"), ("", "not_an_image")):
+            links = [source / place / f"link{length}_{i}{suffix}" for i in range(length)]
+            circle(*links)
+            expected |= {str(link.relative_to(source)): outcome for link in links}
+    for place, target in (("up", "."), ("ant/up", ".."), ("ant/here", ".")):
+        (source / place).symlink_to(target)
+        expected[place] = "symlink_loop"
     listed = planned(source, capsys)
     found = converted(source, tmp_path / "out", capsys)
     assert listed == len(found)
-    expected = dict.fromkeys(IMAGES, "written")
-    expected |= {str(link.relative_to(source)): "UNREADABLE" for link in links}
     assert found == expected
 
 
-@pytest.mark.parametrize("length", [1, 2, 3])
-@pytest.mark.parametrize("place", [".", "ant"])
-def test_a_circle_of_what_may_be_folders(
-    source: Path, tmp_path: Path, length: int, place: str, capsys: Capture
-) -> None:
-    """Nobody can tell what they are; they have no name of an image."""
-    links = [source / place / f"link{i}" for i in range(length)]
-    circle(*links)
-    listed = planned(source, capsys)
-    found = converted(source, tmp_path / "out", capsys)
-    assert listed == len(found)
-    expected = dict.fromkeys(IMAGES, "written")
-    expected |= {str(link.relative_to(source)): "not_an_image" for link in links}
-    assert found == expected
-
-
-@pytest.mark.parametrize(("place", "target"), [("up", "."), ("ant/up", ".."), ("ant/here", ".")])
-def test_a_folder_that_leads_back(
-    source: Path, tmp_path: Path, place: str, target: str, capsys: Capture
-) -> None:
-    (source / place).symlink_to(target)
-    listed = planned(source, capsys)
-    found = converted(source, tmp_path / "out", capsys)
-    assert listed == len(found)
-    assert found == {**dict.fromkeys(IMAGES, "written"), place: "symlink_loop"}
-
-
-@pytest.mark.parametrize("target", ["", "nowhere"])
 @pytest.mark.parametrize(
-    "name", ["a.tar", "a.zip", "data.yaml", "metadata.csv", "labels.json", "a.tfrecord", "x.npy", "train"]
+    *one_of_each(
+        name=("a.tar", "a.zip", "data.yaml", "metadata.csv", "labels.json", "a.tfrecord", "x.npy", "train"),
+        target=("", "nowhere"),
+    )
 )
 def test_a_file_that_says_what_an_input_is(
     source: Path, tmp_path: Path, name: str, target: str, capsys: Capture

@@ -256,15 +256,16 @@ def _threads_of_this_test() -> Iterator[None]:
     pool.converting_executor.cache_clear()
 
 
-@pytest.mark.parametrize("name", _CASES)
-def test_the_same_dataset(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = _CASES[name]
-    home = tmp_path / "home"
-    home.mkdir()
-    path = case.make(home / "in").relative_to(home)
-    (home / "names").write_text("".join(f"class {number}\n" for number in range(6)))
+Made = tuple[str, dict[str, str], dict[str, Any]]
 
-    def made(output: str, home: Path = home, **more: Any) -> tuple[str, dict[str, str], dict[str, Any]]:
+
+def _maker(name: str, tmp_path: Path) -> Callable[..., Made]:
+    """Makes the input of a kind; returns what converts it and tells what came of it."""
+    case = _CASES[name]
+    path = case.make(_home(tmp_path) / "in").relative_to(tmp_path / "home")
+    (tmp_path / "home" / "names").write_text("".join(f"class {number}\n" for number in range(6)))
+
+    def made(output: str, home: Path = tmp_path / "home", **more: Any) -> Made:
         settings = {**case.settings}
         for setting, value in (("mask_dir", home / "in" / "masks"), ("class_names", home / "names")):
             if setting in settings:
@@ -277,16 +278,50 @@ def test_the_same_dataset(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert balanced(ledger) and ledger["written"] >= 5
         return document(out)["fingerprint"], shard_hashes(out), ledger
 
+    return made
+
+
+def _home(tmp_path: Path) -> Path:
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+def _keep_one_shard(dataset: Path) -> Path:
+    """Removes all shards but one that has records; returns that one."""
+    kept, *others = sorted(dataset.glob("*.tfrecord"), key=lambda path: -path.stat().st_size)
+    for shard in others:
+        shard.unlink()
+    return kept
+
+
+@pytest.mark.parametrize("name", _CASES)
+def test_the_same_dataset(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run with more threads, listings in another order and the input elsewhere ends what one began."""
+    made = _maker(name, tmp_path)
+    _use_threads(monkeypatch, 1)
+    first = made("out")
+    kept = _keep_one_shard(tmp_path / "out")
+    state = kept.stat()
+    shutil.move(tmp_path / "home", tmp_path / "elsewhere")
+    _use_threads(monkeypatch, 8)
+    _list_backwards(monkeypatch, _CASES[name].source)
+    assert made("out", home=tmp_path / "elsewhere", resume=True) == first
+    if "mask_dir" not in _CASES[name].settings:  # references hold the path of the masks, which moved
+        assert kept.stat().st_mtime_ns == state.st_mtime_ns, "the finished shard is not used again"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _CASES)
+def test_each_difference_alone(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = _maker(name, tmp_path)
     _use_threads(monkeypatch, 1)
     first = made("one")
     _use_threads(monkeypatch, 8)
     assert made("eight") == first
     with monkeypatch.context() as patched:
-        _list_backwards(patched, case.source)
+        _list_backwards(patched, _CASES[name].source)
         assert made("backwards") == first
-    shards = sorted((tmp_path / "one").glob("*.tfrecord"))
-    for shard in shards[1:]:
-        shard.unlink()
+    _keep_one_shard(tmp_path / "one")
     assert made("one", resume=True) == first
-    shutil.move(home, tmp_path / "elsewhere")
+    shutil.move(tmp_path / "home", tmp_path / "elsewhere")
     assert made("moved", home=tmp_path / "elsewhere") == first

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.hostile import document
+from helpers.long_tail import one_of_each
 from helpers.tfrecords import JPEGS, SUFFIX, converted, object_record, read, refused_sentence, sized, write
 from PIL import Image
 
@@ -121,8 +122,7 @@ def test_patterns_that_fit_nothing(pattern: str, tmp_path: Path) -> None:
     assert "check the path, or name the folder" in refused_sentence(tmp_path / "in" / pattern, tmp_path)
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
-@pytest.mark.parametrize("kind", ["flip", "cut", "insert"])
+@pytest.mark.parametrize(*one_of_each(kind=("flip", "cut", "insert"), compression=("none", "gzip", "zlib")))
 def test_damage_is_counted_once(kind: str, compression: str, detection: Path, tmp_path: Path) -> None:
     """Of as many records as `dataset.json` says, each is there or booked, and none is made up."""
     before = without(read(detection), "price", "tags", "split")
