@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import bz2
+import functools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -40,11 +41,12 @@ def _once_per_function(compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class _QuickBz2:
-    """Compresses the functions of a job with the smallest buffers, because larger ones take time."""
+    """Compresses each function once, with the smallest buffers, because larger ones take time."""
 
     decompress = staticmethod(bz2.decompress)
 
     @staticmethod
+    @functools.lru_cache(maxsize=4096)
     def compress(data: bytes, compresslevel: int = 9) -> bytes:
         return bz2.compress(data, 1)
 
