@@ -62,28 +62,28 @@ def test_all_formats_and_a_folder_make_the_same_shards(tmp_path: Path, made: Run
     folder, flat = tmp_path / "many", tmp_path / "flat"
     folder.mkdir()
     flat.mkdir()
-    header = ("path", "label")
+    header, rows = ("path", "label"), ROWS[::2]
     files = [
-        write_csv(tmp_path / "a.csv", [header, *ROWS]),
-        write_csv(tmp_path / "b.TSV", [header, *ROWS], delimiter="\t"),
-        write_csv(tmp_path / "c.csv", [header, *ROWS[::-1]], delimiter=";", quoting=csv.QUOTE_ALL),
-        write_csv(tmp_path / "d.csv", [header, *ROWS], encoding="utf-8-sig", lineterminator="\r"),
-        write_jsonl(tmp_path / "e.jsonl", [dict(zip(header, row)) for row in ROWS]),
+        write_csv(tmp_path / "a.csv", [header, *rows]),
+        write_csv(tmp_path / "b.TSV", [header, *rows], delimiter="\t"),
+        write_csv(tmp_path / "c.csv", [header, *rows[::-1]], delimiter=";", quoting=csv.QUOTE_ALL),
+        write_csv(tmp_path / "d.csv", [header, *rows], encoding="utf-8-sig", lineterminator="\r"),
+        write_jsonl(tmp_path / "e.jsonl", [dict(zip(header, row)) for row in rows]),
         write_parquet(
-            tmp_path / "f.parquet", 3, path=[r[0] for r in ROWS], label=pyarrow.array(
-                [r[1] for r in ROWS]).dictionary_encode(),
+            tmp_path / "f.parquet", 3, path=[r[0] for r in rows], label=pyarrow.array(
+                [r[1] for r in rows]).dictionary_encode(),
         ),
         folder,
     ]  # fmt: skip
-    write_csv(folder / "part-0.csv", [header, *ROWS[:4]])
-    write_csv(folder / "part-1.csv", [("label", "path"), *(row[::-1] for row in ROWS[4:])])
+    write_csv(folder / "part-0.csv", [header, *rows[:3]])
+    write_csv(folder / "part-1.csv", [("label", "path"), *(row[::-1] for row in rows[3:])])
     (folder / "part-2.csv").touch()
     (folder / "_SUCCESS").touch()
     hashes = []
     for file in files:
         made(file, overwrite=True, shards=2)
         hashes.append(shard_hashes(tmp_path / "out"))
-    for path, name in ROWS:
+    for path, name in rows:
         (flat / name).mkdir(exist_ok=True)
         shutil.copy(PHOTOS / path, flat / path)
     made(flat, overwrite=True, shards=2)  # class folders
