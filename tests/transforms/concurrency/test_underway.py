@@ -1,4 +1,4 @@
-"""A step that makes progress is not stuck, whatever it takes; one that makes none is, and is named."""
+"""A step that makes progress is not stuck, however long it takes; one without progress is, and is named."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from shardwright.transforms.storage.ranges import RangeReader
 
 
 class Clock:
-    """A clock that stands still until a test moves it; the watchdog looks each time."""
+    """A clock that stands still until a test moves it; the watchdog checks each time."""
 
     def __init__(self, board: Underway) -> None:
         self.now = 1000.0
@@ -73,7 +73,7 @@ def test_progress_restarts_the_clock(clock: Clock) -> None:
     )
 
 
-def test_the_step_of_the_thread_makes_progress_where_no_one_holds_it(clock: Clock) -> None:
+def test_the_step_of_the_thread_makes_progress_without_a_holder(clock: Clock) -> None:
     UNDERWAY.progress()
     with UNDERWAY.working_on("folder", "list"), UNDERWAY.working_on("a.xml", "parse"):
         clock.pass_by(20)
@@ -83,7 +83,7 @@ def test_the_step_of_the_thread_makes_progress_where_no_one_holds_it(clock: Cloc
     assert not UNDERWAY.tasks()
 
 
-def test_only_getting_items_is_work_on_them(clock: Clock) -> None:
+def test_only_getting_an_item_counts_as_progress_of_a_listing(clock: Clock) -> None:
     def items() -> Iterator[int]:
         for number in range(3):
             clock.pass_by(20)
@@ -92,13 +92,13 @@ def test_only_getting_items_is_work_on_them(clock: Clock) -> None:
 
     for _ in UNDERWAY.each(items(), "folder", "list"):
         clock.pass_by(10_000)
-        UNDERWAY.progress()  # of what was done with the item, and not of the listing
+        UNDERWAY.progress()  # progress of the work on the item, not of the listing
         clock.pass_by(10_000)
     assert clock.lines == ["folder has taken 40 seconds so far (list)"] and not clock.codes
     assert not UNDERWAY.tasks()
 
 
-def test_a_listing_that_is_left_open_leaves_no_task(clock: Clock) -> None:
+def test_an_abandoned_listing_leaves_no_task(clock: Clock) -> None:
     with UNDERWAY.working_on("a", "read"):
         listing = UNDERWAY.each(itertools.count(), "folder", "list")
         next(listing)
@@ -133,7 +133,7 @@ def test_the_board_shows_progress_once_a_second(clock: Clock, tmp_path: Path) ->
 
 
 class SlowFile(io.BytesIO):
-    """A file of which each piece takes ten seconds."""
+    """A file in which each piece takes ten seconds."""
 
     def __init__(self, data: bytes, clock: Clock, most: int) -> None:
         super().__init__(data)
@@ -201,7 +201,7 @@ def _search_records(clock: Clock, tmp_path: Path) -> None:
 
 
 class SlowDisk:
-    """A real file of which each piece takes ten seconds."""
+    """A real file in which each piece takes ten seconds."""
 
     def __init__(self, file: IO[bytes], clock: Clock) -> None:
         self._file, self._clock = file, clock
@@ -285,7 +285,7 @@ def test_a_board_that_is_open_is_not_opened_again(tmp_path: Path) -> None:
     assert board is not None
     with pytest.raises(FileExistsError):
         Board(board.path)
-    board.write(board.take(), Task("a.jpg", "decode", 1.0))  # its pages are still there
+    board.write(board.take(), Task("a.jpg", "decode", 1.0))  # its pages still exist
     assert tasks_on(board.path.read_bytes()) == [Task("a.jpg", "decode", 1.0)]
     underway.close_board()
     assert not list(tmp_path.iterdir())

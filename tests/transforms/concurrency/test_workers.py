@@ -1,4 +1,4 @@
-"""A worker takes its share of the machine, and a container's limit counts."""
+"""A worker uses its share of the machine, and a container's limits apply."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
     ],
 )
-def test_a_container_s_limit_counts(tmp_path: Path, files: dict[str, str], cpus: int) -> None:
+def test_a_containers_limit_of_processors_applies(tmp_path: Path, files: dict[str, str], cpus: int) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -70,7 +70,7 @@ def test_the_processes_of_a_machine_share_its_processors(
         ({"memory/memory.limit_in_bytes": "9223372036854771712\n"}, 8_000_000_000),
     ],
 )
-def test_a_container_s_limit_of_memory_counts(tmp_path: Path, files: dict[str, str], memory: int) -> None:
+def test_a_containers_limit_of_memory_applies(tmp_path: Path, files: dict[str, str], memory: int) -> None:
     (tmp_path / "meminfo").write_text("MemTotal:        7812500 kB\nMemFree:         100 kB\n")
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)

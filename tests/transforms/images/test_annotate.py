@@ -1,4 +1,4 @@
-"""Whatever a source says of its objects: their record is sound, and every object is accounted for."""
+"""Whatever a source states about its objects, their record is sound, and every object is accounted for."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ OBJECTS = st.builds(
     policy=st.sampled_from(["drop", "clip", "fail"]),
 )
 @hypothesis_settings(max_examples=examples(300), deadline=None)
-def test_any_objects_make_a_sound_record_or_fail_their_image(
+def test_any_objects_give_a_sound_record_or_fail_their_image(
     objects: list[ObjectAnnotation], relative: bool, orientation: int, fit: str, target: str, policy: str
 ) -> None:
     data = pictures.file_of(Image.new("L", (WIDTH, HEIGHT)), "PNG", orientation)

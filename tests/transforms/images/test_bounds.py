@@ -1,4 +1,4 @@
-"""Files with too many parts are refused with the reason that names the part; those below decode."""
+"""Files with too many parts are refused with the reason that names the part; files with fewer are decoded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardwright.transforms.images.bounds import check_tags
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
-#: Name of a bound -> (the value for this test, a file below it, a file above it, the reason).
+#: Name of a bound -> (value for this test, a file within it, a file that exceeds it, the reason).
 CASES: dict[str, tuple[dict[str, int], Callable[[], bytes], Callable[[], bytes], QuarantineReason]] = {
     "scans": (
         {"scans": 1},
@@ -149,7 +149,7 @@ CASES: dict[str, tuple[dict[str, int], Callable[[], bytes], Callable[[], bytes],
 
 
 def _with_exif(exif: bytes, times: int = 1) -> bytes:
-    """A JPEG with Exif data in so many segments."""
+    """Returns a JPEG with Exif data in this many segments."""
     body = b"Exif\0\0" + exif
     segment = b"\xff\xe1" + struct.pack(">H", len(body) + 2) + body
     plain = oversized.jpeg_of_segments(0)
@@ -157,7 +157,7 @@ def _with_exif(exif: bytes, times: int = 1) -> bytes:
 
 
 def _gif_of_pixel_blocks(blocks: int) -> bytes:
-    """A GIF whose pixels come in so many blocks of one byte, and a terminator."""
+    """Returns a GIF whose pixels are in this many blocks of one byte, and a terminator."""
     head = b"GIF89a" + struct.pack("<HHBBB", 4, 4, 0x80, 0, 0) + bytes(6)
     return head + struct.pack("<BHHHHBB", 0x2C, 0, 0, 4, 4, 0, 2) + b"\x01\x00" * blocks + b"\x00;"
 
@@ -176,10 +176,10 @@ def _reason(data: bytes, given: str = "") -> str:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_file_is_refused_above_the_bound_and_taken_below(name: str) -> None:
+def test_a_file_is_refused_above_the_bound_and_accepted_below(name: str) -> None:
     values, below, above, reason = CASES[name]
     given = format_bounds(Bounds(**values))
-    # A BMP whose rows are all empty lacks its pixels, but is not refused for its runs.
+    # A BMP whose rows are all empty has no pixels, but is not refused for its runs.
     assert _reason(below(), given) in ("", "CORRUPT" if name.endswith("of bmp") else "")
     fault = _fault(above(), given)
     assert fault is not None and fault.reason == reason
@@ -187,10 +187,10 @@ def test_a_file_is_refused_above_the_bound_and_taken_below(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_who_raises_the_bound_that_the_message_names_gets_the_image(name: str) -> None:
+def test_raising_the_bound_in_the_message_accepts_the_image(name: str) -> None:
     values, _, above, reason = CASES[name]
     if name.endswith("of bmp") or name == "blocks of a gif":
-        return  # these pictures lack their pixels
+        return  # these pictures have no pixels
     raised = format_bounds(Bounds(**{**values, reason[9:].lower(): 10**9}))
     assert _reason(above(), raised) == ""
 
@@ -213,13 +213,13 @@ def test_every_bound_has_a_code_and_a_case() -> None:
         (lambda: oversized.long_ppm_header(1 << 17), "TOO_MANY_COMMENTS"),
     ],
 )
-def test_the_bounds_as_they_are(data: Callable[[], bytes], reason: str) -> None:
+def test_default_bounds_refuse_oversized_files(data: Callable[[], bytes], reason: str) -> None:
     assert _reason(data()) == reason
 
 
-def test_directories_that_name_each_other_are_read_once() -> None:
+def test_cyclic_directories_are_read_once() -> None:
     data = bytearray(oversized.exif_of_shared_values(1, 8))
-    data[-4:] = data[4:8]  # what follows the directory is the directory
+    data[-4:] = data[4:8]  # the directory is followed by itself
     check_tags(bytes(data), "exif", DEFAULT_BOUNDS)
 
 
@@ -229,7 +229,7 @@ def _ppm(magic: bytes, width: int, height: int, highest: int, body: bytes) -> by
 
 @pytest.mark.parametrize("highest", [1, 15, 100, 255, 256, 1000, 65535])
 @pytest.mark.parametrize("magic", [b"P2", b"P3", b"P5", b"P6"])
-def test_pnm_decodes_to_pillows_pixels(magic: bytes, highest: int) -> None:
+def test_pnm_pixels_equal_pillows(magic: bytes, highest: int) -> None:
     import io
 
     bands = 3 if magic in (b"P3", b"P6") else 1
@@ -245,14 +245,14 @@ def test_pnm_decodes_to_pillows_pixels(magic: bytes, highest: int) -> None:
     assert np.array_equal(np.asarray(opened), np.asarray(expected))
 
 
-def test_plain_bits_decode_to_pillows_pixels() -> None:
+def test_pixels_of_plain_pbm_equal_pillows() -> None:
     import io
 
     data = b"P1 3 2\n1 0#x\n1\n011"
     assert np.array_equal(np.asarray(pictures.opened(data)), np.asarray(Image.open(io.BytesIO(data))))
 
 
-def test_text_in_many_blocks_reads_as_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_in_many_blocks_is_read_like_text_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
     from shardwright.transforms.images import pnm
 
     body = b" ".join(b"%d" % (value % 256) for value in range(300)).replace(b"7 ", b"7 # 1 2 3\n4 #\r")

@@ -1,4 +1,4 @@
-"""Boxes against the pixels that they stand around, through orientation, crop, resize and pad."""
+"""Boxes compared with the pixels inside them, through orientation, crop, resize and pad."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def rectangles(draw: st.DrawFn) -> tuple[int, int, int, int, int, int]:
 @pytest.mark.parametrize("fit", ["none", *FITS])
 @given(drawn=rectangles(), target=st.tuples(SIDES, SIDES), relative=st.booleans())
 @hypothesis_settings(max_examples=25, deadline=None)
-def test_a_box_stays_around_its_pixels(
+def test_a_box_contains_the_same_pixels_after_every_step(
     orientation: int, fit: str, drawn: tuple[int, ...], target: tuple[int, int], relative: bool
 ) -> None:
     width, height, *box = drawn
@@ -75,7 +75,7 @@ def test_a_box_stays_around_its_pixels(
         assert result.counts == {"vanished": 1}
         assert not shown.any() or fit == "fit"
         return
-    # A pixel shows what lies under its centre, so that it is white where its centre is in the box.
+    # A pixel shows the point under its center, so it is white if its center is in the box.
     xmin, ymin, xmax, ymax = found[0]
     columns, rows = np.arange(image.width) + 0.5, np.arange(image.height) + 0.5
     for slack, least in [(-1e-3, True), (1e-3, False)]:
@@ -86,7 +86,7 @@ def test_a_box_stays_around_its_pixels(
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_turning_a_box_is_turning_its_pixels(orientation: int) -> None:
+def test_a_rotated_box_contains_the_rotated_pixels(orientation: int) -> None:
     pixels = np.zeros((HEIGHT, WIDTH), np.uint8)
     pixels[4:9, 2:19] = 1
     turned = turn((2, 4, 19, 9), (WIDTH, HEIGHT), orientation)
@@ -94,7 +94,7 @@ def test_turning_a_box_is_turning_its_pixels(orientation: int) -> None:
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_boxes_of_the_upright_picture_are_told_by_its_size(orientation: int) -> None:
+def test_the_size_shows_that_boxes_are_for_the_upright_picture(orientation: int) -> None:
     turned = orientation >= 5
     for size in [(WIDTH, HEIGHT), (HEIGHT, WIDTH)]:
         said = Annotations((cat(2, 4, 19, 9),), size=size)
@@ -108,13 +108,13 @@ def test_boxes_of_the_upright_picture_are_told_by_its_size(orientation: int) -> 
         assert boxes_of(*annotated(plain_file(orientation=orientation), said)) == [pytest.approx(expected)]
 
 
-def test_a_size_of_nothing_says_nothing() -> None:
+def test_a_size_of_zero_is_ignored() -> None:
     said = Annotations((cat(2, 4, 19, 9),), size=(0, 0))
     assert boxes_of(*annotated(plain_file(), said)) == [pytest.approx((2, 4, 19, 9))]
 
 
 NAN, INF = math.nan, math.inf
-#: What is wrong with a box, the box, and what is left of it when it is clipped.
+#: What is wrong with a box, the box, and what is left after it is clipped.
 BAD = {
     "leaves the picture": ((30, 10, 45, 20), (30, 10, 40, 20)),
     "leaves the picture of": ((-3, -4, 5, 6), (0, 0, 5, 6)),
@@ -160,7 +160,7 @@ def test_bad_boxes_are_dropped_clipped_or_fail_the_image(what: str, relative: bo
         (ObjectAnnotation("cat", (1, 2, 3, 10**400)), "not of four numbers"),
     ],
 )
-def test_objects_that_lack_something_are_bad_too(bad: ObjectAnnotation, why: str) -> None:
+def test_incomplete_objects_are_bad(bad: ObjectAnnotation, why: str) -> None:
     for policy in ("drop", "clip"):
         _, result = annotated(plain_file(), Annotations((bad,)), bad_boxes=policy)
         assert result.counts == {"dropped": 1}
@@ -169,22 +169,22 @@ def test_objects_that_lack_something_are_bad_too(bad: ObjectAnnotation, why: str
         annotated(plain_file(), Annotations((bad,)), bad_boxes="fail")
 
 
-def test_half_a_pixel_beyond_the_picture_is_rounding() -> None:
+def test_half_a_pixel_outside_the_picture_is_rounding() -> None:
     said = Annotations((cat(-TOLERANCE, 3, WIDTH + TOLERANCE, 9),))
     image, result = annotated(plain_file(), said, bad_boxes="fail")
     assert boxes_of(image, result) == [(0, pytest.approx(3), WIDTH, pytest.approx(9))]
     assert result.counts == {"written": 1}
 
 
-def test_a_crop_clips_boxes_and_leaves_out_those_beyond_it() -> None:
+def test_a_crop_clips_boxes_and_removes_those_outside() -> None:
     said = Annotations((cat(0, 0, 4, 30), cat(0, 0, 10, 30), cat(0, 0, 5.04, 30), cat(5, 0, 35, 30)))
     image, result = annotated(plain_file(), said, resize="30x30", fit="fit")  # columns 5 to 35
     assert boxes_of(image, result) == [pytest.approx((0, 0, 5, 30)), pytest.approx((0, 0, 30, 30))]
     assert result.counts == {"written": 2, "clipped": 1, "vanished": 2}
 
 
-def test_a_box_without_a_width_beyond_the_crop_is_left_out() -> None:
-    """Its share in the crop would be a part of nothing."""
+def test_a_box_without_width_outside_the_crop_is_removed() -> None:
+    """Its share in the crop would be a share of zero."""
     geometry = plan_geometry(40, 30, (30, 30), "fit")  # columns 5 to 35
     assert place_box((2.0, 3.0, 2.0, 9.0), geometry) is None
     assert place_box((2.0, 3.0, 20.0, 9.0), geometry) is not None
@@ -196,7 +196,7 @@ def test_a_box_without_a_width_beyond_the_crop_is_left_out() -> None:
 )  # fmt: skip
 @example(0.0, 0.0, 5e-324, 1e-300, 7, 7)
 @example(6.999999999999999, 6.999999999999999, 7.0, 7.0, 7, 7)
-def test_shares_are_floats_of_32_bits_in_order(
+def test_shares_are_32_bit_floats_in_order(
     left: float, upper: float, right: float, lower: float, width: int, height: int
 ) -> None:
     xs, ys = sorted((left, right)), sorted((upper, lower))
@@ -210,7 +210,7 @@ def test_shares_are_floats_of_32_bits_in_order(
         assert share == pytest.approx(np.float32(side / size), rel=2e-7, abs=1e-37)
 
 
-def test_objects_keep_their_order_and_what_the_source_says_of_them() -> None:
+def test_objects_keep_their_order_and_properties() -> None:
     said = Annotations(
         (
             ObjectAnnotation("owl", (0, 0, 10, 10), area=50, difficult=True, view="Left"),
@@ -246,13 +246,13 @@ def test_an_image_without_objects_has_empty_lists(said: Annotations | None) -> N
     assert all(list(values) == [] for values in result.values.values())
 
 
-def test_classification_takes_no_notice_of_objects() -> None:
+def test_classification_ignores_objects() -> None:
     _, result = annotated(plain_file(), Annotations((cat(1, 2, 3, 4),)), "classification")
     assert not result.values
 
 
-def test_plans_of_large_pictures_move_boxes_by_less_than_a_thousandth_of_a_pixel() -> None:
-    """What the shares of 32 bits cost: far less than a pixel even at the largest sides."""
+def test_boxes_in_large_pictures_move_less_than_a_thousandth_of_a_pixel() -> None:
+    """The rounding of 32-bit shares is far less than a pixel, even for the largest sides."""
     geometry = plan_geometry(60_000, 50_000, None, "stretch")
     shares = normalised((59_998.25, 1.5, 59_999.5, 49_999.75), geometry.canvas)
     assert shares[0] * 60_000 == pytest.approx(59_998.25, abs=4e-3)

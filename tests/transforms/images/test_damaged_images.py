@@ -1,4 +1,4 @@
-"""Damage that Pillow, TensorFlow and OpenCV do not show is found; what is harmless is a note."""
+"""Damage that Pillow, TensorFlow and OpenCV do not report is detected; harmless oddities are notes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _reason(data: bytes) -> str:
 
 
 @pytest.mark.parametrize("factor", [1, 2, 4, 8])
-def test_pixels_are_those_of_pillow(factor: int) -> None:
+def test_pixels_equal_pillows(factor: int) -> None:
     for data in [*JPEGS, pictures.file_of(picture().convert("CMYK"), "JPEG")]:
         with Image.open(io.BytesIO(data)) as expected:
             if factor > 1:
@@ -56,7 +56,7 @@ def test_pixels_are_those_of_pillow(factor: int) -> None:
         assert np.array_equal(np.asarray(found), np.asarray(expected))
 
 
-def test_a_jpeg_that_was_cut_and_closed_is_truncated() -> None:
+def test_a_jpeg_that_was_cut_and_got_an_end_marker_is_truncated() -> None:
     chance = random.Random(3)
     for data in JPEGS:
         start = data.index(b"\xff\xda") + 40
@@ -68,7 +68,7 @@ def test_a_jpeg_that_was_cut_and_closed_is_truncated() -> None:
         assert "premature end" in seen.problems[0][1].lower()
 
 
-def test_most_zeroed_and_swapped_stretches_are_found() -> None:
+def test_most_zeroed_and_swapped_ranges_are_detected() -> None:
     chance, found, tried = random.Random(4), 0, 0
     for data in JPEGS:
         start = data.index(b"\xff\xda") + 40
@@ -95,24 +95,24 @@ def test_stray_bytes_between_segments_are_a_note() -> None:
     assert np.array_equal(np.asarray(loaded.image), np.asarray(_loaded(data).image))
 
 
-def test_padding_behind_the_scan_is_no_damage() -> None:
+def test_padding_after_the_scan_is_not_damage() -> None:
     data = JPEGS[0]
     for padding in (bytes(40), b"\xff" * 40):
         assert _loaded(data[:-2] + padding + data[-2:]).damage == ""
 
 
-def test_unread_data_behind_the_scan_is_damage() -> None:
+def test_unread_data_after_the_scan_is_damage() -> None:
     data = JPEGS[0]
     assert _reason(data[:-2] + bytes(range(1, 200)) + data[-2:]) == "CORRUPT"
 
 
-def test_damage_does_not_hide_behind_a_harmless_byte() -> None:
+def test_damage_is_detected_after_a_harmless_byte() -> None:
     data = JPEGS[0]
     at = data.index(b"\xff\xdb")
     assert _reason(data[:at] + b"abc" + data[at : len(data) * 2 // 3] + b"\xff\xd9") == "TRUNCATED"
 
 
-def test_damaged_images_are_kept_if_asked_for() -> None:
+def test_damaged_images_are_kept_with_the_setting() -> None:
     closed = JPEGS[0][: len(JPEGS[0]) * 2 // 3] + b"\xff\xd9"
     loaded = _loaded(closed, keep_damaged=True)
     with Image.open(io.BytesIO(closed)) as lenient:
@@ -125,7 +125,7 @@ def test_damaged_images_are_kept_if_asked_for() -> None:
 
 
 def _png(change: Callable[[bytes], bytes]) -> bytes:
-    """Returns a PNG whose compressed pixels were changed, with correct chunk checksums."""
+    """Returns a PNG with changed compressed pixels and correct chunk checksums."""
     data = pictures.file_of(picture(), "PNG")
     begin = data.index(b"IDAT") - 4
     end = data.index(b"IEND") - 4
@@ -151,12 +151,12 @@ def test_a_png_with_a_wrong_checksum_or_too_few_rows_is_refused() -> None:
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"])
-def test_sound_pngs_of_every_kind_are_whole(mode: str) -> None:
+def test_sound_pngs_of_every_kind_are_accepted(mode: str) -> None:
     image = picture(37, 23)
     image = image.convert("L").convert(mode) if mode == "I;16" else image.convert(mode)
     data = pictures.file_of(image, "PNG")
     assert np.array_equal(np.asarray(_loaded(data).image), np.asarray(image))
-    # Pillow writes no interlaced files; OpenCV reads what it writes itself.
+    # Pillow writes no interlaced files, and OpenCV reads the files that it writes.
     encoded = cv2.imencode(".png", np.asarray(picture(37, 23)), [cv2.IMWRITE_PNG_STRATEGY, 1])[1].tobytes()
     assert _loaded(encoded).damage == ""
 
@@ -171,7 +171,7 @@ def test_a_file_that_ends_early_is_truncated(format: str) -> None:
 def test_a_gif_whose_pixels_end_early_is_truncated() -> None:
     data = pictures.file_of(picture(), "GIF")
     cut = data[: len(data) * 2 // 3]
-    # the last sub-block that is whole, a terminator and a trailer
+    # the last complete sub-block, a terminator and a trailer
     for end in range(len(cut), len(cut) - 600, -1):
         try:
             _loaded(cut[:end] + b"\0;")
@@ -183,7 +183,7 @@ def test_a_gif_whose_pixels_end_early_is_truncated() -> None:
             break
 
 
-def test_an_empty_comment_of_a_gif_is_no_damage() -> None:
+def test_an_empty_comment_in_a_gif_is_not_damage() -> None:
     data = pictures.file_of(picture().convert("P"), "GIF")
     behind_colors = 13 + (3 << (data[10] & 7) + 1)
     commented = data[:behind_colors] + b"\x21\xfe\x00" + data[behind_colors:]

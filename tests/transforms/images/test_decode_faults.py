@@ -1,4 +1,4 @@
-"""What is refused and why, and what broken or strange files still give."""
+"""Which files are refused and why, and what broken or strange files still give."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from shardwright.transforms.images.signatures import (
     kind_of,
 )
 
-# what Pillow says about broken metadata
+# Pillow's warnings about broken metadata
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 RGB = Image.fromarray(pictures.rgb_pixels(200, 150))
@@ -47,15 +47,15 @@ def _reason(data: bytes, name: str = "a.jpg", **values: object) -> str:
 @pytest.mark.parametrize("stored", ["keep", "jpeg"])
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
 @pytest.mark.parametrize("format", ["JPEG", "PROGRESSIVE", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"])
-def test_a_cut_file_is_truncated(format: str, share: float, stored: str) -> None:
+def test_a_shortened_file_is_truncated(format: str, share: float, stored: str) -> None:
     options = {"progressive": True} if format == "PROGRESSIVE" else {}
     data = pictures.file_of(RGB, "JPEG" if options else format, **options)
     reason = _reason(data[: int(len(data) * share)], image_format=stored)
-    # Pillow's WebP and TIFF readers cannot say what is wrong, only that it is.
+    # Pillow's readers of WebP and TIFF report only that something is wrong.
     assert reason in (("TRUNCATED", "CORRUPT") if format in ("WEBP", "TIFF") else ("TRUNCATED",))
 
 
-def test_a_header_alone_is_no_picture() -> None:
+def test_a_header_alone_is_not_a_picture() -> None:
     for data in (JPEG, PNG):
         for length in (3, 8, 20, 40):
             if kind_of(data[:length]):
@@ -63,8 +63,8 @@ def test_a_header_alone_is_no_picture() -> None:
 
 
 @pytest.mark.parametrize("stored", ["keep", "jpeg"])
-def test_no_damaged_bit_of_a_png_passes(stored: str) -> None:
-    # A picture that packs well: damage often yields other pixels and no error of the decoder.
+def test_every_damaged_bit_of_a_png_is_detected(stored: str) -> None:
+    # A picture that compresses well: damage often gives other pixels without an error of the decoder.
     rng = random.Random(3)
     first, last = PNG.index(b"IDAT") + 4, PNG.rindex(b"IEND") - 8
     for _ in range(60):
@@ -73,7 +73,7 @@ def test_no_damaged_bit_of_a_png_passes(stored: str) -> None:
         assert _reason(bytes(damaged), "a.png", image_format=stored) == "CORRUPT"
 
 
-def test_random_damage_never_raises_anything_but_a_fault() -> None:
+def test_random_damage_raises_only_faults() -> None:
     rng = random.Random(11)
     small = Image.fromarray(pictures.rgb_pixels())
     files = [pictures.file_of(small, f) for f in ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")]
@@ -92,13 +92,13 @@ def test_random_damage_never_raises_anything_but_a_fault() -> None:
     assert {"converted", "CORRUPT", "TRUNCATED"} <= outcomes
 
 
-def test_an_empty_file_is_told_by_what_it_claims_to_be() -> None:
+def test_an_empty_file_is_a_fault_if_its_name_is_that_of_an_image() -> None:
     assert _reason(b"", "photo.jpg") == "EMPTY_FILE"
     with pytest.raises(NotACandidate):
         pictures.convert(b"", "notes.txt")
 
 
-def test_a_page_that_calls_itself_a_picture_is_no_image() -> None:
+def test_a_page_named_like_a_picture_is_not_an_image() -> None:
     assert _reason(b"<!DOCTYPE html><html><body>404</body></html>", "photo.JPG") == "NOT_AN_IMAGE"
 
 
@@ -116,7 +116,7 @@ def test_a_page_that_calls_itself_a_picture_is_no_image() -> None:
         (b"\0\0\1\0\1\0", "ico"),
     ],
 )
-def test_a_kind_that_is_not_read_is_named(head: bytes, kind: str) -> None:
+def test_an_unsupported_kind_is_named(head: bytes, kind: str) -> None:
     data = head + bytes(500)
     assert kind_of(data) == kind
     for name in ("photo.jpg", f"photo.{kind}", "photo", "notes.txt"):
@@ -144,7 +144,7 @@ def test_a_kind_that_is_not_read_is_named(head: bytes, kind: str) -> None:
         (b"\0\0\2\0\1\0\x20\x20\0\0", "cur"),
     ],
 )
-def test_more_kinds_that_are_not_read(head: bytes, kind: str) -> None:
+def test_more_unsupported_kinds_are_named(head: bytes, kind: str) -> None:
     assert kind_of(head + bytes(200)) == kind
     assert _reason(head + bytes(200), "a.bin") == "UNSUPPORTED_FORMAT"
 
@@ -160,11 +160,11 @@ def test_more_kinds_that_are_not_read(head: bytes, kind: str) -> None:
         b"MM\0*" + bytes(4),
     ],
 )
-def test_what_only_begins_like_such_a_kind(head: bytes) -> None:
+def test_files_that_only_begin_like_an_unsupported_kind_are_not_named(head: bytes) -> None:
     assert kind_of(head) in (None, "tiff") and kind_of(head + bytes(500)) in (None, "tiff")
 
 
-def test_images_by_their_names() -> None:
+def test_files_count_as_images_by_their_names() -> None:
     for name in ("a.tga", "a.PCX", "a.nef", "b/a.CR2", "a.svgz"):
         assert is_image_name(name) and not claims_to_be_image(name)
         assert _reason(b"\x0a\5\1\10 whatever", name) == "UNSUPPORTED_FORMAT"
@@ -179,14 +179,14 @@ def test_images_by_their_names() -> None:
     assert set(UNSUPPORTED_KINDS) >= WITHOUT_SIGNATURE and not set(UNSUPPORTED_KINDS) & set(SUPPORTED_KINDS)
 
 
-def test_a_camera_raw_file_is_not_taken_for_its_preview() -> None:
+def test_a_camera_raw_file_is_not_read_as_its_preview() -> None:
     preview = pictures.file_of(RGB, "TIFF")
     assert pictures.convert(preview, "a.tif")
     assert _reason(preview, "a.NEF") == "UNSUPPORTED_FORMAT"
     assert np.array_equal(pictures.to_png(PNG, "a.nef"), np.asarray(RGB))  # the content decides
 
 
-def test_a_tiff_whose_pixels_would_be_memory_that_nobody_wrote() -> None:
+def test_a_tiff_whose_pixels_would_be_unwritten_memory_is_refused() -> None:
     sound = pictures.file_of(RGB, "TIFF", compression="jpeg")
     assert pictures.convert(sound, "a.tif")
     planes = struct.pack("<HHIHH", 284, 3, 1, 1, 0)  # tag, type, count and value
@@ -195,7 +195,7 @@ def test_a_tiff_whose_pixels_would_be_memory_that_nobody_wrote() -> None:
     assert _reason(broken, "a.tif") == "CORRUPT"
 
 
-def test_text_that_claims_nothing_is_filtered() -> None:
+def test_text_without_an_image_name_is_filtered() -> None:
     for name in ("notes.txt", "README", "jpg"):
         with pytest.raises(NotACandidate) as filtered:
             pictures.convert(b"plain words", name)
@@ -207,7 +207,7 @@ def test_content_decides_not_the_extension() -> None:
         assert np.array_equal(pictures.to_png(PNG, name), np.asarray(RGB))
 
 
-def test_names_claim_by_their_extension_alone() -> None:
+def test_only_extensions_make_a_name_that_of_an_image() -> None:
     assert all(map(claims_to_be_image, ("a.jpg", "b/c.JPEG", "d.e.TifF", "z!m.webp")))
     assert not any(map(claims_to_be_image, ("jpg", "a/jpg", ".jpg", "a.jpg.txt", "a.heic", "")))
 
@@ -216,14 +216,14 @@ def test_names_claim_by_their_extension_alone() -> None:
     "head",
     [b"<!---->" * 73, b"<?xml" + b"<!-- -->" * 60, b" " * 512, b"/*" * 256, b"#define " + b"a_width " * 60],
 )
-def test_telling_the_kind_takes_no_time(head: bytes) -> None:
+def test_detecting_the_kind_is_fast(head: bytes) -> None:
     begin = time.thread_time()
     for _ in range(5):
         kind_of(head[:512])
     assert time.thread_time() - begin < 0.25
 
 
-def test_postscript_starts_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_postscript_does_not_start_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*args: object, **kwargs: object) -> None:
         raise AssertionError("a program was started")
 
@@ -257,7 +257,7 @@ def test_a_bomb_is_refused_before_it_is_decoded() -> None:
     "exif",
     [b"Exif\0\0", b"Exif\0\0II*\0\xff\xff\xff\xff", b"Exif\0\0MM\0*\0\0\0\x08\xff\xff" + b"\1" * 50, b"junk"],
 )
-def test_broken_exif_says_nothing_about_the_pixels(exif: bytes) -> None:
+def test_broken_exif_does_not_make_the_pixels_faulty(exif: bytes) -> None:
     data = pictures.file_of(RGB, "JPEG", exif=exif)
     assert open_image(data, "a.jpg", 10**6).orientation == 1
     with Image.open(io.BytesIO(JPEG)) as opened:
@@ -265,7 +265,7 @@ def test_broken_exif_says_nothing_about_the_pixels(exif: bytes) -> None:
 
 
 @pytest.mark.parametrize("orientation", [0, 9, 77])
-def test_an_orientation_that_does_not_exist_is_upright(orientation: int) -> None:
+def test_an_unknown_orientation_counts_as_upright(orientation: int) -> None:
     assert pictures.convert(pictures.file_of(RGB, "JPEG", orientation)).width == 200
 
 
@@ -282,7 +282,7 @@ def _xmp_chunk(orientation: int) -> bytes:
 
 @pytest.mark.parametrize("chunk", [_exif_chunk(6), _xmp_chunk(6)])
 @pytest.mark.parametrize("place", ["before", "behind"])
-def test_a_png_may_name_its_orientation_before_or_behind_the_picture(chunk: bytes, place: str) -> None:
+def test_a_png_may_state_its_orientation_before_or_after_the_picture(chunk: bytes, place: str) -> None:
     position = 33 if place == "before" else PNG.rindex(b"IEND") - 4
     data = PNG[:position] + chunk + PNG[position:]
     assert np.array_equal(pictures.to_png(data), np.rot90(np.asarray(RGB), -1))
@@ -290,7 +290,7 @@ def test_a_png_may_name_its_orientation_before_or_behind_the_picture(chunk: byte
 
 @pytest.mark.parametrize("format", ["JPEG", "PNG", "GIF", "BMP", "TIFF", "PPM"])
 def test_opening_decodes_nothing(format: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # What is decoded before memory was reserved for it would break the bound on memory.
+    # Data that is decoded before memory was reserved would exceed the bound on memory.
     data = pictures.file_of(RGB, format)
     decoders = []
     real = Image._getdecoder
@@ -303,7 +303,7 @@ def test_opening_decodes_nothing(format: str, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("keyword", ["transparency", "icc_profile", "exif", "dpi", "gamma", "xmp"])
 @pytest.mark.parametrize("mode", ["RGB", "P", "L"])
-def test_a_text_chunk_cannot_pose_as_what_a_decoder_found(keyword: str, mode: str) -> None:
+def test_a_text_chunk_cannot_imitate_a_decoders_result(keyword: str, mode: str) -> None:
     image = RGB.convert(mode)
     data = pictures.file_of(image, "PNG")
     text = pictures.png_chunk(b"tEXt", keyword.encode() + b"\0words")
@@ -316,7 +316,7 @@ def test_a_text_chunk_cannot_pose_as_what_a_decoder_found(keyword: str, mode: st
 @pytest.mark.parametrize(
     ("format", "extension"), [("GIF", "gif"), ("PNG", "apng"), ("WEBP", "webp"), ("TIFF", "tif")]
 )
-def test_the_first_frame_of_an_animation_is_taken_and_said_so(format: str, extension: str) -> None:
+def test_the_first_frame_of_an_animation_is_used_and_noted(format: str, extension: str) -> None:
     first = Image.fromarray(pictures.rgb_pixels()).quantize(30).convert("RGB")
     others = [Image.new("RGB", first.size, "blue"), Image.new("RGB", first.size, "red")]
     options = {"lossless": True} if format == "WEBP" else {}
@@ -328,7 +328,7 @@ def test_the_first_frame_of_an_animation_is_taken_and_said_so(format: str, exten
     assert not single.animated
 
 
-def test_a_broken_second_frame_is_nothing_to_the_first() -> None:
+def test_a_broken_second_frame_does_not_affect_the_first() -> None:
     first = Image.fromarray(pictures.rgb_pixels()).quantize(30)
     alone = pictures.file_of(first, "GIF")
     data = pictures.file_of(first, "GIF", save_all=True, append_images=[first.rotate(180)])
@@ -384,7 +384,7 @@ def _png_with_text() -> bytes:
         ("webp", _tagged("WEBP")),
     ],
 )
-def test_stripping_takes_the_metadata_and_leaves_the_picture(kind: str, data: bytes) -> None:
+def test_stripping_removes_the_metadata_and_keeps_the_picture(kind: str, data: bytes) -> None:
     assert b"secret" in data
     stripped = strip_metadata(data, kind)
     assert b"secret" not in stripped
@@ -398,12 +398,12 @@ def test_stripping_takes_the_metadata_and_leaves_the_picture(kind: str, data: by
 
 
 @pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP"])
-def test_stripping_what_has_nothing_to_strip_changes_nothing(format: str) -> None:
+def test_stripping_a_file_without_metadata_changes_nothing(format: str) -> None:
     data = pictures.file_of(RGB, format)
     assert strip_metadata(data, format.lower()) == data
 
 
-def test_stripping_keeps_what_tells_cmyk_and_restarts() -> None:
+def test_stripping_keeps_the_markers_for_cmyk_and_restarts() -> None:
     cmyk = pictures.file_of(RGB.convert("CMYK"), "JPEG")
     restarts = pictures.file_of(RGB, "JPEG", restart_marker_rows=1, exif=_exif())
     for data in (cmyk, restarts):

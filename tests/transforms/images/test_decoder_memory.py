@@ -1,4 +1,4 @@
-"""What decoding will hold is counted before it begins; what takes far too much is refused."""
+"""The memory that decoding will need is counted before it begins; far too much is refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _needed(data: bytes, factor: int = 1) -> int:
 @pytest.mark.parametrize(
     "subsampling, coefficients", [(0, 2 * 3 * PIXELS), (1, 2 * 2 * PIXELS), (2, 2 * PIXELS * 3 // 2)]
 )
-def test_coefficients_count_at_full_size(subsampling: int, coefficients: int) -> None:
+def test_coefficients_are_counted_at_full_size(subsampling: int, coefficients: int) -> None:
     data = pictures.file_of(RGB, "JPEG", progressive=True, subsampling=subsampling)
     assert _needed(data) == 4 * PIXELS + coefficients
     assert _needed(data, 8) == 4 * PIXELS // 64 + coefficients
@@ -43,7 +43,7 @@ def test_coefficients_count_at_full_size(subsampling: int, coefficients: int) ->
     assert frame is not None and (frame.width, frame.height, frame.several_scans) == (SIDE, SIDE, False)
 
 
-def test_tiles_and_canvases_count() -> None:
+def test_tiles_and_canvases_are_counted() -> None:
     tiles = _needed(oversized.tiff_of_tiles(SIDE, SIDE, (160, 160)))
     assert tiles >= 4 * PIXELS + 3 * PIXELS + 3 * 160 * 160
     assert _needed(oversized.webp_canvas(SIDE, SIDE)) == 20 * PIXELS
@@ -61,17 +61,17 @@ def test_tiles_and_canvases_count() -> None:
     ],
     ids=["canvas", "tile", "coefficients"],
 )
-def test_what_takes_far_more_than_its_pixels_is_refused(make: Callable[[int], bytes]) -> None:
+def test_files_that_need_far_more_memory_than_their_pixels_are_refused(make: Callable[[int], bytes]) -> None:
     side = 2500
     settings = ConvertSettings(input=("in",), output="out", image_format="png", max_pixels=side * side)
     with pytest.raises(ImageFault) as fault:
         convert_image(make(side), "a", settings)
     assert fault.value.reason == "TOO_MUCH_MEMORY" and "--max_pixels" in fault.value.message
-    assert convert_image(make(64), "a", settings).width == 64  # far too little to be worth a refusal
+    assert convert_image(make(64), "a", settings).width == 64  # far too little to be refused
 
 
 def test_a_large_file_may_take_more() -> None:
-    """A photograph of 50 megapixels is no bomb, though its decoder keeps several pictures."""
+    """A photograph of 50 megapixels is not a bomb, although its decoder keeps several pictures."""
     limit, picture = 89_478_485, 50_000_000
     avif, animated = 14 * picture, 20 * picture
     for file_bytes in (1_000, 2_000_000):
@@ -84,7 +84,7 @@ def test_a_large_file_may_take_more() -> None:
 
 
 @pytest.mark.parametrize("resize", ["", "16", "600x400"])
-def test_the_result_is_reserved_with_what_decoding_takes(resize: str) -> None:
+def test_the_result_is_reserved_together_with_decoding(resize: str) -> None:
     data = pictures.file_of(RGB, "JPEG", progressive=True, subsampling=0)
     reserved: list[int] = []
 
@@ -102,7 +102,7 @@ def test_the_result_is_reserved_with_what_decoding_takes(resize: str) -> None:
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA"])
 @pytest.mark.parametrize("lossless", [True, False])
-def test_still_webps_decode_to_pillows_pixels(mode: str, lossless: bool) -> None:
+def test_pixels_of_still_webps_equal_pillows(mode: str, lossless: bool) -> None:
     image = RGB.convert(mode)
     if mode == "RGBA":
         image.putalpha(Image.fromarray(pictures.alpha_pixels(SIDE, SIDE)))
@@ -115,7 +115,7 @@ def test_still_webps_decode_to_pillows_pixels(mode: str, lossless: bool) -> None
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "LA", "P", "I;16", "CMYK"])
 @pytest.mark.parametrize("wanted", ["rgb", "gray", "keep"])
-def test_colors_in_strips_are_those_of_the_whole(
+def test_colors_converted_in_strips_equal_those_of_the_whole(
     mode: str, wanted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grey16 = Image.fromarray(pictures.grey16_pixels(SIDE, SIDE))
@@ -136,6 +136,6 @@ def test_large_pngs_are_checked_without_keeping_their_rows(monkeypatch: pytest.M
     monkeypatch.setattr(png, "_MOST_AT_ONCE", 10)
     pictures.opened(data)
     wrong = bytearray(data)
-    wrong[24 - 1 - 3] += 1  # a row more than there are pixels for: the header's checksum is not compared
+    wrong[24 - 1 - 3] += 1  # one more row than there are pixels for; the header's checksum is not compared
     with pytest.raises(ImageFault):
         pictures.opened(bytes(wrong))

@@ -1,4 +1,4 @@
-"""Where pixels go, against Pillow's own ImageOps and a full decode."""
+"""Positions of pixels, compared with Pillow's own ImageOps and a full decode."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def _pillows(fit: str, image: Image.Image, target: tuple[int, int], resample: st
 @pytest.mark.parametrize("fit", FITS)
 @given(width=SIDES, height=SIDES, target=st.tuples(SIDES, SIDES))
 @hypothesis_settings(max_examples=examples(60), deadline=None)
-def test_sizes_are_those_of_imageops(fit: str, width: int, height: int, target: tuple[int, int]) -> None:
+def test_sizes_equal_those_of_imageops(fit: str, width: int, height: int, target: tuple[int, int]) -> None:
     canvas = plan_geometry(width, height, target, fit).canvas
     try:
         expected = _pillows(fit, Image.new("L", (width, height)), target).size
-    except ValueError:  # ImageOps rounds a thin side to no pixel at all
+    except ValueError:  # ImageOps rounds a thin side to zero pixels
         assert 1 in plan_geometry(width, height, target, fit).size
         return
     assert canvas == expected
@@ -54,7 +54,7 @@ def test_sizes_are_those_of_imageops(fit: str, width: int, height: int, target: 
     fit=st.sampled_from(FITS),
 )
 @hypothesis_settings(max_examples=examples(300), deadline=None)
-def test_boxes_lie_inside_and_the_reduction_keeps_twice_the_target(
+def test_boxes_are_inside_and_the_reduction_keeps_twice_the_target(
     width: int, height: int, target: tuple[int, int], fit: str
 ) -> None:
     geometry = plan_geometry(width, height, target, fit)
@@ -83,7 +83,7 @@ def test_without_a_target_nothing_moves() -> None:
 
 @pytest.mark.parametrize("resample", RESAMPLES)
 @pytest.mark.parametrize("fit", FITS)
-def test_pixels_are_those_of_imageops(fit: str, resample: str) -> None:
+def test_pixels_equal_those_of_imageops(fit: str, resample: str) -> None:
     for size, target in [((61, 40), (19, 24)), ((40, 61), (90, 24)), ((9, 8), (30, 31))]:
         image = Image.fromarray(pictures.rgb_pixels(*size))
         expected = np.asarray(_pillows(fit, image, target, resample))
@@ -93,7 +93,7 @@ def test_pixels_are_those_of_imageops(fit: str, resample: str) -> None:
         assert shown.shape == expected.shape
         difference = np.abs(shown.astype(int) - expected)
         if resample in ("bicubic", "lanczos"):
-            # The SIMD library takes the rows first, which shows where a kernel overshoots an edge.
+            # The SIMD library resamples rows first, which matters where a kernel overshoots at an edge.
             psnr = 10 * np.log10(255**2 / max((difference.astype(float) ** 2).mean(), 1e-9))
             assert psnr > 42, (size, target, psnr)
         else:
@@ -101,7 +101,7 @@ def test_pixels_are_those_of_imageops(fit: str, resample: str) -> None:
 
 
 @pytest.mark.parametrize("color", ["rgb", "gray"])
-def test_padding_has_the_colour_of_the_background(color: str) -> None:
+def test_padding_has_the_color_of_the_background(color: str) -> None:
     image = Image.fromarray(pictures.rgb_pixels())
     shown = pictures.to_png(
         pictures.file_of(image, "PNG"), resize="40x20", fit="pad", color=color, background="#3366cc"
@@ -111,7 +111,7 @@ def test_padding_has_the_colour_of_the_background(color: str) -> None:
 
 
 def _photo(width: int, height: int) -> np.ndarray:
-    """Something between a photograph and a test chart: gradients, soft blobs, some texture."""
+    """Returns a picture between a photograph and a test chart: gradients, soft blobs, some texture."""
     y, x = np.mgrid[0:height, 0:width].astype(np.float32)
     noise = np.random.default_rng(5).normal(0, 4, (height, width)).astype(np.float32)
     red = 128 + 90 * np.sin(x / 47) * np.cos(y / 31) + noise
@@ -124,7 +124,7 @@ def _photo(width: int, height: int) -> np.ndarray:
 
 @pytest.mark.parametrize("orientation", [1, 3, 6, 8, 2])
 def test_reduced_decoding_is_as_good_as_full_decoding(orientation: int) -> None:
-    # odd sides, so that the last scaled pixel is covered in part
+    # odd sides, so that the last scaled pixel is covered partly
     data = pictures.file_of(
         Image.fromarray(pictures.stored(_photo(1237, 843), orientation)), "JPEG", orientation, quality=92
     )

@@ -1,4 +1,4 @@
-"""Every mode and orientation, against arithmetic that shares nothing with the code under test."""
+"""Every mode and orientation, compared with arithmetic that shares nothing with the code under test."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _three(grey: np.ndarray) -> np.ndarray:
 
 
 def _palette() -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Indices, the colours they stand for, and the palette."""
+    """Returns indices, their colors, and the palette."""
     indices = (np.arange(RGB[..., 0].size).reshape(GREY.shape) * 5 % 60).astype(np.uint8)
     colors = np.array([(i * 4, 255 - i * 3, i * 53 % 256) for i in range(60)], np.uint8)
     return indices, colors[indices], colors.ravel().tolist()
@@ -44,7 +44,7 @@ def _cmyk() -> np.ndarray:
     return np.concatenate([RGB, ALPHA[..., None] // 2], axis=-1)
 
 
-#: mode -> (stored pixels, how Pillow is told about them, expected RGB, levels of tolerance)
+#: mode -> (stored pixels, arguments for Pillow, expected RGB, levels of tolerance)
 def _case(mode: str):
     if mode == "RGB":
         return RGB, Image.fromarray, RGB, 0
@@ -92,7 +92,7 @@ _OPTIONS = {"WEBP": {"lossless": True, "exact": True}, "TIFF": {"compression": "
 @pytest.mark.parametrize(
     ("format", "mode"), [(kind, mode) for kind, modes in LOSSLESS.items() for mode in modes]
 )
-def test_lossless_files_come_out_upright_in_their_true_colours(format: str, mode: str) -> None:
+def test_lossless_files_are_upright_in_their_true_colors(format: str, mode: str) -> None:
     pixels, make, expected, tolerance = _case(mode)
     orientations = ORIENTATIONS if format in ("PNG", "TIFF", "WEBP") else (1,)
     for orientation in orientations:
@@ -125,7 +125,7 @@ def test_lossy_files_equal_pillows_own_upright_picture(format: str, mode: str) -
         assert np.array_equal(pictures.to_png(data), expected), orientation
 
 
-def test_orientation_is_found_in_xmp_where_exif_is_silent() -> None:
+def test_orientation_is_read_from_xmp_if_exif_has_none() -> None:
     packet = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><tiff:Orientation>6</tiff:Orientation></x:xmpmeta>'
     image = Image.fromarray(pictures.stored(RGB, 6))
     data = pictures.file_of(image, "JPEG", xmp=packet)
@@ -136,7 +136,7 @@ def test_orientation_is_found_in_xmp_where_exif_is_silent() -> None:
 
 
 def test_lab_tiff_becomes_srgb() -> None:
-    # Lab (D50) values and the sRGB colours they stand for, by the CIE and IEC 61966-2-1 formulas.
+    # Lab (D50) values and their sRGB colors, by the CIE and IEC 61966-2-1 formulas.
     lab = np.array([[(50, 0, 0), (60, 40, 30), (40, -30, 20), (30, 10, -40)]], np.float64)
     fy = (lab[..., 0] + 16) / 116
     f = np.stack([fy + lab[..., 1] / 500, fy, fy - lab[..., 2] / 200], axis=-1)
@@ -151,7 +151,7 @@ def test_lab_tiff_becomes_srgb() -> None:
     for orientation in (1, 6):
         image = _from_bytes("LAB", pictures.stored(stored, orientation))
         data = pictures.file_of(image, "TIFF", orientation)
-        # 8-bit Lab and the engine's tables round: within three levels of the formulas
+        # 8-bit Lab and the engine's tables are rounded: within three levels of the formulas
         assert np.abs(pictures.to_png(data).astype(int) - expected).max() <= 3
 
 
@@ -167,7 +167,7 @@ def test_jpeg_in_tiff_equals_pillows_own_upright_picture(orientation: int) -> No
 
 
 @pytest.mark.parametrize(("depth", "scale"), [(1, 255), (2, 85), (4, 17), (8, 1), (16, 1)])
-def test_the_grey_that_a_png_names_transparent_is_transparent(depth: int, scale: int) -> None:
+def test_the_transparent_gray_of_a_png_is_transparent(depth: int, scale: int) -> None:
     key = 1 if depth == 1 else 2
     values = [key, 0]
     row = (
@@ -181,18 +181,18 @@ def test_the_grey_that_a_png_names_transparent_is_transparent(depth: int, scale:
 
 
 @pytest.mark.parametrize("depth", [8, 16])
-def test_the_colour_that_a_png_names_transparent_is_transparent(depth: int) -> None:
+def test_the_transparent_color_of_a_png_is_transparent(depth: int) -> None:
     key, other = ((1000, 2000, 3000), (1000, 2000, 40000)) if depth == 16 else ((1, 2, 3), (1, 2, 4))
     row = struct.pack(">6H" if depth == 16 else "6B", *key, *other)
     data = pictures.raw_png((2, 1), depth, 2, [row], pictures.png_chunk(b"tRNS", struct.pack(">3H", *key)))
     shown = pictures.to_png(data, background="#0a141e")[0]
     assert shown[0].tolist() == [10, 20, 30]
     scaled = [value / 257 if depth == 16 else value for value in other]
-    assert np.abs(shown[1] - np.array(scaled)).max() <= 1  # Pillow takes the upper byte of 16 bits
+    assert np.abs(shown[1] - np.array(scaled)).max() <= 1  # Pillow uses the upper byte of 16 bits
 
 
 def _grey_tiff(values: np.ndarray, bits: int, photometric: int, sample_format: int = 1) -> bytes:
-    """A single-strip grey TIFF of more than 8 bits a pixel, by hand (TIFF 6.0, section 2)."""
+    """Returns a single-strip gray TIFF of more than 8 bits per pixel, by hand (TIFF 6.0, section 2)."""
     if bits == 12:
         number = 0
         for value in values.ravel().tolist():
@@ -215,19 +215,19 @@ def test_twelve_bits_are_scaled_as_twelve_bits() -> None:
     assert np.array_equal(shown, np.rint(values / 4095 * 255))
 
 
-def test_signed_sixteen_bits_end_at_their_own_white() -> None:
+def test_signed_sixteen_bits_have_their_own_white() -> None:
     values = np.array([[0, 128, 20000, 32767]], np.uint16)
     shown = pictures.to_png(_grey_tiff(values, 16, 1, sample_format=2))[..., 0]
     assert np.array_equal(shown, np.rint(values / 32767 * 255))
 
 
-def test_sixteen_bits_with_white_as_zero_are_not_a_negative() -> None:
+def test_sixteen_bits_with_white_as_zero_are_not_inverted() -> None:
     values = np.array([[0, 300, 30000, 65535]], np.uint16)
     shown = pictures.to_png(_grey_tiff(values, 16, 0))[..., 0]
     assert np.array_equal(shown, 255 - np.rint(values / 257))
 
 
-def test_sixteen_bit_grey_without_a_defined_scale_is_refused_not_clipped() -> None:
+def test_sixteen_bit_gray_without_a_defined_scale_is_refused() -> None:
     wide = Image.fromarray(np.array([[0, 70000]], np.int32))
     floats = Image.fromarray(np.array([[0.5, 7.0]], np.float32))
     for image in (wide, floats):
@@ -251,25 +251,25 @@ def _srgb_curve(linear: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("format", ["PNG", "TIFF", "WEBP"])
-def test_a_profile_with_another_curve_goes_to_srgb(format: str) -> None:
+def test_a_profile_with_another_curve_is_converted_to_srgb(format: str) -> None:
     options = _OPTIONS.get(format, {})
     data = pictures.file_of(Image.fromarray(RGB), format, icc_profile=GAMMA_18, **options)
     expected = _srgb_curve((RGB / 255) ** 1.8)
-    # The engine works in 16-bit tables: within two levels, three in the deepest shadows.
+    # The engine uses 16-bit tables: within two levels, three in the deepest shadows.
     difference = np.abs(pictures.to_png(data).astype(int) - expected)
     assert difference[RGB > 8].max() <= 2
     assert difference.max() <= 3
     assert np.abs(RGB - expected).max() > 15, "the profile must make a difference to be seen"
 
 
-def test_a_profile_with_swapped_primaries_swaps_the_colours_back() -> None:
+def test_a_profile_with_swapped_primaries_swaps_the_colors_back() -> None:
     image = Image.fromarray(np.array([[(200, 30, 90), (10, 250, 90)]], np.uint8))
     shown = pictures.to_png(pictures.file_of(image, "PNG", icc_profile=SWAPPED)).astype(int)
     expected = _srgb_curve((np.array([[(30, 200, 90), (250, 10, 90)]]) / 255) ** 2.2)
     assert np.abs(shown - expected).max() <= 2
 
 
-def test_a_profile_is_applied_under_alpha_and_behind_a_palette() -> None:
+def test_a_profile_is_applied_with_alpha_and_with_a_palette() -> None:
     grey_blue = np.full((4, 4, 3), (60, 90, 180), np.uint8)
     expected = _srgb_curve((grey_blue / 255) ** 1.8)
     translucent = np.dstack([grey_blue, np.full((4, 4), 128, np.uint8)])
@@ -298,13 +298,13 @@ def test_a_broken_or_unfitting_profile_is_ignored(profile: bytes) -> None:
     assert np.array_equal(pictures.to_png(data), RGB)
 
 
-def test_a_profile_of_another_colour_space_leaves_cmyk_to_the_plain_formula() -> None:
+def test_cmyk_with_a_profile_of_another_color_space_uses_the_plain_formula() -> None:
     image = _from_bytes("CMYK", _cmyk())
     data = pictures.file_of(image, "TIFF", icc_profile=SRGB)
     assert np.array_equal(pictures.to_png(data), np.asarray(image.convert("RGB")))
 
 
-def test_nothing_of_the_profile_or_other_metadata_reaches_an_encoded_picture() -> None:
+def test_encoded_pictures_contain_no_profile_and_no_other_metadata() -> None:
     packet = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><tiff:Orientation>6</tiff:Orientation></x:xmpmeta>'
     data = pictures.file_of(
         Image.fromarray(RGB), "JPEG", 6, icc_profile=GAMMA_18, comment=b"secret", xmp=packet, dpi=(9, 9)
@@ -328,12 +328,12 @@ def _regenerate():
 
 
 @pytest.mark.parametrize("name", sorted(json.loads((GOLDEN / "pixels.json").read_text())))
-def test_pixels_are_those_of_the_first_release(name: str) -> None:
+def test_pixels_equal_those_of_the_first_release(name: str) -> None:
     case = json.loads((GOLDEN / "pixels.json").read_text())[name]
     assert _regenerate().digest(base64.b64decode(case["file"]), case["settings"]) == case["sha256"]
 
 
-def test_golden_files_still_are_what_their_script_makes() -> None:
+def test_golden_files_equal_the_output_of_their_script() -> None:
     cases = json.loads((GOLDEN / "pixels.json").read_text())
     made = _regenerate().cases()
     assert set(cases) == set(made)

@@ -1,4 +1,4 @@
-"""When an image's own bytes are stored, and that a reader gets what the record says."""
+"""When an image's own bytes are stored, and that a reader gets what the record states."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FRAMES = {"save_all": True, "append_images": [GREY.convert("RGB")]}
 _CLEAR = {"transparency": (255, 0, 0)}
 _PROFILE = pictures.icc_profile(pictures.SRGB_PRIMARIES, 1.8)
 
-#: what it is -> (file, kept with --color keep / rgb / gray, format when re-encoded)
+#: Description -> (file, kept with --color keep / rgb / gray, format when re-encoded)
 FILES = {
     "jpeg rgb": (pictures.file_of(RGB, "JPEG"), "keep rgb", "jpg"),
     "jpeg progressive": (pictures.file_of(RGB, "JPEG", progressive=True), "keep rgb", "jpg"),
@@ -60,7 +60,7 @@ if features.check("avif"):
 
 
 def _read_by_tensorflow(encoded: bytes, format: str, channels: int) -> np.ndarray:
-    if format == "webp":  # as many channels as are asked for, and a leading axis of frames
+    if format == "webp":  # the requested number of channels, and a leading axis of frames
         return tf.io.decode_webp(encoded, channels=channels)[0].numpy()
     one = {"jpg": tf.io.decode_jpeg, "png": tf.io.decode_png}[format](encoded).numpy()
     assert np.array_equal(one, tf.io.decode_image(encoded, expand_animations=False).numpy())
@@ -68,7 +68,7 @@ def _read_by_tensorflow(encoded: bytes, format: str, channels: int) -> np.ndarra
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_bytes_are_kept_exactly_when_nothing_has_to_change(kind: str) -> None:
+def test_bytes_are_kept_if_and_only_if_nothing_has_to_change(kind: str) -> None:
     data, kept_with, encoded_as = FILES[kind]
     for color in ("keep", "rgb", "gray"):
         image = pictures.convert(data, image_format="keep", color=color)
@@ -100,7 +100,7 @@ def test_only_decodable_bytes_are_kept() -> None:
 
 @pytest.mark.parametrize("stored", ["jpeg", "png", "webp", "raw"])
 @pytest.mark.parametrize("color", ["rgb", "gray"])
-def test_every_stored_format_is_what_the_record_says(stored: str, color: str) -> None:
+def test_the_record_states_the_stored_format(stored: str, color: str) -> None:
     image = pictures.convert(FILES["png alpha"][0], image_format=stored, color=color, resize="30x20")
     assert (image.width, image.height) == (30, 20)
     if stored == "raw":

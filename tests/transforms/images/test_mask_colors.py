@@ -1,4 +1,4 @@
-"""How `inspect` draws the masks of a record on its picture."""
+"""`inspect` draws the masks of a record on its picture."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_stuff_is_drawn_and_instances_of_a_class_differ() -> None:
     drawn = _drawn([[0, 5, 5, 7], [0, 5, 5, 7]], [[0, 1, 2, 0], [0, 1, 2, 0]])
     colors = [tuple(drawn[0, column]) for column in range(4)]
     assert len(set(colors)) == 4 and (drawn[0] == drawn[1]).all()
-    assert colors[3] == tuple(_drawn([[7] * 4] * 2)[0, 0])  # of stuff, the class alone decides
+    assert colors[3] == tuple(_drawn([[7] * 4] * 2)[0, 0])  # for stuff, only the class decides
 
 
 def test_ids_above_255_are_drawn() -> None:

@@ -1,4 +1,4 @@
-"""Masks of objects as PNGs: every reader gets the values that went in."""
+"""Masks of objects as PNGs: every reader gets the encoded values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardwright.transforms.images.masks import encode_object_mask
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 7), (7, 1), (513, 129), (640, 480)])
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_readers_get_what_went_in(size: tuple[int, int], share: float) -> None:
+def test_readers_get_the_encoded_values(size: tuple[int, int], share: float) -> None:
     width, height = size
     pixels = (np.random.default_rng(3).random((height, width)) < share).astype(np.uint8)
     data = encode_object_mask(Image.fromarray(pixels))

@@ -1,4 +1,4 @@
-"""Masks against the picture itself, resampled with nearest; their files in all kinds that people have."""
+"""Masks compared with the picture itself, resampled with nearest; mask files of all usual kinds."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def random_ids(width: int, height: int, seed: int, high: int = 255) -> np.ndarra
     turned=st.booleans(),
 )
 @hypothesis_settings(max_examples=20, deadline=None)
-def test_a_mask_goes_the_way_of_its_picture(
+def test_a_mask_is_transformed_like_its_picture(
     tmp_path_factory: pytest.TempPathFactory, orientation: int, fit: str, size: tuple[int, int],
     target: tuple[int, int], seed: int, turned: bool,
 ) -> None:  # fmt: skip
     ids = random_ids(*size, seed)
     data = pictures.file_of(Image.fromarray(ids), "PNG", orientation)
     drawn = pictures.UPRIGHT[orientation](ids) if turned else ids
-    if drawn.shape == ids.shape:  # nothing tells such a mask from one of the stored picture
+    if drawn.shape == ids.shape:  # such a mask looks like one of the stored picture
         drawn = ids
     path = saved(tmp_path_factory.mktemp("mask") / "a.png", np.ascontiguousarray(drawn))
     wanted = {} if fit == "none" else {"resize": "{}x{}".format(*target), "fit": fit}
@@ -83,7 +83,7 @@ def test_the_entries_of_a_palette_are_the_ids(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bits", [1, 2, 4])
 @pytest.mark.parametrize("palette", [False, True])
-def test_ids_of_few_bits_are_not_spread_over_eight(tmp_path: Path, bits: int, palette: bool) -> None:
+def test_ids_with_few_bits_are_not_scaled_to_eight(tmp_path: Path, bits: int, palette: bool) -> None:
     ids = random_ids(WIDTH, HEIGHT, 2, 1 << bits)
     packed = [np.packbits((row[:, None] >> np.arange(bits)[::-1] & 1).ravel()).tobytes() for row in ids]
     colors = pictures.png_chunk(b"PLTE", bytes(range(0, 3 * 5 * (1 << bits), 5)))
@@ -94,12 +94,12 @@ def test_ids_of_few_bits_are_not_spread_over_eight(tmp_path: Path, bits: int, pa
 
 
 @pytest.mark.parametrize("kind", ["tif", "bmp", "gif", "webp"])
-def test_other_lossless_files_hold_ids_too(tmp_path: Path, kind: str) -> None:
+def test_other_lossless_files_can_hold_ids(tmp_path: Path, kind: str) -> None:
     ids = random_ids(WIDTH, HEIGHT, 3, 100)
     path = tmp_path / f"a.{kind}"
     image = Image.fromarray(ids)
     if kind == "gif":
-        image = image.convert("P")  # else the encoder sorts its palette anew
+        image = image.convert("P")  # otherwise the encoder sorts its palette
     image.save(path, **({"lossless": True} if kind == "webp" else {"optimize": False}))
     assert np.array_equal(stored_mask(path), ids)
 
@@ -110,7 +110,7 @@ def test_black_and_white_is_zero_and_one(tmp_path: Path) -> None:
     assert np.array_equal(stored_mask(tmp_path / "a.tif"), ids)
 
 
-def test_grey_in_three_channels_is_read_and_colours_are_not_guessed(tmp_path: Path) -> None:
+def test_gray_in_three_channels_is_read_and_colors_are_not_guessed(tmp_path: Path) -> None:
     ids = random_ids(WIDTH, HEIGHT, 5)
     opaque = np.full_like(ids, 255)
     for name, channels in {"rgb": [ids] * 3, "rgba": [ids, ids, ids, opaque]}.items():
@@ -136,21 +136,21 @@ def test_ids_above_255_are_stored_in_16_bits(tmp_path: Path, kind: str, fit: str
     assert set(shown.ravel()) == set(ids.ravel())
 
 
-def test_small_ids_of_16_bits_are_stored_in_8(tmp_path: Path) -> None:
+def test_small_16_bit_ids_are_stored_in_8_bits(tmp_path: Path) -> None:
     ids = random_ids(WIDTH, HEIGHT, 6)
     shown = stored_mask(saved(tmp_path / "a.png", ids.astype(np.uint16)))
     assert shown.dtype == np.uint8
     assert np.array_equal(shown, ids)
 
 
-def test_padding_is_ignored_by_training(tmp_path: Path) -> None:
+def test_padding_has_the_id_that_training_ignores(tmp_path: Path) -> None:
     ids = random_ids(WIDTH, HEIGHT, 7, 20)
     shown = stored_mask(saved(tmp_path / "a.png", ids), resize="12x12", fit="pad")
     assert (shown[[0, 1, 11]] == 255).all()
     assert np.array_equal(shown[2:11], ids)
 
 
-def test_masks_that_cannot_be_used_are_the_images_fault(tmp_path: Path) -> None:
+def test_unusable_masks_are_faults_of_their_image(tmp_path: Path) -> None:
     ids = random_ids(WIDTH, HEIGHT, 8)
     refused(tmp_path / "none.png", "its mask none.png: no such file")
     refused(saved(tmp_path / "small.png", ids[1:]), "it has 12 x 8 pixels, the picture has 12 x 9")
@@ -169,13 +169,13 @@ def test_masks_that_cannot_be_used_are_the_images_fault(tmp_path: Path) -> None:
     refused(tmp_path, "is a directory|no regular file")
 
 
-def test_a_mask_may_not_be_larger_than_images_may(tmp_path: Path) -> None:
+def test_a_mask_has_the_same_size_limit_as_images(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.png", np.zeros((300, 300), np.uint8))
     with pytest.raises(ImageFault, match="90000 pixels are more than 200;"):
         stored_mask(path, max_pixels=200)
 
 
-def test_an_image_without_a_mask_is_left_out_unless_such_are_kept() -> None:
+def test_an_image_without_a_mask_is_left_out_by_default() -> None:
     for layout in ("segmentation", "panoptic"):
         with pytest.raises(ImageFault, match="there is no mask for it"):
             annotated(picture(), None, layout)
@@ -184,7 +184,7 @@ def test_an_image_without_a_mask_is_left_out_unless_such_are_kept() -> None:
 
 
 def part_of(path: Path, pixels: np.ndarray) -> str:
-    """Appends a mask to a file; returns the place of that part."""
+    """Appends a mask to a file; returns the place of this part."""
     out = io.BytesIO()
     Image.fromarray(pixels).save(out, "PNG")
     before = path.read_bytes() if path.exists() else b""
@@ -243,14 +243,14 @@ def test_a_panoptic_mask_becomes_classes_and_instances(tmp_path: Path) -> None:
     assert not padded[[0, 1, 11]].any()
 
 
-def test_void_segments_count_as_nothing(tmp_path: Path) -> None:
+def test_void_segments_are_ignored(tmp_path: Path) -> None:
     path = panoptic_file(tmp_path / "a.png", np.tile(np.repeat([5, 300, 10], 4), (HEIGHT, 1)))
     void = (PanopticSegment(300, "", void=True), PanopticSegment(10**30, "", void=True))
     said = Annotations(panoptic_mask=path, segments=(SEGMENTS[0], *void))
     _, result = annotated(picture(), said, "panoptic", bad_boxes="fail")
     category = png_pixels(result.values["panoptic_category"][0])
     assert (category == np.repeat([7, 0, 0], 4)).all()
-    assert result.counts == {"written": 1, "unlisted": 1}  # the one that is void is listed
+    assert result.counts == {"written": 1, "unlisted": 1}  # the void segment is listed
 
 
 def test_more_than_255_instances_take_16_bits(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_more_than_255_instances_take_16_bits(tmp_path: Path) -> None:
     assert png_pixels(result.values["panoptic_category"][0]).dtype == np.uint8
 
 
-def test_class_ids_that_no_mask_can_hold_are_not_cut_off(tmp_path: Path) -> None:
+def test_class_ids_that_are_too_large_for_a_mask_are_refused(tmp_path: Path) -> None:
     path = panoptic_file(tmp_path / "a.png", np.full((HEIGHT, WIDTH), 5))
     said = Annotations(panoptic_mask=path, segments=SEGMENTS)
     with pytest.raises(ImageFault, match="the id 70000 is above 65535"):

@@ -1,4 +1,4 @@
-"""Outlines against COCO's own tools, and the objects' masks that come of them."""
+"""Outlines compared with COCO's own tools, and the resulting masks of objects."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def blank(width: int = WIDTH, height: int = HEIGHT, orientation: int = 1) -> byt
 
 
 def packed(mask: np.ndarray) -> dict[str, Any]:
-    """Run lengths as text, as COCO stores them in JSON."""
+    """Returns run lengths as text, as in COCO's JSON."""
     value = coco.encode(np.asfortranarray(mask.astype(np.uint8)))
     return {"size": value["size"], "counts": value["counts"].decode()}
 
 
 def unpacked(mask: np.ndarray) -> dict[str, Any]:
-    """Run lengths as numbers, as COCO stores those of crowds."""
+    """Returns run lengths as numbers, as in COCO's crowds."""
     flat = mask.T.ravel()
     edges = np.flatnonzero(np.diff(flat, prepend=0))
     counts = np.diff([0, *edges, flat.size]).tolist()
@@ -77,7 +77,7 @@ def test_run_lengths_are_read_as_coco_reads_them(size: tuple[int, int], seed: in
 @pytest.mark.parametrize("fit", ["none", *FITS])
 @given(size=st.tuples(SIDES, SIDES), target=st.tuples(SIDES, SIDES), seed=st.integers(0, 99))
 @hypothesis_settings(max_examples=10, deadline=None)
-def test_the_mask_of_an_object_goes_the_way_of_its_picture(
+def test_the_mask_of_an_object_is_transformed_like_its_picture(
     orientation: int, fit: str, size: tuple[int, int], target: tuple[int, int], seed: int
 ) -> None:
     mask = np.random.default_rng(seed).integers(0, 2, (size[1], size[0])).astype(np.uint8)
@@ -91,7 +91,7 @@ def test_the_mask_of_an_object_goes_the_way_of_its_picture(
     assert np.array_equal(png_pixels(result.values["object_mask"][0]), pictures.pixels_of(image))
 
 
-def test_masks_are_grey_pngs_of_zero_and_one_as_the_detection_api_writes_them() -> None:
+def test_masks_are_gray_pngs_of_zero_and_one_as_in_the_detection_api() -> None:
     said = Annotations((cat(2, 3, 8, 9, segmentation=[[2, 3, 8, 3, 8, 9, 2, 9]]),))
     _, result = annotated(blank(), said)
     with Image.open(io.BytesIO(result.values["object_mask"][0])) as mask:
@@ -113,7 +113,7 @@ def test_objects_without_an_outline_get_an_empty_mask_if_others_have_one() -> No
     assert "object_mask" not in result.values
 
 
-def test_an_outline_alone_says_the_box() -> None:
+def test_an_outline_without_a_box_gives_the_box() -> None:
     mask = np.zeros((HEIGHT, WIDTH), np.uint8)
     mask[4:6, 3:17] = 1
     outlined = [[2, 3, 8.5, 3, 8, 9], [10, 1, 12, 1, 12, 2]]
@@ -163,7 +163,7 @@ def test_damaged_outlines_are_bad_objects(outline: Any, why: str) -> None:
 
 @given(st.binary(max_size=40).map(lambda data: data.decode("latin-1")))
 @hypothesis_settings(max_examples=examples(300))
-def test_no_run_lengths_crash(counts: str) -> None:
+def test_run_lengths_never_crash(counts: str) -> None:
     value = {"size": [HEIGHT, WIDTH], "counts": counts}
     try:
         drawn = outlines.draw(value, (WIDTH, HEIGHT))
@@ -173,7 +173,7 @@ def test_no_run_lengths_crash(counts: str) -> None:
     assert np.array_equal(np.asarray(drawn), expected)
 
 
-def test_the_area_follows_the_part_of_the_mask_that_the_crop_leaves() -> None:
+def test_the_area_is_that_of_the_mask_after_the_crop() -> None:
     outline = [[0, 0, 20, 0, 20, 5, 0, 5]]
     said = Annotations((cat(0, 0, 20, 14, area=100, segmentation=outline),))
     _, result = annotated(blank(), said, resize="20x10", fit="fit")  # rows 2 to 12
@@ -181,7 +181,7 @@ def test_the_area_follows_the_part_of_the_mask_that_the_crop_leaves() -> None:
     assert result.values["object_area"] == pytest.approx([60])
 
 
-def test_a_mask_that_is_a_part_of_a_file_is_binary(tmp_path: Path) -> None:
+def test_a_mask_that_is_part_of_a_file_is_binary(tmp_path: Path) -> None:
     mask = np.zeros((HEIGHT, WIDTH), np.uint8)
     mask[2:9, 3:7] = 255
     path = tmp_path / "spool"

@@ -1,4 +1,4 @@
-"""Prints of pictures: near for what is the same picture stored otherwise, far for different ones."""
+"""Perceptual hashes are close for the same picture in another form, and far apart for different pictures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shardwright.transforms.images.quality_metrics import looks_of
 
 
 def prints(images: list[Image.Image]) -> tuple[np.ndarray, np.ndarray]:
-    """Hashes and patches, as rows."""
+    """Returns hashes and patches, as rows."""
     looks = [looks_of(image) for image in images]
     return tuple(
         np.frombuffer(b"".join(rows), np.uint8).reshape(len(images), -1)
@@ -27,7 +27,7 @@ def prints(images: list[Image.Image]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def alike(left: list[Image.Image], right: list[Image.Image]) -> np.ndarray:
-    """Which pairs count as the same."""
+    """Returns which pairs count as the same."""
     (hashes, patches), (others, their_patches) = prints(left), prints(right)
     return (bits_apart(hashes, others) <= MOST_BITS_APART) & patches_agree(patches, their_patches)
 
@@ -60,12 +60,12 @@ def test_slightly_brighter_and_darker_pictures_are_alike(pictures: list[Image.Im
         assert alike(pictures, changed).mean() > 0.9
 
 
-def test_flipped_and_other_pictures_are_not(pictures: list[Image.Image]) -> None:
+def test_flipped_and_other_pictures_are_not_alike(pictures: list[Image.Image]) -> None:
     assert not alike(pictures, [ImageOps.mirror(image) for image in pictures]).any()
     assert not alike(pictures, pictures[1:] + pictures[:1]).any()
 
 
-def test_the_same_shape_in_another_colour_is_another_picture(pictures: list[Image.Image]) -> None:
+def test_the_same_shape_in_another_color_is_another_picture(pictures: list[Image.Image]) -> None:
     shape = pictures[0].convert("L")
     red, blue = (ImageOps.colorize(shape, colour, "white") for colour in ("#c02020", "#2020c0"))
     assert not alike([red], [blue]).any() and alike([red], [red.resize((99, 99))]).all()
@@ -85,14 +85,14 @@ def test_a_patch_of_the_same_garment_with_another_badge_is_another_picture(
 
 
 def smooth_pictures() -> list[Image.Image]:
-    """Wallpapers: gradients of one colour into another."""
+    """Returns wallpapers: gradients from one color to another."""
     gradient = Image.linear_gradient("L")
     turned = [gradient, gradient.rotate(90), Image.radial_gradient("L")]
     colours = [("#203040", "#304860"), ("#e0d0c0", "#f0f0e8"), ("#400000", "#b02020")]
     return [ImageOps.colorize(shape, *pair).resize((480, 270)) for shape in turned for pair in colours]
 
 
-def test_smooth_pictures_are_alike_however_stored() -> None:
+def test_smooth_pictures_are_alike_in_every_form() -> None:
     smooth = smooth_pictures()
     for changed in (
         [stored(image, "JPEG", quality=30) for image in smooth],
@@ -104,7 +104,7 @@ def test_smooth_pictures_are_alike_however_stored() -> None:
         assert not alike(smooth, smooth[other:] + smooth[:other]).any()
 
 
-def test_flat_pictures_are_told_apart_by_colour_brightness_and_marks() -> None:
+def test_flat_pictures_differ_by_color_brightness_and_marks() -> None:
     flat = [Image.new("RGB", (200, 200), colour) for colour in ("white", "black", "red", "#808080")]
     marked = [image.copy() for image in flat]
     for image in marked:

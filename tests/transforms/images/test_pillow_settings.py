@@ -1,4 +1,4 @@
-"""What Pillow does for us depends on no setting of the process, and these stay as they were found."""
+"""Settings of Pillow in the process do not affect our use of it, and we leave them unchanged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SETTINGS = ConvertSettings(input=("in",), output="out", resize="32")
 
 
 def picture(kind: str, mode: str = "RGB") -> bytes:
-    """Returns a picture that has to be looked at in strips."""
+    """Returns a picture that is large enough to be processed in strips."""
     values = np.random.default_rng(7).integers(0, 255, (SIDE, SIDE), np.uint8)
     buffer = io.BytesIO()
     Image.fromarray(values).convert(mode).save(buffer, kind)
@@ -37,7 +37,7 @@ def picture(kind: str, mode: str = "RGB") -> bytes:
 
 
 def disposing_gif() -> bytes:
-    """Returns a GIF whose first frame is to be removed before the second is drawn."""
+    """Returns a GIF whose first frame is removed before the second is drawn."""
     frames = [Image.new("P", (SIDE, SIDE), number) for number in (1, 2)]
     buffer = io.BytesIO()
     frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:], disposal=2)
@@ -56,13 +56,13 @@ PICTURES = {
 
 
 def state() -> list[Any]:
-    """Returns what is to stay as it is."""
+    """Returns the settings that must not change."""
     return [Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES, warnings.filters, [*warnings.filters]]
 
 
 @pytest.fixture
 def odd_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process in which somebody has set what there is to be set."""
+    """A process in which every setting was changed."""
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
     monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
     with warnings.catch_warnings():
@@ -73,7 +73,7 @@ def odd_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def everything(data: bytes) -> list[Any]:
-    """Returns what all that reads a picture makes of it."""
+    """Returns the results of everything that reads a picture."""
     opened = load(open_image(data, "x", 10**7), 10**7)
     return [
         convert_image(data, "x", SETTINGS).encoded,
@@ -92,7 +92,7 @@ def test_settings_of_the_process_change_nothing(name: str, odd_process: None) ->
     assert everything(PICTURES[name]) == _usual[name]
 
 
-def test_a_truncated_picture_is_a_fault_whatever_the_process_says(odd_process: None) -> None:
+def test_a_truncated_picture_is_a_fault_whatever_the_settings(odd_process: None) -> None:
     for name in ("jpeg", "png", "gif", "webp", "tiff"):
         with pytest.raises(ImageFault) as raised:
             convert_image(PICTURES[name][: len(PICTURES[name]) // 2], "x", SETTINGS)
@@ -109,8 +109,8 @@ def test_each_call_has_its_own_limit(odd_process: None) -> None:
         assert raised.value.reason == "TOO_MANY_PIXELS", name
 
 
-def test_a_frame_larger_than_its_canvas_counts() -> None:
-    """A GIF's frame enlarges the picture, and memory is taken for it where its header is read."""
+def test_a_frame_larger_than_its_canvas_is_counted() -> None:
+    """A GIF's frame enlarges the picture, and reading its header allocates memory for it."""
     data = bytearray(PICTURES["gif"])
     at = data.index(b",", data.index(b"!\xf9\x04") + 8)
     data[at + 5 : at + 9] = b"\xff\xff\xff\xff"
@@ -119,7 +119,7 @@ def test_a_frame_larger_than_its_canvas_counts() -> None:
     assert raised.value.reason == "TOO_MANY_PIXELS"
 
 
-def test_warnings_about_metadata_stay_off_the_screen(recwarn: pytest.WarningsRecorder) -> None:
+def test_warnings_about_metadata_are_not_printed(recwarn: pytest.WarningsRecorder) -> None:
     cut_off = b"Exif\x00\x00II*\x00\x08\x00\x00\x00\x02\x00\x12\x01"
     buffer = io.BytesIO()
     Image.new("RGB", (8, 8)).save(buffer, "JPEG", exif=cut_off)
@@ -151,7 +151,7 @@ def in_threads(function: Callable[[], object], count: int = 8) -> None:
     assert not errors, errors
 
 
-def test_threads_share_the_settings_and_the_last_one_puts_them_back(odd_process: None) -> None:
+def test_threads_share_the_settings_and_the_last_one_restores_them(odd_process: None) -> None:
     data = PICTURES["palette"]
     in_threads(lambda: [load(open_image(data, "x", 10**7), 10**7) for _ in range(10)])
     limits = (10**6, 10**7)
@@ -164,7 +164,7 @@ def test_threads_share_the_settings_and_the_last_one_puts_them_back(odd_process:
         assert limits[0] == Image.MAX_IMAGE_PIXELS
 
 
-def test_what_somebody_else_sets_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_by_others_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
     with warnings.catch_warnings():
         before = [*warnings.filters]
@@ -174,18 +174,18 @@ def test_what_somebody_else_sets_meanwhile_stays(monkeypatch: pytest.MonkeyPatch
         assert warnings.filters == before
         outer = pillow_settings(100)
         outer.__enter__()
-        with warnings.catch_warnings():  # ends after we do, and puts back what it found
+        with warnings.catch_warnings():  # ends after our code, and restores what it found
             outer.__exit__(None, None, None)
         assert warnings.filters == before
 
 
-def test_library_calls_leave_pillow_as_it_was(tmp_path: Path, odd_process: None) -> None:
+def test_library_calls_do_not_change_pillows_settings(tmp_path: Path, odd_process: None) -> None:
     (tmp_path / "in" / "a").mkdir(parents=True)
     for name, data in PICTURES.items():
         (tmp_path / "in" / "a" / name).with_suffix(".jpg").write_bytes(data)
     before = state()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # for other libraries warn too
+        warnings.simplefilter("ignore")  # because other libraries warn too
         result = convert(input=str(tmp_path / "in"), output=str(tmp_path / "out"), resize=16)
         assert validate(str(tmp_path / "out"), mode="quality").sound
     assert result.dataset.ledger["written"] == len(PICTURES)

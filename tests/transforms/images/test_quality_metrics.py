@@ -1,4 +1,4 @@
-"""What pictures are like: against the formulas written out plainly, for every mode and shape."""
+"""Measurements of pictures, compared with plain implementations of the formulas, for every mode and shape."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIZES = ((1, 1), (2, 1), (20_000, 1), (1, 20_000), (65, 63), (64, 64), (31, 200)
 
 
 def noise(mode: str, width: int, height: int, seed: int = 0) -> Image.Image:
-    """A picture of random pixels."""
+    """Returns a picture of random pixels."""
     channels = {"RGB": 3, "RGBA": 4, "LA": 2}.get(mode, 1)
     values = np.random.default_rng(seed).integers(0, 256, (height, width, channels), np.uint8)
     return Image.fromarray(values.squeeze(2) if channels == 1 else values)
@@ -35,7 +35,7 @@ def score(looks: ImageQuality, name: str) -> float:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("size", SIZES)
-def test_every_mode_and_shape_has_looks(mode: str, size: tuple[int, int]) -> None:
+def test_every_mode_and_shape_is_measured(mode: str, size: tuple[int, int]) -> None:
     looks = looks_of(Image.new(mode, size))
     assert looks.pixels == size[0] * size[1]
     assert (len(looks.digest), len(looks.hash), len(looks.patch)) == (16, 32, 288)
@@ -47,7 +47,7 @@ def test_every_mode_and_shape_has_looks(mode: str, size: tuple[int, int]) -> Non
 
 @pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA"])
 @pytest.mark.parametrize("strip", [1 << 20, 700])
-def test_scores_are_those_of_the_formulas(mode: str, strip: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_match_the_formulas(mode: str, strip: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_STRIP_PIXELS", strip)
     for seed in range(5):
         image = noise(mode, 131 - 20 * seed, 77, seed)
@@ -66,7 +66,7 @@ def test_scores_are_those_of_the_formulas(mode: str, strip: int, monkeypatch: py
         assert score(looks, "brightness") == pytest.approx(mean)
 
 
-def test_sharpness_is_that_of_the_formula(photos: Path) -> None:
+def test_sharpness_matches_the_formula(photos: Path) -> None:
     for path in sorted(photos.glob("*/*.jpg")):
         image = Image.open(path).convert("RGB")
         ratio = max(image.size) / 64
@@ -80,24 +80,24 @@ def test_sharpness_is_that_of_the_formula(photos: Path) -> None:
         assert score(looks_of(image), "sharpness") == pytest.approx(expected, abs=0.01)
 
 
-def test_strips_change_nothing(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measuring_in_strips_changes_nothing(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image = Image.open(photos / "birds" / "dove.png").convert("RGB")
     whole = looks_of(image)
     monkeypatch.setattr(module, "_STRIP_PIXELS", 5000)
     assert looks_of(image) == whole
 
 
-def test_a_picture_is_grey_if_its_channels_are_equal() -> None:
+def test_a_picture_is_gray_if_its_channels_are_equal() -> None:
     grey = noise("L", 40, 30)
     for image in (grey, grey.convert("RGB"), grey.convert("RGBA"), grey.convert("LA")):
         assert "GRAYSCALE" in looks_of(image).issues
     swapped = np.asarray(grey.convert("RGB")).copy()
-    swapped[:2, 0, 0] = swapped[1::-1, 0, 0]  # the histograms of all channels are still equal
+    swapped[:2, 0, 0] = swapped[1::-1, 0, 0]  # the histograms of all channels stay equal
     assert swapped[0, 0, 0] != swapped[0, 0, 1]
     assert "GRAYSCALE" not in looks_of(Image.fromarray(swapped)).issues
 
 
-def test_what_is_odd_is_said() -> None:
+def test_odd_pictures_are_reported() -> None:
     assert set(looks_of(Image.new("RGB", (50, 50), (60, 0, 0))).issues) == {"DARK", "LOW_INFORMATION"}
     assert set(looks_of(Image.new("L", (50, 50), 255)).issues) == {"LIGHT", "LOW_INFORMATION", "GRAYSCALE"}
     plain = looks_of(Image.new("RGB", (16, 16), (90, 60, 60)))
@@ -111,7 +111,7 @@ def test_the_thresholds_are_strict() -> None:
     assert "ODD_ASPECT_RATIO" in looks_of(exact.resize((101, 35))).issues
 
 
-def test_equal_digests_are_of_equal_pixels() -> None:
+def test_equal_digests_mean_equal_pixels() -> None:
     image = noise("RGB", 20, 10)
     digest = looks_of(image).digest
     assert looks_of(image.copy()).digest == digest
@@ -128,7 +128,7 @@ def test_equal_digests_are_of_equal_pixels() -> None:
     assert painted[0] != painted[1]
 
 
-def test_sixteen_bits_are_scaled_and_palettes_looked_up() -> None:
+def test_sixteen_bits_are_scaled_and_palettes_expanded() -> None:
     deep = Image.fromarray(np.full((8, 8), 32768, np.uint16))
     assert looks_of(deep).sums == (64 * 128,)
     palette = Image.new("P", (4, 4), 7)
@@ -136,14 +136,14 @@ def test_sixteen_bits_are_scaled_and_palettes_looked_up() -> None:
     assert looks_of(palette).sums == (4000, 1600, 800)
 
 
-def test_transparent_pictures_lie_on_white_for_their_prints() -> None:
+def test_transparent_pictures_are_hashed_on_white() -> None:
     image = noise("RGB", 64, 64).filter(ImageFilter.GaussianBlur(6))
     image.putalpha(Image.linear_gradient("L").resize((64, 64)))
     laid = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
     assert looks_of(image).patch == looks_of(laid).patch
 
 
-def test_what_is_white_on_nothing_is_seen() -> None:
+def test_white_on_transparent_is_measured() -> None:
     drawings = []
     for box in ((0, 0, 20, 64), (30, 30, 60, 60)):
         drawing = Image.new("RGBA", (64, 64), (255, 255, 255, 0))
@@ -161,6 +161,6 @@ def test_memory_is_bounded(mode: str) -> None:
     tracemalloc.start()
     try:
         looks_of(image)
-        assert tracemalloc.get_traced_memory()[1] < 48_000_000  # a byte of each pixel is 24,000,000
+        assert tracemalloc.get_traced_memory()[1] < 48_000_000  # one byte per pixel is 24,000,000
     finally:
         tracemalloc.stop()

@@ -1,4 +1,4 @@
-"""Large pictures are resampled side by side, so that three of them are never in memory at once."""
+"""Large pictures are resampled one dimension at a time, so three copies are never in memory at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def noise(width: int, height: int, seed: int, mode: str = "RGB") -> Image.Image:
 
 
 @pytest.mark.parametrize("resample", RESAMPLES)
-def test_two_steps_give_the_pixels_of_one(resample: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_steps_give_the_same_pixels_as_one(resample: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resize, "_KEPT_PIXELS", 0)
     rng = random.Random(resample)
     steps_seen = set()
@@ -47,21 +47,21 @@ def test_two_steps_give_the_pixels_of_one(resample: str, monkeypatch: pytest.Mon
     assert steps_seen == ({1} if resample == "nearest" else {1, 2})
 
 
-def test_small_pictures_take_one_step() -> None:
+def test_small_pictures_need_one_step() -> None:
     assert resize_steps((640, 480), (224, 224), "bilinear", (0, 0, 640, 480)) == [
         ((224, 224), (0, 0, 640, 480))
     ]
 
 
 def test_a_narrow_part_is_not_widened_to_the_whole_picture() -> None:
-    """The library leaves out what lies beside the part; a step of its own would not."""
+    """The library skips pixels outside the part, but a separate step would not."""
     box = (9000, 0, 10000, 1000)
     assert resize_steps((20000, 1000), (6000, 6000), "bilinear", box) == [((6000, 6000), box)]
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
-def test_the_source_is_gone_before_the_last_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is measured is what a picture's array of pixels is referenced by."""
+def test_the_source_is_freed_before_the_last_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test checks what refers to a picture's array of pixels."""
     import gc
 
     monkeypatch.setattr(resize, "_KEPT_PIXELS", 0)
@@ -79,8 +79,8 @@ def test_the_source_is_gone_before_the_last_step(kind: str, monkeypatch: pytest.
     assert [(61, 47) in sizes for sizes in alive] == [True, False]
 
 
-def test_the_memory_is_given_back_before_the_reservation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits for the reservation must not begin while the picture before is still there."""
+def test_the_memory_is_freed_before_the_reservation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that waits for the reservation must not begin while the picture before still exists."""
     import gc
 
     left: list[int] = []

@@ -1,4 +1,4 @@
-"""TIFFs decode to what Pillow and tifffile show, and are refused where a part is missing."""
+"""TIFFs decode to the same pixels as in Pillow and tifffile, and are refused if a part is missing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _saved(image: Image.Image, compression: str, rows: int) -> bytes:
 @pytest.mark.parametrize("rows", [120, 16, 7])
 @pytest.mark.parametrize("mode", ["L", "P", "RGB", "RGBA", "CMYK", "LA", "I;16", "I", "F"])
 @pytest.mark.parametrize("compression", ["tiff_lzw", "tiff_adobe_deflate", "packbits", "zstd", "lzma"])
-def test_pixels_are_pillows(compression: str, mode: str, rows: int) -> None:
+def test_pixels_equal_pillows(compression: str, mode: str, rows: int) -> None:
     image = mutants.picture()
     image = image.convert("L").convert(mode) if mode in ("I;16", "I", "F") else image.convert(mode)
     found = _loaded(_saved(image, compression, rows))
@@ -43,14 +43,14 @@ def test_pixels_are_pillows(compression: str, mode: str, rows: int) -> None:
 
 
 @pytest.mark.parametrize("compression", ["tiff_ccitt", "group3", "group4"])
-def test_fax_pixels_are_pillows(compression: str) -> None:
+def test_fax_pixels_equal_pillows(compression: str) -> None:
     image = mutants.picture().convert("1")
     for rows in (120, 16, 7):
         assert np.array_equal(np.asarray(_loaded(_saved(image, compression, rows))), np.asarray(image))
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
-def test_jpeg_strips_decode_as_libtiff_decodes_them(mode: str) -> None:
+def test_jpeg_strips_decode_like_libtiff(mode: str) -> None:
     data = _saved(mutants.picture().convert(mode), "jpeg", 16)
     with Image.open(io.BytesIO(data)) as image:
         expected = np.asarray(image)
@@ -64,7 +64,7 @@ def test_jpeg_strips_decode_as_libtiff_decodes_them(mode: str) -> None:
     ("compression", "predictor"),
     [("zlib", False), ("zlib", True), ("lzw", True), ("zstd", True), ("webp", False)],
 )
-def test_pixels_are_tifffiles(
+def test_pixels_equal_tifffiles(
     compression: str, predictor: bool, planes: str, tile: tuple[int, int] | None, order: Any
 ) -> None:
     pixels = np.asarray(mutants.picture(90, 70))
@@ -83,7 +83,7 @@ def test_pixels_are_tifffiles(
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("predictor", [False, True])
 @pytest.mark.parametrize("dtype", ["uint16", "int16", "float32"])
-def test_deep_pixels_are_tifffiles(dtype: str, predictor: bool, order: Any) -> None:
+def test_deep_pixels_equal_tifffiles(dtype: str, predictor: bool, order: Any) -> None:
     pixels = (np.asarray(mutants.picture().convert("L")).astype(np.float64) / 255 * 30000).astype(dtype)
     buffer = io.BytesIO()
     tifffile.imwrite(
@@ -98,7 +98,7 @@ def _strip(data: bytes) -> tuple[int, int]:
         return image.tag_v2[273][0], image.tag_v2[279][0]
 
 
-def test_an_inner_jpeg_of_fewer_rows_than_its_strip_is_refused() -> None:
+def test_a_jpeg_with_fewer_rows_than_its_strip_is_refused() -> None:
     short, whole = (io.BytesIO() for _ in range(2))
     mutants.picture(160, 8).save(short, "JPEG")
     mutants.picture(160, 64).save(whole, "JPEG")
@@ -134,7 +134,7 @@ def test_a_strip_that_ends_early_is_refused(kind: str) -> None:
         _loaded(emptied)
 
 
-def test_a_strip_outside_of_the_file_is_truncated() -> None:
+def test_a_strip_outside_the_file_is_truncated() -> None:
     data = mutants.original("tiff_lzw")
     with pytest.raises(ImageFault, match="the file ends before byte") as fault:
         _loaded(data.replace(struct.pack("<I", _strip(data)[0]), struct.pack("<I", 10**6)))

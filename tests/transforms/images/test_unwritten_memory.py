@@ -1,4 +1,4 @@
-"""No pixel comes from memory that no decoder wrote, whatever is wrong with a file."""
+"""No pixel comes from memory that no decoder wrote, however damaged a file is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PROGRAM = Path(mutants.__file__)
 
 
 def _outcomes(kind: str, count: int, fill: int) -> list[str]:
-    """Returns what becomes of mutants where fresh memory is filled with a value (glibc, mallopt(3))."""
+    """Returns the results of mutants if fresh memory is filled with a value (glibc, mallopt(3))."""
     run = subprocess.run(
         [sys.executable, _PROGRAM, kind, str(count)],
         env={**os.environ, "MALLOC_PERTURB_": str(fill)},
@@ -24,7 +24,7 @@ def _outcomes(kind: str, count: int, fill: int) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["group4", "jpeg"])
-def test_two_runs_with_different_memory_agree(kind: str) -> None:
+def test_runs_with_different_memory_agree(kind: str) -> None:
     first, second = (_outcomes(kind, 150, fill) for fill in (85, 170))
     assert len(first) == 150
     assert first == second
@@ -32,7 +32,7 @@ def test_two_runs_with_different_memory_agree(kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [*mutants.TIFF_COMPRESSIONS, *mutants.OTHERS])
-def test_two_runs_with_different_memory_agree_for_every_kind(kind: str) -> None:
+def test_runs_with_different_memory_agree_for_every_kind(kind: str) -> None:
     first, second = (_outcomes(kind, 1500, fill) for fill in (85, 170))
     assert len(first) == 1500
     assert first == second

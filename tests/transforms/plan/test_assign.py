@@ -1,4 +1,4 @@
-"""Where an image goes: frozen hashes, fair shares, and nothing that moves as data grows."""
+"""The place of an image: fixed hashes, fair shares, and little movement as data grows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_hashes_never_change(seed: int, purpose: str, text: str, value: int) -> 
     assert hash64(seed, purpose, text) == value
 
 
-def test_shares_are_kept_and_splits_are_independent_of_shards() -> None:
+def test_splits_have_their_shares_and_are_independent_of_shards() -> None:
     bounds = split_bounds({"train": Fraction(8, 10), "validation": Fraction(1, 10), "test": Fraction(1, 10)})
     counts = Counter(split_of(0, key, bounds) for key in KEYS)
     assert counts["train"] == pytest.approx(16_000, abs=4 * 57)  # four standard deviations
@@ -86,7 +86,7 @@ def test_the_order_inside_a_shard_is_by_hash_then_key() -> None:
     assert shard_order(3, "k") == (hash64(3, "shard", "k"), "k")
 
 
-def test_groups() -> None:
+def test_groups_share_a_split() -> None:
     assert group_of("p1/a.jpg", None) is None
     assert group_of("p1/a.jpg", re.compile(r"p(\d)/")) == "1"
     assert group_of("p1/a.jpg", re.compile(r"p\d")) == "p1"
@@ -109,7 +109,7 @@ def _placed(hashes: list[int], count: int) -> list[int]:
 @given(st.lists(st.integers(0, HASH_RANGE - 1), min_size=1, max_size=60, unique=True), st.integers(1, 40))
 def test_no_shard_is_empty(hashes: list[int], count: int) -> None:
     placed = _placed(hashes, count)
-    assert placed == sorted(placed)  # the order of the hashes is that of the shards
+    assert placed == sorted(placed)  # shards are in the order of the hashes
     usual = [shard_of(value, count) for value in sorted(hashes)]
     if len(hashes) < count or set(usual) == set(range(count)):
         assert placed == usual
@@ -118,7 +118,7 @@ def test_no_shard_is_empty(hashes: list[int], count: int) -> None:
     assert fill_empty_shards(hashes[::-1], count) == fill_empty_shards(hashes, count)
 
 
-def test_as_many_images_as_shards() -> None:
+def test_as_many_images_as_shards_fill_every_shard() -> None:
     assert _placed([HASH_RANGE - 1 - i for i in range(8)], 8) == list(range(8))
     assert _placed(list(range(8)), 8) == list(range(8))
 

@@ -1,4 +1,4 @@
-"""How many shards a split gets, and when that is chosen anew."""
+"""The number of shards of a split, and when it is chosen again."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from shardwright.transforms.plan.estimate import (
         (101, 5, 100, 2),
         (10**9, 5, 100, 5),  # never more than records
         (1, 100_000, 100, 1),
-        (1, 100_001, 100, 2),  # never more than 100,000 records a shard
+        (1, 100_001, 100, 2),  # at most 100,000 records per shard
         (10**15, 10**9, 1, MAX_SHARDS),
     ],
 )
-def test_shard_counts(estimate: int, records: int, size: int, shards: int) -> None:
+def test_shard_counts_follow_from_sizes(estimate: int, records: int, size: int, shards: int) -> None:
     assert shard_count(estimate, records, size) == shards
 
 
@@ -71,7 +71,7 @@ def test_a_count_is_carried_until_the_size_doubles_or_halves(old: int, new: int,
     assert carried_count(4, old, new, fresh=9) == expected
 
 
-def test_bytes_are_estimated_from_sources_where_they_are_kept() -> None:
+def test_bytes_are_estimated_from_sources_if_they_are_kept() -> None:
     sample = Sample(tried=4, faults={}, mean_bytes=300.0, mean_source_bytes=200.0)
     keep = ConvertSettings(image_format="keep")
     assert estimate_bytes(sample, records=10, source_bytes=5000, settings=keep) == 7500
@@ -82,7 +82,7 @@ def test_bytes_are_estimated_from_sources_where_they_are_kept() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_a_sample_goes_on_past_faults_until_it_is_full(tmp_path: Path, threads: int) -> None:
+def test_a_sample_skips_faults_until_it_is_full(tmp_path: Path, threads: int) -> None:
     refs = []
     for i in range(SAMPLE_IMAGES + 30):
         path = tmp_path / f"{i:03d}.png"
@@ -96,5 +96,5 @@ def test_a_sample_goes_on_past_faults_until_it_is_full(tmp_path: Path, threads: 
         sample = take_sample(refs, recipe, executor)
     assert sample.readable == SAMPLE_IMAGES
     assert sample.faults == {"EMPTY_FILE": sample.tried - SAMPLE_IMAGES}
-    assert sample.tried == 86  # the 64th readable one is number 85
+    assert sample.tried == 86  # the 64th readable image is number 85
     assert 48 < sample.mean_bytes < 500

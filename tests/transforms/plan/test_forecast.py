@@ -1,4 +1,4 @@
-"""What is counted over all references: the same in any order, merged in any way."""
+"""The counts over all references do not depend on their order or on merging."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BY_ORDER = sorted((ref for ref in REFS if ref.is_candidate), key=lambda ref: sha
 def summarise(
     settings: ConvertSettings, seed: int, parts: int, listed: Sequence[ImageRef] = REFS
 ) -> RefSummary:
-    """Adds all references, shuffled, to `parts` summaries, and merges these."""
+    """Adds all references, shuffled, to this many summaries, and merges these."""
     shuffler = random.Random(seed)
     refs = shuffler.sample(listed, len(listed))
     placement = Placement(settings)
@@ -50,7 +50,7 @@ def summarise(
 
 
 @pytest.mark.parametrize("parts", [1, 2, 5, 50])
-def test_the_sample_is_that_of_the_lowest_hashes(parts: int) -> None:
+def test_the_sample_has_the_lowest_hashes(parts: int) -> None:
     settings = ConvertSettings(splits="train=0.8,test=0.2")
     summary = summarise(settings, seed=parts, parts=parts)
     assert summary.finish(settings) is None
@@ -74,7 +74,7 @@ def test_a_limit_takes_the_lowest_hashes(limit: int, parts: int) -> None:
 
 @pytest.mark.parametrize("limit", [1, 700, 10**6])
 @pytest.mark.parametrize("parts", [1, 7])
-def test_a_limit_leaves_out_the_bad_rows_beyond_it_too(
+def test_a_limit_also_leaves_out_bad_rows_beyond_it(
     monkeypatch: pytest.MonkeyPatch, limit: int, parts: int
 ) -> None:
     monkeypatch.setattr(forecast, "take_sample", lambda *_: Sample(1, {}, 100.0, 100.0))

@@ -1,4 +1,4 @@
-"""References on their way to their shards and buckets: none lost, none twice, equal keys together."""
+"""References on their way to shards and buckets: none is lost or doubled, and equal keys meet."""
 
 from __future__ import annotations
 
@@ -87,21 +87,21 @@ def test_empty_shards_are_checked_too() -> None:
     assert list(check_keys((("train", 0), [encode_refs(())]))) == [0]
 
 
-def test_annotations_of_any_length_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_annotations_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None:
     heavy = [ref._replace(annotations=str(i) * 200_000) for i, ref in enumerate(REFS[:12])]
     batches = batched(heavy)
     assert [len(list(decode_refs(batch))) for batch in batches] == [3, 3, 3, 2, 1]
     monkeypatch.setattr(transforms, "_REFS_IN_HAND", 1000)
     step = BucketKeys()
     step.start_bundle()
-    assert not list(step.process(batches[0]))  # keys are light, whatever belongs to them
+    assert not list(step.process(batches[0]))  # keys are small, whatever their annotations
     forecast = Forecast(Plan(("c",), SHARDS, {}, {}), {}, {}, {}, 0, 0, {}, 0, {})
     assign = transforms._AssignShard(SETTINGS)
     assign.start_bundle()
     assert sum(len(list(decode_refs(refs))) for _, refs in assign.process(batches[0], forecast)) == 3
 
 
-def test_images_fill_the_shards_that_would_be_empty() -> None:
+def test_images_fill_shards_that_would_be_empty() -> None:
     refs = [ImageRef(f"{i}.jpg", f"/in/{i}.jpg", "c", size=1) for i in range(12)]
     refs += [ImageRef(f"{i}.txt", f"/in/{i}.txt").filtered("not_an_image") for i in range(5)]
     shards = {"train": 12}
@@ -123,7 +123,7 @@ def test_images_fill_the_shards_that_would_be_empty() -> None:
     assert all(found[ref.key] == usual[ref.key] for ref in refs[12:])
 
 
-def test_large_splits_are_not_gone_through_again() -> None:
+def test_large_splits_are_not_read_again() -> None:
     forecast = Forecast(Plan(("c",), {"train": 5}, {}, {}), {"train": 5 * 64}, {}, {}, 0, 0, {}, 0, {})
     step = transforms._HashesOfSparseSplits(ConvertSettings())
     step.start_bundle()

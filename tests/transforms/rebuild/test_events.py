@@ -1,4 +1,4 @@
-"""The log lines of a rebuild: one a stage, once, in the format asked for, from wherever the stage ran."""
+"""The log lines of a rebuild: one per stage, in the requested format, wherever the stage ran."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().err.splitlines()
 
 
-def test_a_line_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_have_a_format_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     events.configure()
     events.stage(TASK, "compared", "3 of 16 shards changed", changed=3, shards=16)
     events.stage(TASK, "planned", images=7, classes=["a", "b"])
@@ -75,7 +75,7 @@ def test_a_line_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_a_line_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_have_a_format_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     events.configure()
     events.stage(
         replace(TASK, log_format="json"),
@@ -98,7 +98,7 @@ def test_a_line_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
-def test_the_error_that_ends_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_that_ends_a_run_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
     events.configure()
     events.failed("The disk is full.", 3, output="out")
     value = json.loads(capsys.readouterr().err)
@@ -116,9 +116,7 @@ anything = st.recursive(
 
 
 @given(st.dictionaries(st.text(), anything, max_size=4), st.text(), st.sampled_from(["text", "json"]))
-def test_whatever_the_facts_are_they_are_one_sound_line(
-    facts: dict[str, Any], message: str, log_format: str
-) -> None:
+def test_any_facts_are_one_valid_line(facts: dict[str, Any], message: str, log_format: str) -> None:
     line = events.line_of(log_format, "INFO", "compared", message, facts, {})
     assert len(line.encode("utf-8").decode().splitlines()) == 1
     assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in line)
@@ -128,7 +126,7 @@ def test_whatever_the_facts_are_they_are_one_sound_line(
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_a_secret_in_a_web_address_is_not_shown(log_format: str) -> None:
+def test_a_secret_in_a_url_is_not_shown(log_format: str) -> None:
     text = "cannot read https://me:s3cr3t@host/x?X-Amz-Signature=s3cr3t and HTTP://s3cr3t@host/y"
     line = events.line_of(log_format, "INFO", "failed", text, {"s": [text], "https://s3cr3t@h": 1}, {})
     assert "s3cr3t" not in line and "host/x" in line and "host/y" in line
@@ -136,7 +134,7 @@ def test_a_secret_in_a_web_address_is_not_shown(log_format: str) -> None:
     assert "gs://b/pets@20261121T020000Z/what?.jpg" in place
 
 
-def test_asked_twice_it_speaks_once_whatever_others_log(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_is_logged_once_whatever_others_log(capsys: pytest.CaptureFixture[str]) -> None:
     with suppress_beam_logs(False):
         events.configure()
         events.configure()
@@ -151,7 +149,7 @@ def test_asked_twice_it_speaks_once_whatever_others_log(capsys: pytest.CaptureFi
     assert shown(capsys) == []
 
 
-def test_a_notebook_that_replaces_stderr_sees_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_that_replaces_stderr_shows_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     events.configure()
     screen = io.StringIO()
     monkeypatch.setattr(sys, "stderr", screen)
@@ -161,7 +159,7 @@ def test_a_notebook_that_replaces_stderr_sees_the_lines(monkeypatch: pytest.Monk
     events.stage(TASK, "nobody hears it")
 
 
-def test_elsewhere_the_lines_go_to_the_workers_own_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_on_other_machines_lines_go_to_the_workers_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         events.stage(TASK, "planned", images=7)
     assert caplog.messages == ["shardwright: planned: images 7"]
@@ -182,7 +180,7 @@ def test_the_line_of_a_worker_process_is_shown_once_and_as_utf8(tmp_path: Path, 
     assert value["changed"] == 3 and value["output"] == "gs://b/café"
 
 
-def test_beside_a_live_line_of_progress_a_stage_has_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stage_has_its_own_line_above_the_progress_line(capsys: pytest.CaptureFixture[str]) -> None:
     screen = io.StringIO()
     events.configure()
     with Progress(console=Console(file=screen, force_terminal=True, width=60), transient=True) as bar:

@@ -1,4 +1,4 @@
-"""Hooks against real processes and a real web server: what they are told, and what never ends a run."""
+"""Hooks with real processes and a real web server: what they receive, and that they never end a run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def python(script: str, *arguments: object) -> tuple[Hook, ...]:
 
 
 class Seen(NamedTuple):
-    """A request as it came."""
+    """A received request."""
 
     method: str
     path: str
@@ -39,7 +39,7 @@ class Seen(NamedTuple):
 
 
 class Server(ThreadingHTTPServer):
-    """A server whose answer to each path is a function of how often it was asked."""
+    """A server whose answer to each path is a function of the number of requests."""
 
     daemon_threads = True
 
@@ -62,7 +62,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.seen.append(Seen(self.command, self.path, dict(self.headers), body))
         if self.path == "/hang":
             self.server.hung.wait(60)
-        if self.path == "/drip":  # a byte at a time: no read of it ever takes long
+        if self.path == "/drip":  # one byte at a time, so that no single read takes long
             while not self.server.hung.wait(0.01):
                 self.wfile.write(b"H")
         count = len(self.server.asked(self.path))
@@ -80,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """A web server of our own; attempts follow each other at once."""
+    """A web server; retries follow at once."""
     monkeypatch.setattr(hooks, "PAUSES", (0.0, 0.0))
     made = Server()
     thread = threading.Thread(target=made.serve_forever, args=(0.01,))
@@ -96,7 +96,7 @@ def post(server: Server, path: str, event: str = "refused") -> list[str]:
     return run_hooks((Hook(webhook=server.url + path),), event, FACTS)
 
 
-def test_a_command_is_told_by_stdin_and_environment(tmp_path: Path) -> None:
+def test_a_command_gets_the_facts_by_stdin_and_environment(tmp_path: Path) -> None:
     script = """
 import json, os, sys
 told = {key: value for key, value in os.environ.items() if key.startswith("SHARDWRIGHT_")}
@@ -125,13 +125,14 @@ def test_every_event_has_its_sentence(tmp_path: Path, event: str) -> None:
     assert text.startswith("shardwright: gs://b/pets ") and text.endswith(".") and "None" not in text
 
 
-def test_what_a_command_says_does_not_mix_with_ours(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_output_of_a_command_does_not_mix_with_ours(capfd: pytest.CaptureFixture[str]) -> None:
     script = "import os; [os.write(n, b'x' * 4096) for n in (1, 2) for _ in range(500)]"
-    assert run_hooks(python(script), "success", {"much": "x" * 10**6}) == []  # nor does it read
+    # And the command does not read it.
+    assert run_hooks(python(script), "success", {"much": "x" * 10**6}) == []
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_command_that_fails_is_a_warning_with_its_last_words() -> None:
+def test_a_command_that_fails_is_a_warning_with_its_last_output() -> None:
     script = "import sys; print('first', file=sys.stderr); sys.exit('no\\x1b[31m\\x85route')"
     (warning,) = run_hooks(python(script, SECRET), "failure", FACTS)
     assert "exit status 1: " in warning and "first" not in warning and SECRET not in warning
@@ -168,7 +169,7 @@ time.sleep(600)
         time.sleep(0.01)
 
 
-def test_what_a_command_leaves_running_holds_nobody_up(tmp_path: Path) -> None:
+def test_background_processes_of_a_command_delay_nothing(tmp_path: Path) -> None:
     script = """
 import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
@@ -177,7 +178,7 @@ sys.exit(int(sys.argv[2]))
 """
     for status in (0, 3):
         warnings = run_hooks(python(script, tmp_path / "pid", status), "success", FACTS)
-        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)  # it was left alone
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)  # it is still running
         assert len(warnings) == bool(status)
 
 
@@ -191,7 +192,7 @@ def test_a_webhook_gets_the_facts(server: Server) -> None:
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
-def test_a_server_with_a_bad_moment_is_asked_again(server: Server, status: int) -> None:
+def test_a_temporary_failure_of_the_server_is_retried(server: Server, status: int) -> None:
     server.answers["/a"] = lambda count: (status if count < 3 else 204, {})
     assert post(server, "/a") == []
     assert len({request.body for request in server.asked("/a")}) == 1 and len(server.seen) == 3
@@ -200,7 +201,7 @@ def test_a_server_with_a_bad_moment_is_asked_again(server: Server, status: int) 
     assert f"HTTP status {status}" in warning and len(server.asked("/b")) == 3
 
 
-def test_a_server_that_refuses_is_asked_once_and_its_address_stays_secret(server: Server) -> None:
+def test_a_refusal_of_the_server_is_not_retried_and_its_url_stays_secret(server: Server) -> None:
     server.answers[f"/{SECRET}?key={SECRET}"] = lambda _: (404, {})
     address = server.url.replace("//", f"//me:{SECRET}@") + f"/{SECRET}?key={SECRET}"
     (warning,) = run_hooks((Hook(webhook=address),), "failure", FACTS)
@@ -209,25 +210,23 @@ def test_a_server_that_refuses_is_asked_once_and_its_address_stays_secret(server
 
 
 @pytest.mark.parametrize("path", ["/hang", "/drip"])
-def test_a_server_that_never_comes_to_its_end_holds_nobody_up(
-    server: Server, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
+def test_an_endless_answer_delays_nothing(server: Server, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     monkeypatch.setattr(hooks, "WEBHOOK_SECONDS", 0.3)
     (warning,) = post(server, path)
     assert "no answer within" in warning and len(server.asked(path)) == 3
 
 
-def test_nobody_there_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_server_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hooks, "PAUSES", (0.0, 0.0))
-    with socket.socket() as taken:  # bound, and nobody listens
+    with socket.socket() as taken:  # bound, but nobody listens
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/{SECRET}"
         (warning,) = run_hooks((Hook(webhook=url),), "failure", FACTS)
     assert "no connection" in warning and SECRET not in warning
 
 
-def test_a_redirected_message_is_sent_whole_to_where_it_is_wanted(server: Server) -> None:
-    """After 301 and 302 most clients ask with GET, without the message, and take the answer for a success."""
+def test_a_redirected_message_is_sent_again_with_its_body(server: Server) -> None:
+    """After 301 and 302, most clients send GET without the body, and take the answer as a success."""
     for status in (301, 302, 307, 308):
         server.answers[f"/from{status}"] = lambda _, status=status: (status, {"Location": f"/to{status}"})
         assert post(server, f"/from{status}") == []
@@ -235,12 +234,12 @@ def test_a_redirected_message_is_sent_whole_to_where_it_is_wanted(server: Server
         assert request.method == "POST" and request.body == sent.body != b""
 
 
-def test_a_message_whose_answer_lies_elsewhere_was_taken(server: Server) -> None:
+def test_a_message_answered_with_see_other_was_delivered(server: Server) -> None:
     server.answers["/a"] = lambda _: (303, {"Location": "/b"})
     assert post(server, "/a") == [] and server.asked("/b") == []
 
 
-def test_a_redirect_to_what_takes_no_message_is_a_warning(server: Server) -> None:
+def test_a_redirect_to_a_url_that_refuses_the_message_is_a_warning(server: Server) -> None:
     server.answers["/a"] = lambda _: (302, {"Location": "/b"})
     server.answers["/b"] = lambda _: (405, {})
     (warning,) = post(server, "/a")
@@ -248,7 +247,7 @@ def test_a_redirect_to_what_takes_no_message_is_a_warning(server: Server) -> Non
 
 
 @pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://h/x", "gopher://h/", "data:,x", "http://["])
-def test_redirects_to_other_kinds_of_addresses_are_not_followed(server: Server, target: str) -> None:
+def test_redirects_to_other_schemes_are_not_followed(server: Server, target: str) -> None:
     server.answers["/a"] = lambda _: (302, {"Location": target})
     (warning,) = post(server, "/a")
     assert "passwd" not in warning and len(server.seen) == 1
@@ -264,14 +263,12 @@ def test_redirects_in_circles_end(server: Server) -> None:
     "url",
     ["file:///etc/passwd", "hooks.example.com/s3cr3t", "https://", "http://[s3cr3t", "http://h:s3cr3t/"],
 )
-def test_what_is_no_web_address_is_a_warning(url: str) -> None:
+def test_a_wrong_url_is_a_warning(url: str) -> None:
     (warning,) = run_hooks((Hook(webhook=url),), "success", FACTS)
     assert SECRET not in warning and "passwd" not in warning
 
 
-def test_a_hook_may_have_both_and_one_that_fails_does_not_keep_the_next_away(
-    server: Server, tmp_path: Path
-) -> None:
+def test_a_hook_may_have_both_and_a_failure_does_not_skip_the_next(server: Server, tmp_path: Path) -> None:
     both: Any = Hook(python("raise SystemExit(1)")[0].command, server.url + "/a")
     warnings = run_hooks((both, Hook(webhook=server.url + "/b")), "success", FACTS)
     assert len(warnings) == 1 and [request.path for request in server.seen] == ["/a", "/b"]

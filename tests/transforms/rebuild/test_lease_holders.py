@@ -1,4 +1,4 @@
-"""Who has the lease of a rebuild: processes that race for it, are killed, fall silent, and wait."""
+"""The holder of a rebuild's lease: processes that race for it, are killed, stop renewing, and wait."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from shardwright.transforms.lease import (
 
 VERSION = "20261121T020000Z"
 ROUNDS = 30
-#: A process that tries to get the lease of each directory it is told, says whether, and lives on.
+#: A process that tries to get the lease of each given directory, prints the result, and stays alive.
 RACER = """
 import sys
 from shardwright.schemas.errors import EngineError
@@ -78,19 +78,19 @@ def stored(directory: Path) -> Lease:
 
 
 def put(directory: Path, lease: Lease) -> None:
-    """Stores a lease as if that had been done when it says that it was renewed."""
+    """Stores a lease as if at its time of renewal."""
     (directory / "lease.json").write_text(lease.dumps())
     os.utime(directory / "lease.json", (lease.renewed, lease.renewed))
 
 
 class Clocks:
-    """A wall clock and one that nobody sets; sleeping moves both."""
+    """A wall clock and a monotonic clock; sleeping advances both."""
 
     def __init__(self) -> None:
         self.wall, self.steady, self.runs = 1e9, 5.0, True
-        #: When each file was written, by the storage's clock.
+        #: File -> the time at which it was written, by the storage's clock.
         self.written: dict[str, float] = {}
-        #: How far this machine's clock is ahead of the storage's.
+        #: Offset of this machine's clock from the storage's.
         self.ahead = 0.0
 
     def now(self) -> float:
@@ -118,7 +118,7 @@ class Clocks:
 
 @pytest.fixture
 def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
-    """Clocks for renewals too, and for the storage."""
+    """Clocks, also for renewals and for the storage."""
     made = Clocks()
     for name in ("write_bytes", "write_if_match"):
         monkeypatch.setattr(storage, name, made.noting(getattr(storage, name)))
@@ -130,14 +130,14 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
     return made
 
 
-def test_of_two_processes_at_once_one_gets_the_lease(tmp_path: Path) -> None:
+def test_one_of_two_concurrent_processes_gets_the_lease(tmp_path: Path) -> None:
     winners = []
     with racer("one") as one, racer("two") as two:
         for number in range(ROUNDS):
             directory = tmp_path / str(number)
             if number % 3:
                 directory.mkdir()
-            if number % 3 == 1:  # both see that it is void
+            if number % 3 == 1:  # both see that the lease is void
                 put(directory, Lease("old", VERSION, renewed=1.0, seconds=1.0))
             first, second = (one, two) if number % 2 else (two, one)
             say(first, directory)
@@ -149,7 +149,7 @@ def test_of_two_processes_at_once_one_gets_the_lease(tmp_path: Path) -> None:
     assert len(winners) == ROUNDS
 
 
-def test_a_killed_holder_keeps_nobody_away(tmp_path: Path) -> None:
+def test_a_killed_holder_blocks_nobody(tmp_path: Path) -> None:
     lease = Lease("ours", VERSION, *this_process())
     with racer("theirs") as process:
         say(process, tmp_path)
@@ -165,7 +165,7 @@ def test_a_killed_holder_keeps_nobody_away(tmp_path: Path) -> None:
             assert part in caught.value.message
         assert caught.value.message.count(". ") == 0
         process.send_signal(signal.SIGKILL)
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, and nobody has buried it yet
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, but not reaped yet
         acquire(str(tmp_path), lease, 0.0)
     assert stored(tmp_path).holder == "ours"
 
@@ -182,12 +182,13 @@ def test_a_pid_with_another_owner_is_not_the_holder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("other", ["", "boot pid:[1] 7", "{boot} pid:[1] 7"])
 def test_a_process_that_cannot_be_seen_from_here_may_live(other: str) -> None:
     boot = this_process()[2].split()[0]
-    assert may_live(2**22 + 1, other.format(boot=boot))  # another container, or another machine of the name
+    # Another container, or another machine with the same name.
+    assert may_live(2**22 + 1, other.format(boot=boot))
     with pytest.raises(ProcessLookupError):
         os.kill(2**22 + 1, 0)
 
 
-def test_a_process_of_somebody_else_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_of_another_user_counts_as_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     def kill(pid: int, number: int) -> None:
         raise PermissionError
 
@@ -213,7 +214,7 @@ def test_a_live_holder_is_waited_for(tmp_path: Path, clocks: Clocks) -> None:
     assert len(told) == 1 and VERSION in told[0]
 
 
-def test_waiting_ends_with_its_time_and_not_later(tmp_path: Path, clocks: Clocks) -> None:
+def test_waiting_ends_on_time(tmp_path: Path, clocks: Clocks) -> None:
     clocks.take(tmp_path, Lease("theirs", VERSION, seconds=600.0), 0.0)
     with pytest.raises(EngineError, match="Another rebuild"):
         clocks.take(tmp_path, Lease("ours", VERSION), 33.0)
@@ -221,13 +222,13 @@ def test_waiting_ends_with_its_time_and_not_later(tmp_path: Path, clocks: Clocks
     assert stored(tmp_path).holder == "theirs"
 
 
-def test_a_silent_holder_is_succeeded(tmp_path: Path, clocks: Clocks) -> None:
+def test_a_holder_that_does_not_renew_is_replaced(tmp_path: Path, clocks: Clocks) -> None:
     clocks.take(tmp_path, Lease("theirs", VERSION, seconds=60.0), 0.0)
     clocks.take(tmp_path, Lease("ours", VERSION), 100.0)
     assert clocks.steady < 5.0 + 70.0
 
 
-def test_a_holder_that_is_silent_while_the_clock_stands_still_is_succeeded(
+def test_a_holder_that_does_not_renew_is_replaced_even_if_the_clock_stands_still(
     tmp_path: Path, clocks: Clocks
 ) -> None:
     clocks.take(tmp_path, Lease("theirs", VERSION, seconds=60.0), 0.0)
@@ -236,7 +237,7 @@ def test_a_holder_that_is_silent_while_the_clock_stands_still_is_succeeded(
     assert stored(tmp_path).holder == "ours"
 
 
-def test_a_holder_that_renews_is_not_succeeded(tmp_path: Path, clocks: Clocks) -> None:
+def test_a_holder_that_renews_is_not_replaced(tmp_path: Path, clocks: Clocks) -> None:
     clocks.take(tmp_path, Lease("theirs", VERSION, seconds=60.0), 0.0)
 
     def sleep(seconds: float) -> None:
@@ -249,7 +250,7 @@ def test_a_holder_that_renews_is_not_succeeded(tmp_path: Path, clocks: Clocks) -
 
 
 @pytest.mark.parametrize("ahead", [-1e6, 1e6])
-def test_a_machine_with_another_clock_takes_no_live_lease_and_can_renew_its_own(
+def test_a_machine_with_a_wrong_clock_takes_no_valid_lease_and_renews_its_own(
     tmp_path: Path, clocks: Clocks, ahead: float
 ) -> None:
     clocks.take(tmp_path, Lease("theirs", VERSION, seconds=60.0), 0.0)
@@ -258,7 +259,7 @@ def test_a_machine_with_another_clock_takes_no_live_lease_and_can_renew_its_own(
         clocks.take(tmp_path, Lease("ours", VERSION, seconds=60.0), 0.0)
     clocks.wall += 61.0
     clocks.take(tmp_path, Lease("ours", VERSION, seconds=60.0), 0.0)
-    for _ in range(12):  # a worker's clock is another one than the launcher's, and it renews all the same
+    for _ in range(12):  # a worker's clock differs from the launcher's, but it renews anyway
         clocks.sleep(10.0)
         clocks.ahead = -clocks.ahead
         renew(str(tmp_path), "ours")
@@ -275,7 +276,7 @@ def test_a_lease_of_a_million_years_ends(tmp_path: Path, clocks: Clocks) -> None
 
 
 @pytest.mark.parametrize("jump", [-1e6, 1e6])
-def test_a_lease_is_void_that_was_stored_while_the_storage_had_a_wrong_clock(
+def test_a_lease_stored_with_a_wrong_clock_of_the_storage_is_void(
     tmp_path: Path, clocks: Clocks, jump: float
 ) -> None:
     clocks.take(tmp_path, Lease("theirs", VERSION, seconds=60.0), 0.0)
@@ -291,7 +292,7 @@ def test_a_damaged_lease_is_taken_over(tmp_path: Path, data: bytes) -> None:
     assert stored(tmp_path).holder == read_holder(str(tmp_path)) == "ours"
 
 
-def test_the_holder_may_take_it_again(tmp_path: Path, clocks: Clocks) -> None:
+def test_the_holder_may_take_its_lease_again(tmp_path: Path, clocks: Clocks) -> None:
     clocks.take(tmp_path, Lease("ours", VERSION), 0.0)
     before = stored(tmp_path)
     clocks.wall += 10
@@ -299,9 +300,7 @@ def test_the_holder_may_take_it_again(tmp_path: Path, clocks: Clocks) -> None:
     assert stored(tmp_path) == replace(before, renewed=before.renewed + 10)
 
 
-def test_renewing_asks_the_storage_seldom(
-    tmp_path: Path, clocks: Clocks, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_renewing_needs_few_requests(tmp_path: Path, clocks: Clocks, monkeypatch: pytest.MonkeyPatch) -> None:
     clocks.take(tmp_path, Lease("ours", VERSION, seconds=100.0), 0.0)
     asked: list[str] = []
     read = storage.read_with_etag
@@ -313,7 +312,7 @@ def test_renewing_asks_the_storage_seldom(
     assert 10 <= len(asked) <= 2 * 500 / 25
 
 
-def test_a_storage_that_fails_ends_no_rebuild(
+def test_a_failing_storage_does_not_end_a_rebuild(
     tmp_path: Path, clocks: Clocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clocks.take(tmp_path, Lease("ours", VERSION, seconds=100.0), 0.0)
@@ -336,7 +335,7 @@ def fail(error: Exception) -> Any:
     raise error
 
 
-def test_who_lost_the_lease_finds_out_each_time(tmp_path: Path, clocks: Clocks) -> None:
+def test_a_lost_lease_is_detected_each_time(tmp_path: Path, clocks: Clocks) -> None:
     clocks.take(tmp_path, Lease("ours", VERSION, seconds=60.0), 0.0)
     renew(str(tmp_path), "ours")
     clocks.sleep(61.0)
@@ -355,9 +354,7 @@ def test_who_lost_the_lease_finds_out_each_time(tmp_path: Path, clocks: Clocks) 
     assert not (tmp_path / "lease.json").exists()
 
 
-def test_who_is_asked_before_the_pointer_moves_has_the_whole_time_for_it(
-    tmp_path: Path, clocks: Clocks
-) -> None:
+def test_the_check_before_the_pointer_guarantees_the_full_time(tmp_path: Path, clocks: Clocks) -> None:
     clocks.take(tmp_path, Lease("ours", VERSION, seconds=60.0), 0.0)
     clocks.sleep(59.0)
     assert still_mine(str(tmp_path), "ours")
@@ -379,7 +376,7 @@ def test_many_threads_of_the_holder_renew_at_once(tmp_path: Path) -> None:
     assert kept == [True] * 8
 
 
-def test_the_launcher_renews_from_when_the_job_has_the_lease(
+def test_the_launcher_renews_once_the_job_has_the_lease(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases, "_LOOK_SECONDS", 0.01)

@@ -1,4 +1,4 @@
-"""`metrics.prom`, read by Prometheus' own client: names, values, and what outlives a failed run."""
+"""`metrics.prom`, read with Prometheus' own client: names, values, and what survives a failed run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ runs = st.builds(
 
 
 def read(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    """Returns what Prometheus' own parser makes of a text: (metric, labels but the dataset) -> value."""
+    """Returns (metric, labels without the dataset) -> value, read with Prometheus' own parser."""
     values = {}
     for family in text_string_to_metric_families(text):
         assert family.type == "gauge" and family.documentation
@@ -47,7 +47,7 @@ def one(text: str, name: str, **labels: str) -> float:
     return read(text)[f"shardwright_{name}", frozenset(labels.items())]
 
 
-def test_what_a_run_did_is_there_for_prometheus() -> None:
+def test_the_work_of_a_run_is_exported() -> None:
     text = metrics_text(RUN)
     assert {(name, tuple(labels)): value for (name, labels), value in read(text).items()} == {
         ("shardwright_rebuild_last_run_timestamp_seconds", ()): 1.7e9,
@@ -78,7 +78,7 @@ def test_what_a_run_did_is_there_for_prometheus() -> None:
     assert text.count('dataset="pets"') == len(read(text)) and text.endswith("\n")
 
 
-def test_names_are_as_prometheus_has_them() -> None:
+def test_names_follow_the_rules_of_prometheus() -> None:
     names = {name for name, _ in read(metrics_text(RUN))}
     for name in names:
         assert re.fullmatch(r"shardwright_(rebuild|dataset)_[a-z]+(_[a-z]+)*", name)
@@ -86,7 +86,7 @@ def test_names_are_as_prometheus_has_them() -> None:
         assert ("timestamp" in name or "duration" in name) == name.endswith("_seconds")
 
 
-def test_a_failed_run_says_so_and_keeps_what_it_does_not_know() -> None:
+def test_a_failed_run_is_exported_and_keeps_unknown_values() -> None:
     before = metrics_text(RUN)
     after = metrics_text(FAILED, before)
     assert one(after, "rebuild_last_run_outcome", outcome="failure") == 1
@@ -126,19 +126,19 @@ shardwright_dataset_latest_version_info{dataset="p",fingerprint="ab",version="20
     assert one(text, "dataset_latest_version_info", version="20261121T020000Z", fingerprint="ab") == 1
 
 
-def test_a_dataset_that_never_succeeded_has_no_such_time() -> None:
+def test_a_dataset_that_never_succeeded_has_no_time_of_success() -> None:
     assert not [
         name for name, _ in read(metrics_text(FAILED)) if "success_t" in name or "publication" in name
     ]
 
 
-def test_findings_that_are_gone_are_gone() -> None:
+def test_resolved_findings_are_not_exported() -> None:
     after = metrics_text(replace(RUN, findings={}), metrics_text(RUN))
     assert not [name for name, _ in read(after) if name.endswith("findings")]
 
 
 @given(runs, runs)
-def test_any_run_after_any_other_is_read_back(first: RunMetrics, second: RunMetrics) -> None:
+def test_any_sequence_of_runs_can_be_read_back(first: RunMetrics, second: RunMetrics) -> None:
     before = metrics_text(first)
     text = metrics_text(second, before)
     values = read(text)
@@ -155,7 +155,7 @@ def test_any_run_after_any_other_is_read_back(first: RunMetrics, second: RunMetr
 
 
 @given(st.text(), st.integers(0, 3000), st.integers(0, 3000))
-def test_a_damaged_file_does_no_harm(noise: str, start: int, length: int) -> None:
+def test_a_damaged_file_is_tolerated(noise: str, start: int, length: int) -> None:
     before = metrics_text(RUN)
     damaged = before[:start] + noise + before[start + length :]
     after = read(metrics_text(FAILED, damaged))
@@ -163,7 +163,7 @@ def test_a_damaged_file_does_no_harm(noise: str, start: int, length: int) -> Non
     assert read(metrics_text(replace(RUN, dataset="\udc80\ud800"), damaged))
 
 
-def test_the_file_is_replaced_whole_and_others_may_read_it(tmp_path: Path) -> None:
+def test_the_file_is_replaced_atomically_and_readable_by_others(tmp_path: Path) -> None:
     assert write_metrics(str(tmp_path / "pets"), RUN) == ""
     path, umask = tmp_path / "pets" / "metrics.prom", os.umask(0)
     os.umask(umask)
@@ -185,7 +185,7 @@ def test_the_file_is_replaced_whole_and_others_may_read_it(tmp_path: Path) -> No
     assert partial == [] and [item.name for item in path.parent.iterdir()] == ["metrics.prom"]
 
 
-def test_what_cannot_be_written_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_file_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "metrics.prom").mkdir()
     warning = write_metrics(str(tmp_path), RUN)
     assert str(tmp_path / "metrics.prom") in warning and warning.endswith(".")

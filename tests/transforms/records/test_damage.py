@@ -1,4 +1,4 @@
-"""Shards damaged in thousands of random ways, against a list of which bytes of which record survived."""
+"""Shards damaged in thousands of random ways, compared with a list of the surviving bytes of each record."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _frame(data: bytes) -> bytes:
 
 
 class _Counted(io.FileIO):
-    """A file that counts the bytes that are read from it."""
+    """A file that counts the bytes read from it."""
 
     total = 0
 
@@ -51,7 +51,7 @@ class _Counted(io.FileIO):
 
 
 def _read(data: bytes) -> tuple[list[Record | DamagedRange], int]:
-    """Returns what is found in a file, and the bytes read for it."""
+    """Returns the items found in a file, and the number of bytes read."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(data)
         file.flush()
@@ -67,7 +67,7 @@ def _sound(found: list[Record | DamagedRange]) -> list[bytes]:
 
 
 def _records(rng: random.Random) -> list[bytes]:
-    """Returns the records of a shard: of all sizes, all of one, or with many zeros."""
+    """Returns the records of a shard: of different sizes, of one size, or with many zeros."""
     count = rng.randint(1, 12)
     kind = rng.random()
     if kind < 0.3:
@@ -84,7 +84,7 @@ def _bounds(records: list[bytes]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_random_damage_neither_passes_nor_costs_a_sound_record(seed: int) -> None:
+def test_random_damage_is_detected_and_loses_no_sound_record(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(250):
         records = _records(rng)
@@ -102,7 +102,7 @@ def test_random_damage_neither_passes_nor_costs_a_sound_record(seed: int) -> Non
 
 @pytest.mark.parametrize("compression", ["gzip", "zlib"])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_damaged_stream_gives_nothing_that_was_not_in_it(seed: int, compression: str) -> None:
+def test_a_damaged_stream_yields_only_bytes_that_were_in_it(seed: int, compression: str) -> None:
     pack = {"gzip": gzip.compress, "zlib": zlib.compress}[compression]
     rng = random.Random(seed)
     for _ in range(100):
@@ -112,12 +112,12 @@ def test_a_damaged_stream_gives_nothing_that_was_not_in_it(seed: int, compressio
         with unpacked:
             sound = _sound(list(read_records(unpacked)))
         assert all(record in records for record in sound)
-        if not error and packed.origin.tolist() == sorted(packed.origin):  # all of it, or nothing at all
+        if not error and packed.origin.tolist() == sorted(packed.origin):  # everything or nothing
             assert sound in (records, [])
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_gzip_members_behind_a_damaged_one_are_read(seed: int) -> None:
+def test_gzip_members_after_a_damaged_one_are_read(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(60):
         groups = [[rng.randbytes(rng.choice((0, 9, 700, 5000))) for _ in range(3)] for _ in range(5)]
@@ -138,7 +138,7 @@ def test_gzip_members_behind_a_damaged_one_are_read(seed: int) -> None:
         assert all(any(record in group for group in groups) for record in sound)
 
 
-def test_what_the_rest_of_a_stream_costs_is_said() -> None:
+def test_the_lost_rest_of_a_stream_is_reported() -> None:
     records = [random.Random(number).randbytes(5000) for number in range(40)]
     packed = bytearray(zlib.compress(b"".join(map(_frame, records))))
     packed[len(packed) // 2] ^= 255
@@ -157,7 +157,7 @@ def test_what_the_rest_of_a_stream_costs_is_said() -> None:
 
 @pytest.fixture
 def summed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of bytes whose checksum is made, as the one item of a list."""
+    """The number of bytes whose checksum was computed, as the only item of a list."""
     total = [0]
 
     class Counting:
@@ -177,12 +177,12 @@ def summed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def _lies_to_the_end(size: int) -> bytes:
-    """Every 12 bytes a header with a sound checksum whose record would reach nearly to the end."""
+    """Returns a header every 12 bytes, with a correct checksum, whose record would nearly reach the end."""
     return b"".join(_header(max(3, size - place - 40)) for place in range(0, size, 12))
 
 
 def _lies_among_empty_records(size: int) -> bytes:
-    """Sound empty records, and before each of them a header that speaks of much more."""
+    """Returns sound empty records, each after a header that states a much larger record."""
     empty = _frame(b"")
     pieces = [_header(max(1, (size - place) // 2)) + empty for place in range(0, size, 28)]
     return b"".join(pieces)
@@ -201,9 +201,7 @@ def _lies_of_two_kilobytes(size: int) -> bytes:
     "craft",
     [_lies_to_the_end, _lies_among_empty_records, _every_other_length_is_damaged, _lies_of_two_kilobytes],
 )
-def test_crafted_lengths_cost_work_in_proportion_to_the_size(
-    craft: Callable[[int], bytes], summed: list[int]
-) -> None:
+def test_crafted_lengths_cause_only_linear_work(craft: Callable[[int], bytes], summed: list[int]) -> None:
     work = []
     for size in (120_000, 240_000):
         summed[0] = 0
@@ -219,8 +217,8 @@ def test_crafted_lengths_cost_work_in_proportion_to_the_size(
     assert second_read <= 2.5 * first_read + 4 * MEGABYTE
 
 
-def test_sound_records_among_lies_are_still_found() -> None:
-    # The lies use up what may be spent on them long before the large records come.
+def test_sound_records_among_false_headers_are_found() -> None:
+    # The false headers use up the allowed work long before the large records come.
     large = [random.Random(number).randbytes(100_000) for number in range(5)]
     lies = b"".join(_header(450_000 + number) for number in range(2000))
     data = b"".join(lies + _frame(record) for record in large)
@@ -229,14 +227,14 @@ def test_sound_records_among_lies_are_still_found() -> None:
 
 
 def test_a_sound_record_inside_the_damaged_one_is_found() -> None:
-    # 66 bytes of the first are gone: with the second it is just as long as it should be.
+    # 66 bytes of the first record are removed: together with the second it has exactly the right length.
     first, second, third = bytes(range(200)), b"s" * 50, b"third"
     frame = _frame(first)
     found, _ = _read(frame[:40] + frame[106:] + _frame(second) + _frame(third))
     assert _sound(found) == [second, third]
 
 
-def test_range_checksums_are_those_of_the_stretches() -> None:
+def test_range_checksums_equal_those_of_the_ranges() -> None:
     rng = random.Random(5)
     data = rng.randbytes(300_000)
     with tempfile.TemporaryFile() as file:
@@ -251,5 +249,5 @@ def test_range_checksums_are_those_of_the_stretches() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 140))
-def test_more_random_damage(seed: int) -> None:
-    test_random_damage_neither_passes_nor_costs_a_sound_record(seed)
+def test_more_random_damage_is_detected(seed: int) -> None:
+    test_random_damage_is_detected_and_loses_no_sound_record(seed)

@@ -1,4 +1,4 @@
-"""TFRecord files in every state, against TensorFlow's writer and a list of what was left whole."""
+"""TFRecord files in every state, compared with TensorFlow's writer and a list of the undamaged records."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ RECORDS = [random.Random(i).randbytes(size) for i, size in enumerate((0, 1, 7, 3
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
-def test_what_tensorflow_wrote_is_read(tmp_path: Path, compression: str) -> None:
+def test_files_of_tensorflow_are_read(tmp_path: Path, compression: str) -> None:
     tf = pytest.importorskip("tensorflow")
     path = tmp_path / "a.tfrecord"
     with tf.io.TFRecordWriter(str(path), tf.io.TFRecordOptions(compression_type=compression)) as writer:
@@ -69,13 +69,13 @@ def test_what_tensorflow_wrote_is_read(tmp_path: Path, compression: str) -> None
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_no_damage_passes_and_no_sound_record_is_lost(seed: int) -> None:
+def test_all_damage_is_detected_and_no_sound_record_is_lost(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(100):
         frames = [
             _frame(rng.randbytes(rng.choice((0, 1, 5, 20, 100, 1000)))) for _ in range(rng.randint(1, 9))
         ]
-        if rng.random() < 0.3:  # records of one size, as raw pixels are
+        if rng.random() < 0.3:  # records of one size, like raw pixels
             frames = [_frame(rng.randbytes(64)) for _ in frames]
         pieces = [bytearray(frame) for frame in frames]
         hurt = set()
@@ -107,7 +107,7 @@ def test_no_damage_passes_and_no_sound_record_is_lost(seed: int) -> None:
         assert_complete(found, len(data))
         kept = [frame[12:-4] for frame, sound in zip(frames, whole) if sound]
         got = _sound(found)
-        # Bytes inserted between two frames leave both whole, so there may be more than `kept`.
+        # Bytes inserted between two frames leave both complete, so there may be more than `kept`.
         originals = [frame[12:-4] for frame in frames]
         assert all(record in originals for record in got)
         remaining = iter(got)
@@ -130,7 +130,7 @@ def test_damage_is_named_and_placed(place: int, code: str) -> None:
 
 
 @pytest.mark.parametrize("left", [1, 11, 12, 20, 65])
-def test_a_cut_file_ends_in_one_damage(left: int) -> None:
+def test_a_truncated_file_ends_with_one_damage(left: int) -> None:
     data = _frame(b"a" * 50) * 2
     found = _read(data[: 66 + left])
     assert [type(item) for item in found] == [Record, DamagedRange]
@@ -138,7 +138,7 @@ def test_a_cut_file_ends_in_one_damage(left: int) -> None:
     assert found[1].end == 66 + left
 
 
-def test_a_length_reaching_beyond_the_file_hides_no_later_record() -> None:
+def test_a_length_beyond_the_file_hides_no_later_record() -> None:
     length = (10**9).to_bytes(8, "little")
     liar = length + masked_crc32c(length).to_bytes(4, "little") + b"x" * 30
     found = _read(_frame(b"one") + liar + _frame(b"two"))
@@ -166,8 +166,8 @@ def test_degenerate_files_take_little_time(data: bytes) -> None:
     assert_complete(found, len(data))
 
 
-def test_a_file_of_lying_lengths_takes_little_time() -> None:
-    # Every 12 bytes a header with a sound checksum whose record would reach nearly to the end.
+def test_a_file_of_false_lengths_takes_little_time() -> None:
+    # Every 12 bytes a header with a correct checksum, whose record would nearly reach the end.
     size = 600_000
     headers = []
     for position in range(0, size, 12):
@@ -192,7 +192,7 @@ def _unpack(data: bytes, compression: str) -> tuple[bytes, str | None]:
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zlib"])
-def test_compressed_shards_come_back_whole(compression: str) -> None:
+def test_compressed_shards_are_read_completely(compression: str) -> None:
     pack = _PACK[compression]
     zeros = bytes(40_000_000)  # unpacks to far more than is written at once
     assert _unpack(pack(_SHARD), compression) == (_SHARD, None)
@@ -204,7 +204,7 @@ def test_compressed_shards_come_back_whole(compression: str) -> None:
 
 @pytest.mark.parametrize("compression", ["gzip", "zlib"])
 @pytest.mark.parametrize("share", [0.0005, 0.3, 0.9, 0.99999])
-def test_a_cut_stream_gives_what_it_held_and_says_so(compression: str, share: float) -> None:
+def test_a_truncated_stream_yields_its_records_and_is_reported(compression: str, share: float) -> None:
     packed = _PACK[compression](_SHARD)
     cut = packed[: max(1, int(len(packed) * share))]
     unpacked, error = _unpack(cut, compression)
@@ -215,8 +215,8 @@ def test_a_cut_stream_gives_what_it_held_and_says_so(compression: str, share: fl
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zlib"])
-def test_a_damaged_stream_gives_what_stood_before_the_damage(compression: str) -> None:
-    packed = _PACK[compression](_SHARD)  # random data: stored nearly as it is
+def test_a_damaged_stream_yields_the_records_before_the_damage(compression: str) -> None:
+    packed = _PACK[compression](_SHARD)  # random data is stored nearly unchanged
     for share in (0.4, 0.8):
         place = int(len(packed) * share)
         damaged = packed[:place] + b"\xff\xff\xff\xff" * 20_000 + packed[place + 80_000 :]
@@ -235,13 +235,13 @@ def test_a_wrong_checksum_at_the_end_is_damage_but_loses_nothing(compression: st
     assert unpacked == _SHARD
 
 
-def test_junk_after_the_stream_is_damage() -> None:
+def test_garbage_after_the_stream_is_damage() -> None:
     unpacked, error = _unpack(gzip.compress(_SHARD) + b"junk", "gzip")
     assert unpacked == _SHARD
     assert error
 
 
-def test_compression_is_told_by_name_or_first_bytes() -> None:
+def test_compression_is_detected_by_name_or_first_bytes() -> None:
     assert compression_of("a.tfrecord.gz", b"") == "gzip"
     assert compression_of("a.tfrecord.zlib", b"") == "zlib"
     assert compression_of("foreign", gzip.compress(b"x")[:2]) == "gzip"

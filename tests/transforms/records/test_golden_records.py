@@ -1,4 +1,4 @@
-"""The records of every layout are the bytes of the golden file: to change them is a decision."""
+"""The records of every layout equal those of the golden file, so a change of them is deliberate."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def _script() -> Any:
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_records_are_those_of_the_golden_file(name: str) -> None:
+def test_records_equal_those_of_the_golden_file(name: str) -> None:
     script = _script()
     made = script.record(script.layouts()[name])
     assert script.shown(made) == RECORDS[name]["features"]
     assert made.hex() == RECORDS[name]["record"]
 
 
-def test_every_layout_has_its_record() -> None:
+def test_every_layout_has_a_golden_record() -> None:
     assert [*RECORDS] == [*_script().layouts()]
 
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_tensorflow_would_write_the_same_bytes(name: str) -> None:
-    """Where one name begins another Python's protobuf has the shorter one last, and C++'s first, as here."""
+    """If one name is a prefix of another, Python's protobuf writes it last, and C++ first, as here."""
     data = bytes.fromhex(RECORDS[name]["record"])
     parsed = tf.train.Example.FromString(data)
     assert set(parsed.features.feature) == set(RECORDS[name]["features"])

@@ -1,4 +1,4 @@
-"""Shards of datasets damaged at random and saved: nothing false is kept, nothing sound lost or misnamed."""
+"""Shards damaged at random and salvaged: no false record is kept, no sound one is lost or misnamed."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def _damage_and_save(dataset: Path, tmp: Path, known_by: str, rng: random.Random
     assert [(entry.offset, entry.length) for entry in new] == [
         (offset, len(data) + FRAME_BYTES) for offset, data in kept
     ]
-    if not has_keys:  # equal lengths and stretches that were moved: places are the best guess there is
+    if not has_keys:  # if records of equal length were moved, their position is the best guess
         return
     assert all(entry.key in ("", key_of[data]) for entry, (_, data) in zip(new, kept, strict=True))
     assert {lost.key for lost in result.lost}.isdisjoint(key_of[data] for data in survivors)
 
 
 @pytest.mark.parametrize("known_by", ["ledger", "index", "nothing"])
-def test_records_with_keys(sound_dataset: Path, tmp_path: Path, known_by: str) -> None:
+def test_records_with_keys_are_salvaged(sound_dataset: Path, tmp_path: Path, known_by: str) -> None:
     rng = random.Random(known_by)
     for number in range(20):
         _damage_and_save(sound_dataset, tmp_path / str(number), known_by, rng, True)
@@ -72,7 +72,7 @@ def test_records_with_keys(sound_dataset: Path, tmp_path: Path, known_by: str) -
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["raw", "minimal"])
 @pytest.mark.parametrize("known_by", ["ledger", "index", "nothing"])
-def test_records_without_keys(photos: Path, tmp_path: Path, layout: str, known_by: str) -> None:
+def test_records_without_keys_are_salvaged(photos: Path, tmp_path: Path, layout: str, known_by: str) -> None:
     made = convert(input=str(photos), output=str(tmp_path / "made"), resize=16, layout=layout, shards=4)
     rng = random.Random(layout + known_by)
     for number in range(100):

@@ -1,11 +1,11 @@
-"""What the page shows of a comparison: only what differs, and nothing that breaks it."""
+"""The report's comparison with another dataset shows only differences, and no content breaks it."""
 
 from __future__ import annotations
 
 from shardwright.transforms.report.drift_view import drift_view
 
 
-def test_findings_and_measures_that_differ_are_shown_and_no_others() -> None:
+def test_only_differing_findings_and_measures_are_shown() -> None:
     view = drift_view(
         {
             "quality": {

@@ -1,4 +1,4 @@
-"""The page of all versions: what it says of each, that no name breaks it and that no link is dead."""
+"""The page of all versions: its content, that no name breaks it, and that every link has a target."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _VOID = frozenset({"meta", "link", "br", "img", "input"})
 
 
 class Read(HTMLParser):
-    """Reads a page; fails on what is not closed."""
+    """Reads a page; fails if an element is not closed."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -73,7 +73,7 @@ class Read(HTMLParser):
 
 
 def records_of(count: int, **fields: Any) -> dict[str, VersionRecord | None]:
-    """So many published versions, a day after another."""
+    """Returns this many published versions, one per day."""
     found: dict[str, VersionRecord | None] = {}
     previous = ""
     for number in range(count):
@@ -104,13 +104,13 @@ def index_of(records: dict[str, VersionRecord | None], latest: str = "", **field
 
 
 def row_of(page: str, version: str) -> str:
-    """The text of a version's row."""
+    """Returns the text of a version's row."""
     found = re.search(rf'<tbody [^>]*id="v-{version}".*?</tbody>', page, re.DOTALL)
     assert found
     return " ".join(Read(found[0]).text.split())
 
 
-def test_versions_stand_newest_first_with_what_became_of_them() -> None:
+def test_versions_are_listed_newest_first_with_their_state() -> None:
     records = records_of(5)
     _, second, third, fourth, fifth = records
     assert all(record is not None for record in records.values())
@@ -133,11 +133,11 @@ def test_versions_stand_newest_first_with_what_became_of_them() -> None:
     row = row_of(page, fifth)
     assert "✗ refused" in row and row.index("max_count_drop") < row.index("SPLIT_LEAKAGE")
     command = f"shardwright publish data/pets@{fifth} --accept max_count_drop"
-    assert command in row and page.count(command) == 2  # at the top of the page, too
+    assert command in row and page.count(command) == 2  # also at the top of the page
     text = Read(page).text
     assert "The newest version was refused" in text and "1 error and 1 warning" in text
     assert f"Readers get {fourth}" in text
-    assert f"shardwright rollback data/pets {second}" in text  # not to what was withdrawn
+    assert f"shardwright rollback data/pets {second}" in text  # not to the withdrawn version
 
 
 def test_a_first_version_that_changed_nothing_says_so() -> None:
@@ -147,7 +147,7 @@ def test_a_first_version_that_changed_nothing_says_so() -> None:
 
 
 @pytest.mark.parametrize("field", ["output", "gate", "name", "message", "fingerprint", "previous"])
-def test_names_are_text_wherever_they_stand(field: str) -> None:
+def test_names_are_shown_as_text_everywhere(field: str) -> None:
     for name in HOSTILE:
         parts = {"gate": "drift", "name": "a", "message": "b", field: name}
         said = (Violation(parts["gate"], parts["name"], Severity.ERROR, parts["message"]),)
@@ -165,14 +165,14 @@ def test_names_are_text_wherever_they_stand(field: str) -> None:
             assert name in read.text
 
 
-def test_the_page_asks_for_nothing_and_runs_its_own_script_alone() -> None:
+def test_the_page_loads_nothing_and_runs_only_its_own_script() -> None:
     page = render_index(index_of(records_of(3)))
     assert "default-src 'none'" in page.replace("&#39;", "'")
     assert not Read(page).of("src") and "@import" not in page and "url(" not in page.replace("url(#", "")
     assert "http://" not in page and "https://" not in page
 
 
-def test_many_versions_are_a_page_that_opens() -> None:
+def test_a_page_of_many_versions_stays_small() -> None:
     records = records_of(1_000)
     old = sorted(records)[0]
     page = render_index(index_of(records, old))
@@ -183,22 +183,22 @@ def test_many_versions_are_a_page_that_opens() -> None:
     assert "From 1,000 to 1,999 records in 1,000 versions." in text
 
 
-def test_many_long_refusals_are_a_page_that_opens() -> None:
+def test_a_page_of_many_long_refusals_stays_small() -> None:
     said = tuple(refusal(f"max_rise.CLASS_{number}", "<&>\u202e" * 100) for number in range(50))
     records = records_of(1_000, state=VersionState.REFUSED, refusals=said)
     page = render_index(index_of(records))
     assert len(page.encode()) < 5_000_000
     text = Read(page).text
     assert "fewer versions and refusals" in text and "more in version.json" in text
-    assert "--accept drift" in text  # fifty names are no command
+    assert "--accept drift" in text  # a command with fifty names would be too long
 
 
-def test_nothing_at_all_is_a_page() -> None:
+def test_no_versions_give_a_page() -> None:
     text = Read(render_index(index_of({}))).text
     assert "There are no versions here" in text and "Nothing is published" in text
 
 
-def test_documents_that_say_nonsense_are_a_page(tmp_path: Path) -> None:
+def test_documents_with_nonsense_give_a_page(tmp_path: Path) -> None:
     output = tmp_path / "out"
     good = next(iter(records_of(1).values()))
     assert good is not None
@@ -228,7 +228,7 @@ def test_documents_that_say_nonsense_are_a_page(tmp_path: Path) -> None:
     assert "etc" not in Read(page).text
 
 
-def test_only_what_is_there_is_linked_to(tmp_path: Path) -> None:
+def test_only_existing_files_are_linked(tmp_path: Path) -> None:
     records = records_of(3)
     _, second, third = records
     for version, record in records.items():
@@ -251,7 +251,7 @@ def test_only_what_is_there_is_linked_to(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index.html", "latest.json", "versions"]
 
 
-def test_a_pointer_to_what_has_gone_is_told(tmp_path: Path) -> None:
+def test_a_pointer_to_a_missing_version_is_reported(tmp_path: Path) -> None:
     (tmp_path / "latest.json").write_text(Pointer("20260101T000000Z", "f" * 64, _NOW).dumps())
     data = gather_index(str(tmp_path), _NOW)
     text = Read(render_index(data)).text
@@ -259,7 +259,7 @@ def test_a_pointer_to_what_has_gone_is_told(tmp_path: Path) -> None:
     assert f"shardwright rollback {tmp_path}" in text
 
 
-def test_the_chart_leaves_out_what_never_counted() -> None:
+def test_the_chart_omits_versions_that_were_never_published() -> None:
     records = records_of(4)
     last = sorted(records)[-1]
     records[last] = replace(records[last], state=VersionState.REFUSED, records=1)  # type: ignore[type-var]
@@ -268,7 +268,7 @@ def test_the_chart_leaves_out_what_never_counted() -> None:
     assert "Records over time" not in Read(render_index(index_of(records_of(1)))).text
 
 
-def test_the_latest_has_a_row_wherever_it_stands() -> None:
+def test_the_latest_version_has_a_row_wherever_it_is() -> None:
     names = {f"2026010{number}T000000Z": None for number in range(1, 9)}
     pointer = Pointer("20260103T000000Z", "", 0)
     assert shown_versions(names, pointer, 2) == ["20260108T000000Z", "20260103T000000Z"]
@@ -287,7 +287,7 @@ def test_the_latest_has_a_row_wherever_it_stands() -> None:
         (list("abcdef"), (), "shardwright publish 'a b@V' --accept drift"),
     ],
 )
-def test_the_command_accepts_what_refuses_and_no_more(
+def test_the_command_accepts_exactly_the_refusals(
     names: list[str], accepted: tuple[str, ...], command: str
 ) -> None:
     said = (*(refusal(name) for name in names), refusal("warned", error=False))
@@ -305,7 +305,7 @@ def test_the_command_accepts_what_refuses_and_no_more(
         ("/a/pets/20261121T020000Z", ("/a/pets/20261121T020000Z", "")),
     ],
 )
-def test_a_directory_is_told_from_a_versions(directory: str, place: tuple[str, str]) -> None:
+def test_a_dataset_directory_is_distinguished_from_a_version(directory: str, place: tuple[str, str]) -> None:
     assert place_of(directory) == place
 
 
@@ -325,6 +325,6 @@ _JSON = st.recursive(
     st.sampled_from(list(VersionState)),
     _JSON,
 )
-def test_whatever_a_document_says_is_a_page(fields: dict[str, Any], state: VersionState, said: Any) -> None:
+def test_any_document_gives_a_page(fields: dict[str, Any], state: VersionState, said: Any) -> None:
     records = records_of(2, state=state, **fields, refusals=(Violation(said, said, Severity.ERROR, said),))
     Read(render_index(index_of(records, next(iter(records)))))

@@ -1,4 +1,4 @@
-"""What is gathered from a dataset directory, sound, damaged, foreign or hostile."""
+"""The content that the report gathers from a dataset directory: sound, damaged, foreign or hostile."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _ledger(directory: Path, shard: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines[1:]]
 
 
-def test_every_class_has_pictures_and_the_books_are_shown(sound_dataset: Path) -> None:
+def test_every_class_has_pictures_and_the_ledger_is_shown(sound_dataset: Path) -> None:
     data = gather(str(sound_dataset))
     dataset = _dataset(sound_dataset)
     assert [sheet.label for sheet in data.sheets] == list(dataset.labels)
@@ -67,8 +67,8 @@ def test_every_class_has_pictures_and_the_books_are_shown(sound_dataset: Path) -
     assert data.statistics is None and not data.left_out
 
 
-def test_the_pictures_are_those_of_the_records(sound_dataset: Path) -> None:
-    # The ledger says which source each record is of; a picture of it resized has about the same colours.
+def test_the_pictures_match_the_records(sound_dataset: Path) -> None:
+    # The ledger names the source of each record; the resized source has about the same colors.
     data = gather(str(sound_dataset))
     sample = data.sheets[0].samples[0]
     lines = [
@@ -102,7 +102,7 @@ def test_only_as_many_ledgers_are_read_as_are_needed(
     assert read[0] == "train0" and "train2" not in read
 
 
-def test_of_very_many_classes_the_extremes_and_some_between_are_shown() -> None:
+def test_for_many_classes_the_extremes_and_some_between_are_shown() -> None:
     counts = {f"c{number:04}": 5_000 - number for number in range(3_000)}
     document = {
         "format_version": 1, "name": "many", "layout": "classification", "features": [],
@@ -115,7 +115,7 @@ def test_of_very_many_classes_the_extremes_and_some_between_are_shown() -> None:
     assert names == sorted(names)
 
 
-def test_findings_bring_their_pictures_along(copied: Path) -> None:
+def test_findings_are_shown_with_their_pictures(copied: Path) -> None:
     lines = _ledger(copied, "train-00000-of-00003.tfrecord")
     written = [line for line in lines if line["outcome"] == "written"][:2]
     first, second = (
@@ -147,7 +147,7 @@ def test_findings_bring_their_pictures_along(copied: Path) -> None:
     assert "OF_A_LATER_VERSION" in page
 
 
-def test_a_validation_of_another_build_is_not_taken_for_this_one(copied: Path) -> None:
+def test_a_validation_of_another_build_is_not_used(copied: Path) -> None:
     validation = {"mode": "full", "sound": True, "fingerprint": "0" * 64, "records": 1, "errors": 0,
                   "warnings": 0, "findings": [], "counts": {}}  # fmt: skip
     (copied / "findings.json").write_text(json.dumps(validation))
@@ -165,7 +165,7 @@ def test_statistics_of_another_build_are_not_shown(copied: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"counts": 3}', "nul", "[" * 100_000, '{"a": "\\ud800"}'])
-def test_documents_that_cannot_be_read_are_named_and_the_page_goes_on(copied: Path, text: str) -> None:
+def test_unreadable_documents_are_named_and_the_report_continues(copied: Path, text: str) -> None:
     (copied / "findings.json").write_text(text)
     (copied / "statistics.json").write_text("[1]")
     data = gather(str(copied))
@@ -175,7 +175,7 @@ def test_documents_that_cannot_be_read_are_named_and_the_page_goes_on(copied: Pa
     assert "What is missing from this page" in render(data)
 
 
-def test_damaged_shards_and_ledgers_cost_pictures_and_nothing_else(copied: Path) -> None:
+def test_damaged_shards_and_ledgers_cost_only_pictures(copied: Path) -> None:
     files = sorted(copied.glob("*.tfrecord"))
     files[0].write_bytes(os.urandom(5_000))
     files[1].unlink()
@@ -220,7 +220,7 @@ def _lines(directory: Path, items: list[dict[str, str]]) -> None:
     (directory / "quarantine.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
 
 
-def test_what_was_left_out_is_shown_as_far_as_it_can_be_seen(tmp_path: Path) -> None:
+def test_images_left_out_are_shown_if_they_can_be_decoded(tmp_path: Path) -> None:
     picture = Image.effect_noise((300, 200), 60)
     for kind in ("jpeg", "png"):
         picture.save(tmp_path / f"whole.{kind}")
@@ -246,7 +246,7 @@ def test_what_was_left_out_is_shown_as_far_as_it_can_be_seen(tmp_path: Path) -> 
     assert not any(shown[unseen] for unseen in uris[3:])
 
 
-def test_a_source_that_does_not_answer_costs_its_picture_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_source_costs_only_its_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     never = threading.Event()
     monkeypatch.setattr(quarantine_module, "_PATIENCE", 0.05)
     monkeypatch.setattr(quarantine_module, "_read", lambda uri: never.wait(30))
@@ -257,7 +257,7 @@ def test_a_source_that_does_not_answer_costs_its_picture_only(monkeypatch: pytes
         never.set()
 
 
-def test_no_other_storage_is_asked_for_the_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_are_not_read_from_other_storages(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(quarantine_module, "_look", asked.append)
     uris = ("http://host/a.jpg", "https://host/a.jpg", "gs://b/a.jpg", "s3://b/a.jpg", "/local/a.jpg", "")
@@ -267,7 +267,7 @@ def test_no_other_storage_is_asked_for_the_pictures(monkeypatch: pytest.MonkeyPa
     assert asked == ["/local/a.jpg", "gs://b/a.jpg"]
 
 
-def test_a_very_long_quarantine_is_read_at_its_beginning(tmp_path: Path) -> None:
+def test_only_the_beginning_of_a_long_quarantine_is_read(tmp_path: Path) -> None:
     items = [
         {"key": f"{number:06}", "uri": "", "stage": "read", "reason": f"R{number % 3}", "message": "m" * 200}
         for number in range(20_000)
@@ -278,7 +278,7 @@ def test_a_very_long_quarantine_is_read_at_its_beginning(tmp_path: Path) -> None
     assert {item.reason for item in found} == {"R0", "R1", "R2"}
 
 
-def test_inputs_sizes_of_originals_and_what_decided_the_splits_are_shown(sound_dataset: Path) -> None:
+def test_inputs_sizes_of_originals_and_the_origin_of_splits_are_shown(sound_dataset: Path) -> None:
     data = gather(str(sound_dataset))
     assert [item.path for item in data.inputs] == [str(PHOTOS)] and data.inputs[0].detected_as
     assert data.splits_from == "hash"
@@ -302,7 +302,7 @@ def test_inputs_sizes_of_originals_and_what_decided_the_splits_are_shown(sound_d
     assert str(PHOTOS) in page and "Originals and stored pictures" in page
 
 
-def test_a_dataset_of_an_older_version_says_nothing_of_originals(copied: Path) -> None:
+def test_a_dataset_of_an_older_version_has_no_sizes_of_originals(copied: Path) -> None:
     def change(run: dict[str, Any]) -> None:
         for name in ("sources", "splits_from", "taken_for"):
             del run[name]
@@ -325,7 +325,7 @@ def test_a_dataset_of_an_older_version_says_nothing_of_originals(copied: Path) -
         '{"sources": {"images": 3, "width": {"min": 1, "max": 9, "mean": []}, "bytes": {"sum": true}}}',
     ],
 )  # fmt: skip
-def test_a_damaged_run_json_does_no_harm(copied: Path, damaged: str) -> None:
+def test_a_damaged_run_json_is_ignored(copied: Path, damaged: str) -> None:
     (copied / "run.json").write_text(damaged)
     page = render(gather(str(copied)))
     assert "Splits and classes" in page
@@ -353,6 +353,6 @@ def test_settings_that_had_no_effect_are_not_shown() -> None:
     assert shown == {"splits", "split_by", "seed", "shard_size", "image_format", "unlabelled"}
     _, shown = settings_of("hash", "train", "test", fit="pad", resize="8", of_a_later_version="x")
     assert {"fit", "resize", "of_a_later_version"} <= shown
-    # Datasets of older versions do not say it: the names do.
+    # Datasets of older versions do not state it, but their names show it.
     assert settings_of("", "train", "extra")[0] == "train, extra, as the source names them"
     assert settings_of("", "train", "test")[0].startswith("train 90%, test 10%, by a hash")

@@ -1,4 +1,4 @@
-"""The page of a version: its state, what its gates said, what is different from the version before."""
+"""The report of a version: its state, its gates' verdicts, and the differences from the previous version."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def record_of(*refusals: Violation, **fields: Any) -> VersionRecord:
 
 
 def drift_of(fingerprint: str) -> dict[str, Any]:
-    """What the `diff.json` of a version holds, in short."""
+    """Returns the content of a version's `diff.json`, abbreviated."""
     return {
         "datasets": {"old": _BEFORE, "new": _VERSION},
         "fingerprints": {"old": "0" * 64, "new": fingerprint},
@@ -42,7 +42,7 @@ def drift_of(fingerprint: str) -> dict[str, Any]:
 
 @pytest.fixture
 def version(sound_dataset: Path, tmp_path: Path) -> Callable[..., Path]:
-    """Makes a directory of a version."""
+    """Creates the directory of a version."""
 
     def make(record: VersionRecord | None = None, drift: bool = False) -> Path:
         directory = tmp_path / "pets" / "versions" / _VERSION
@@ -60,7 +60,7 @@ def version(sound_dataset: Path, tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-def test_a_version_knows_what_became_of_it(version: Callable[..., Path]) -> None:
+def test_the_report_shows_the_state_of_a_version(version: Callable[..., Path]) -> None:
     directory = version(record_of(), drift=True)
     data = gather(str(directory))
     assert data.name == "pets" and data.place == f"{directory.parent.parent}@{_VERSION}"
@@ -73,7 +73,7 @@ def test_a_version_knows_what_became_of_it(version: Callable[..., Path]) -> None
     assert f"--dataset <bdi>{directory.parent.parent}@{_VERSION}" in page
 
 
-def test_what_is_about_to_be_written_counts_before_what_is(version: Callable[..., Path]) -> None:
+def test_unwritten_documents_take_precedence_over_stored_ones(version: Callable[..., Path]) -> None:
     directory = version(record_of(), drift=True)
     refused = record_of(Violation("findings", "SPLIT_LEAKAGE", Severity.ERROR, "two are in two"))
     data = gather(str(directory), record=refused, drift={**drift_of("x"), "images": {"added": 77}})
@@ -81,17 +81,17 @@ def test_what_is_about_to_be_written_counts_before_what_is(version: Callable[...
     assert data.drift is not None and data.drift["images"]["added"] == 77
 
 
-def test_a_refused_version_says_why_and_what_accepts_it(version: Callable[..., Path]) -> None:
+def test_a_refused_version_shows_why_and_the_command_to_accept_it(version: Callable[..., Path]) -> None:
     said = Violation("drift", "max_added_fraction", Severity.ERROR, "max_added_fraction: too many came")
     directory = version(record_of(said), drift=True)
     page = render(gather(str(directory)))
     assert "✗ Version refused" in page and "max_added_fraction" in page
-    assert page.count("too many came") == 1  # diff.json says the same
+    assert page.count("too many came") == 1  # diff.json contains the same
     place = f"{directory.parent.parent}@{_VERSION}"
     assert f"shardwright publish {place} --accept max_added_fraction" in page
 
 
-def test_warnings_and_what_was_accepted_are_shown_of_a_published_version(
+def test_warnings_and_accepted_refusals_of_a_published_version_are_shown(
     version: Callable[..., Path],
 ) -> None:
     said = (
@@ -104,15 +104,15 @@ def test_warnings_and_what_was_accepted_are_shown_of_a_published_version(
     assert "shardwright publish" not in page
 
 
-def test_a_link_back_is_only_where_it_leads(version: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_link_back_exists_only_if_it_has_a_target(version: Callable[..., Path], tmp_path: Path) -> None:
     directory = version(record_of())
     elsewhere = gather(str(directory), page=str(tmp_path / "a.html"))
     assert "index.html" not in render(elsewhere)
     assert "index.html" in render(gather(f"{directory}/", page=str(directory / "report.html")))
 
 
-def test_a_dataset_that_is_no_version_is_drawn_as_ever(sound_dataset: Path, tmp_path: Path) -> None:
-    copied = tmp_path / _VERSION  # called like one, and not below versions/
+def test_a_dataset_that_is_not_a_version_has_a_normal_report(sound_dataset: Path, tmp_path: Path) -> None:
+    copied = tmp_path / _VERSION  # named like a version, but not below versions/
     shutil.copytree(sound_dataset, copied)
     (copied / "diff.json").write_text(json.dumps(drift_of("x")))
     data = gather(str(copied))
@@ -120,7 +120,7 @@ def test_a_dataset_that_is_no_version_is_drawn_as_ever(sound_dataset: Path, tmp_
     assert "index.html" not in render(data)
 
 
-def test_a_version_that_says_nothing_of_itself_has_a_page(version: Callable[..., Path]) -> None:
+def test_a_version_without_version_json_has_a_report(version: Callable[..., Path]) -> None:
     directory = version()
     assert "… Version building" in render(gather(str(directory)))
     (directory / "version.json").write_bytes(b"\xff")
@@ -138,7 +138,7 @@ def test_a_diff_of_another_build_is_not_shown(version: Callable[..., Path]) -> N
     assert data.drift is None and data.left_out == ("diff.json is about another build.",)
 
 
-def test_names_in_refusals_are_text() -> None:
+def test_names_in_refusals_are_shown_as_text() -> None:
     for name in HOSTILE:
         said = Violation(name, name, Severity.ERROR, name)
         data = replace(made_up(("a",)), of_version=OfVersion(_VERSION, record_of(said, previous=name)))
@@ -146,7 +146,7 @@ def test_names_in_refusals_are_text() -> None:
         assert page.count("<script") == 1 and "\u202e" not in page and " onmouseover='" not in page
 
 
-def test_the_command_draws_a_version_with_its_stored_diff(
+def test_the_command_shows_a_version_with_its_stored_diff(
     version: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = version(record_of(), drift=True)

@@ -1,4 +1,4 @@
-"""The page as a pure function: what is escaped, what is left out to keep it small, what is always there."""
+"""The report's page as a pure function: what is escaped, omitted to keep it small, and always present."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shardwright.transforms.report.pages import shown
 from shardwright.transforms.report.render import render
 
 _VOID = frozenset({"meta", "img", "input", "link", "br"})
-#: Every element that the page has; anything else has come in from the data.
+#: All elements of the page; any other element would come from the data.
 _KNOWN = frozenset(
     [
         "html",
@@ -90,7 +90,7 @@ _KNOWN_ATTRIBUTES = re.compile(
 
 
 class Outline(HTMLParser):
-    """Reads a page; fails on what is not closed, not known or twice there."""
+    """Reads a page; fails if an element is not closed, unknown, or has a duplicate id."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -141,7 +141,7 @@ def outline_of(page: str) -> Outline:
     return outline
 
 
-def test_names_from_the_data_are_text_wherever_they_stand() -> None:
+def test_names_from_the_data_are_shown_as_text_everywhere() -> None:
     page = render(made_up(HOSTILE, charts=True))
     outline = outline_of(page)
     text = "".join(outline.texts)
@@ -171,7 +171,7 @@ def test_the_policy_allows_the_pages_own_script_and_nothing_else() -> None:
 
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.text(max_size=80), min_size=1, max_size=4, unique=True))
-def test_any_names_make_a_sound_page(names: list[str]) -> None:
+def test_any_names_give_a_valid_page(names: list[str]) -> None:
     data = made_up(tuple(names), per_code=1, codes=(FindingCode.DARK, FindingCode.EXACT_DUPLICATE))
     page = render(data)
     outline_of(page)
@@ -179,7 +179,7 @@ def test_any_names_make_a_sound_page(names: list[str]) -> None:
 
 
 @given(st.text(max_size=300), st.integers(1, 200))
-def test_what_is_shown_can_be_seen_and_is_short(text: str, letters: int) -> None:
+def test_shown_texts_are_visible_and_short(text: str, letters: int) -> None:
     result = shown(text, letters)
     assert result.isprintable()
     assert len(result) <= letters * len("\\U0010ffff") + len("…")
@@ -211,7 +211,7 @@ def test_pictures_are_left_out_before_the_page_is_too_large(monkeypatch: pytest.
     outline_of(least)
 
 
-def test_headings_follow_one_another_and_landmarks_are_there() -> None:
+def test_headings_are_in_order_and_landmarks_exist() -> None:
     page = render(made_up(("a", "b", "c")))
     outline = outline_of(page)
     assert outline.levels[0] == 1 and outline.levels.count(1) == 1
@@ -223,7 +223,7 @@ def test_headings_follow_one_another_and_landmarks_are_there() -> None:
     assert 'lang="en"' in page and 'class="skip" href="#main"' in page
 
 
-def test_what_is_missing_says_which_command_adds_it() -> None:
+def test_missing_parts_name_the_command_that_adds_them() -> None:
     page = render(
         ReportData(name="pets", place="data/pets", fingerprint="f" * 64, splits={"train": (0, 0, 1)})
     )
@@ -234,11 +234,11 @@ def test_what_is_missing_says_which_command_adds_it() -> None:
     assert STATISTICS_JSON not in text
 
 
-def test_nothing_at_all_makes_a_page_too() -> None:
+def test_an_empty_dataset_gives_a_page() -> None:
     outline_of(render(ReportData(name="")))
 
 
-def test_equal_data_make_equal_pages() -> None:
+def test_equal_data_give_equal_pages() -> None:
     first, second = (render(made_up(("a", "b", "c" * 40), charts=True)) for _ in range(2))
     assert first == second
 
@@ -283,11 +283,11 @@ def test_measurements_become_charts_with_tables_and_a_line_to_copy() -> None:
         {"total": {"all": {"pixels": {"mean": [float("nan")], "std": ["a"]}, "width": 3, "boxes": []}}},
     ],
 )
-def test_statistics_of_another_kind_do_no_harm(statistics: dict[str, Any]) -> None:
+def test_other_forms_of_statistics_are_ignored(statistics: dict[str, Any]) -> None:
     outline_of(render(made_up(("a",), statistics=statistics)))
 
 
-def test_drift_is_shown_as_diff_reports_it() -> None:
+def test_drift_is_shown_as_in_the_report_of_diff() -> None:
     pair = {"old": 10, "new": 12}
     drift = {
         "datasets": {"old": "old<b>", "new": "new"},

@@ -45,7 +45,7 @@ def test_results_come_in_the_order_of_the_items(executor: ThreadPoolExecutor) ->
 @pytest.mark.parametrize(
     ("max_items", "max_weight", "weight"), [(24, 10**6, 1), (10**6, 640, 10), (16, 640, 100)]
 )
-def test_no_more_is_under_way_than_the_bounds_allow(
+def test_no_more_items_are_in_flight_than_the_bounds_allow(
     executor: ThreadPoolExecutor, max_items: int, max_weight: int, weight: int
 ) -> None:
     lock = threading.Lock()
@@ -62,12 +62,12 @@ def test_no_more_is_under_way_than_the_bounds_allow(
         with lock:
             taken += 1
         time.sleep(0.0005)
-    # A chunk of up to eight is being handed out while the next may begin.
+    # A chunk of up to eight items is being returned while the next one may begin.
     assert most <= min(max_items, max_weight // weight) + 8
     assert most > 1
 
 
-def test_an_item_heavier_than_all_goes_alone(executor: ThreadPoolExecutor) -> None:
+def test_an_item_above_the_limit_runs_alone(executor: ThreadPoolExecutor) -> None:
     running = 0
     seen = []
 
@@ -85,7 +85,7 @@ def test_an_item_heavier_than_all_goes_alone(executor: ThreadPoolExecutor) -> No
     assert list(_map(lambda w: w, weights, executor, lambda w: w, max_weight=100)) == weights
 
 
-def test_sources_are_asked_for_only_as_far_as_needed(executor: ThreadPoolExecutor) -> None:
+def test_sources_are_read_only_as_far_as_needed(executor: ThreadPoolExecutor) -> None:
     asked = 0
 
     def items() -> Iterator[int]:
@@ -100,7 +100,7 @@ def test_sources_are_asked_for_only_as_far_as_needed(executor: ThreadPoolExecuto
     results.close()
 
 
-def test_the_first_exception_is_raised_after_what_came_before_it(executor: ThreadPoolExecutor) -> None:
+def test_the_first_exception_is_raised_after_earlier_results(executor: ThreadPoolExecutor) -> None:
     begun = set()
 
     def work(item: int) -> int:
@@ -119,7 +119,7 @@ def test_the_first_exception_is_raised_after_what_came_before_it(executor: Threa
     assert len(begun) < 200, "what had not begun must not begin"
 
 
-def test_a_source_that_fails_is_raised_too(executor: ThreadPoolExecutor) -> None:
+def test_the_exception_of_a_source_is_raised(executor: ThreadPoolExecutor) -> None:
     def items() -> Iterator[int]:
         yield from range(10)
         raise ValueError("no more")
@@ -128,7 +128,7 @@ def test_a_source_that_fails_is_raised_too(executor: ThreadPoolExecutor) -> None
         list(_map(lambda item: item, items(), executor))
 
 
-def test_the_budget_is_never_exceeded_and_all_get_through() -> None:
+def test_the_budget_is_never_exceeded_and_every_item_is_processed() -> None:
     budget = ByteBudget(100)
     lock = threading.Lock()
     used, most, done = 0, 0, 0
@@ -152,8 +152,8 @@ def test_the_budget_is_never_exceeded_and_all_get_through() -> None:
     assert most <= 100
 
 
-def test_one_picture_that_is_too_large_at_a_time_in_all_processes(tmp_path: Path) -> None:
-    """Two budgets stand for two processes: a lock belongs to whoever opened the file."""
+def test_all_processes_together_handle_one_oversized_picture_at_a_time(tmp_path: Path) -> None:
+    """Two budgets stand for two processes, because a lock belongs to each open file."""
     lock_file = str(tmp_path / "lock")
     mine, other = ByteBudget(10, lock_file), ByteBudget(10, lock_file)
     entered = threading.Event()
@@ -170,11 +170,12 @@ def test_one_picture_that_is_too_large_at_a_time_in_all_processes(tmp_path: Path
         assert not entered.wait(0.2)
     assert entered.wait(20)
     thread.join()
-    with ByteBudget(10, str(tmp_path / "none" / "lock")).reserve(11):  # no place for a lock: without it
+    # Without a place for the lock, there is none.
+    with ByteBudget(10, str(tmp_path / "none" / "lock")).reserve(11):
         pass
 
 
-def test_a_failing_block_gives_its_bytes_back() -> None:
+def test_a_failing_block_returns_its_bytes() -> None:
     budget = ByteBudget(10)
     with pytest.raises(RuntimeError), budget.reserve(10):
         raise RuntimeError
@@ -190,13 +191,13 @@ def test_merged_streams_give_every_item_once() -> None:
     streams = [_counting(number) for number in range(7)] + [iter(())]
     merged = list(merge_streams(streams, 3))
     assert sorted(merged) == [item for number in range(7) for item in _counting(number)]
-    for number in range(7):  # a stream keeps its order
+    for number in range(7):  # the order within a stream is kept
         mine = [item for item in merged if item // 10_000 == number]
         assert mine == list(_counting(number))
     assert list(merge_streams([], 3)) == []
 
 
-def test_merged_streams_are_drawn_at_once() -> None:
+def test_merged_streams_are_read_concurrently() -> None:
     barrier = threading.Barrier(4, timeout=10)
 
     def stream() -> Iterator[int]:
@@ -229,7 +230,7 @@ def test_the_error_of_a_merged_stream_is_raised_and_ends_the_others() -> None:
     _wait_for_threads(before)
 
 
-def test_merged_streams_that_are_given_up_end_their_threads() -> None:
+def test_abandoned_merged_streams_end_their_threads() -> None:
     before = _threads()
     merged = merge_streams([itertools.count() for _ in range(9)], 3)
     assert next(merged) == 0

@@ -1,4 +1,4 @@
-"""`quarantine.jsonl` is made from the ledgers of the shards, in parts, and says what it always said."""
+"""`quarantine.jsonl` is built from the ledgers of the shards, in parts, with unchanged content."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAME = "quarantine.jsonl"
 
 
 def entries_of(shard: int, count: int, bad: float) -> list[Entry]:
-    """Returns entries in the order of a shard, which is not that of the keys."""
+    """Returns entries in the order of a shard, which differs from that of the keys."""
     rng = random.Random(shard)
     return [
         Entry(
@@ -37,7 +37,7 @@ def entries_of(shard: int, count: int, bad: float) -> list[Entry]:
 
 
 def written(directory: Path, place: ShardPlace, entries: list[Entry]) -> ShardResult:
-    """Writes a shard's ledger; returns what the shard reports."""
+    """Writes a shard's ledger; returns the result of the shard."""
     result = result_of(place, entries)
     path = directory / ledger_file(*place)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ def written(directory: Path, place: ShardPlace, entries: list[Entry]) -> ShardRe
 
 
 def true_lines(entries: list[Entry]) -> bytes:
-    """Returns the file as it is when all lines are sorted at once."""
+    """Returns the content of the file if all lines were sorted at once."""
     lines = [entry.quarantine_line() for entry in entries if entry.outcome == "quarantined"]
     lines.sort(key=lambda line: tuple(line.values()))
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
@@ -54,7 +54,7 @@ def true_lines(entries: list[Entry]) -> bytes:
 
 @pytest.fixture
 def shards(tmp_path: Path) -> tuple[list[ShardResult], list[Entry]]:
-    """Results of shards in any order, some without a bad image, and all entries."""
+    """Results of shards in any order, some without bad images, and all entries."""
     results, everything = [], list[Entry]()
     for number in range(8):
         entries = entries_of(number, 200, (0, 0.02, 0.5, 1)[number % 4])
@@ -65,7 +65,7 @@ def shards(tmp_path: Path) -> tuple[list[ShardResult], list[Entry]]:
 
 
 @pytest.mark.parametrize("most_bytes", [10**9, 40_000, 3_000])
-def test_the_bytes_are_those_of_sorting_all_at_once(
+def test_the_bytes_equal_those_of_sorting_everything_at_once(
     shards: tuple[list[ShardResult], list[Entry]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -97,7 +97,7 @@ def test_a_ledger_that_its_shard_did_not_write_stops_the_commit(tmp_path: Path, 
         path.unlink()
     elif change == "damaged":
         path.write_bytes(path.read_bytes()[:-20])
-        result = replace(result, files={})  # as an engine's retry of an older version may report
+        result = replace(result, files={})  # a retry by an engine with an older version may report this
     elif change == "another":
         path.write_bytes(dump_ledger(result.header, entries_of(4, 50, 1)))
     else:
@@ -108,7 +108,7 @@ def test_a_ledger_that_its_shard_did_not_write_stops_the_commit(tmp_path: Path, 
     assert not (tmp_path / NAME).exists()
 
 
-def test_a_line_is_found_however_its_words_are_written(tmp_path: Path) -> None:
+def test_a_line_is_found_however_its_text_is_escaped(tmp_path: Path) -> None:
     place, entries = ShardPlace("train", 0, 1), entries_of(0, 3, 1)
     result = replace(result_of(place, entries), files={})
     path = tmp_path / ledger_file(*place)
@@ -137,10 +137,10 @@ def test_memory_does_not_grow_with_the_lines() -> None:
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert seen == count
-    # Each file of sorted lines has a buffer of its own: four times the lines, not twice the memory.
+    # Each file of sorted lines has its own buffer: four times the lines must not take twice the memory.
     assert peaks[1] < 2 * peaks[0]
 
 
-def test_results_have_nothing_for_each_bad_image() -> None:
+def test_results_contain_nothing_per_bad_image() -> None:
     sizes = {len(repr(result_of(ShardPlace("train", 0, 1), entries_of(0, n, 1)))) for n in (100, 900)}
     assert len(sizes) == 1

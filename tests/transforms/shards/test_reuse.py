@@ -1,4 +1,4 @@
-"""What earlier builds offer: whole shards and single records, and when they offer nothing."""
+"""Reuse of earlier builds: whole shards and single records, and when nothing can be reused."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ def ledger(dataset: Path, place: ShardPlace = PLACE) -> tuple[ShardHeader, list[
 
 
 def rewrite(dataset: Path, **changes: str) -> None:
-    """Lets the ledger say something else of its last image."""
+    """Changes the ledger's entry about its last image."""
     result, entries = ledger(dataset)
     entries[-1] = entries[-1]._replace(**changes)
     (dataset / ledger_file(*PLACE)).write_bytes(dump_ledger(result, entries))
 
 
 def refs_of(dataset: Path, place: ShardPlace = PLACE) -> Iterator[tuple[ImageRef, str]]:
-    """Yields references that ask for what the ledger says again."""
+    """Yields references that match the entries of a ledger."""
     for entry in ledger(dataset, place)[1]:
         size, _, version = entry.fingerprint.partition(":")
         yield ImageRef(entry.key, entry.key, size=int(size), version=version), entry.digest
 
 
-def test_a_shard_is_taken_over_with_all_that_belongs_to_it(old: Path, tmp_path: Path) -> None:
+def test_a_shard_is_reused_with_its_ledger_and_index(old: Path, tmp_path: Path) -> None:
     result, _ = ledger(old)
     taken = take_over(str(tmp_path / "new"), str(old), PLACE, result.plan_digest)
     assert taken is not None and taken.reused and taken.header == result
@@ -61,7 +61,7 @@ def test_a_shard_is_taken_over_with_all_that_belongs_to_it(old: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("damage", ["digest", "shard", "size", "no shard", "no ledger", "ledger"])
-def test_what_does_not_agree_is_not_taken_over(old: Path, tmp_path: Path, damage: str) -> None:
+def test_shards_that_differ_are_not_reused(old: Path, tmp_path: Path, damage: str) -> None:
     digest, shard, book = ledger(old)[0].plan_digest, old / SHARD, old / ledger_file(*PLACE)
     if damage == "digest":
         digest = "0" * 64
@@ -80,7 +80,7 @@ def test_what_does_not_agree_is_not_taken_over(old: Path, tmp_path: Path, damage
 
 
 @pytest.mark.parametrize("kind", ["missing", "damaged"])
-def test_an_index_is_what_the_ledger_tells(old: Path, tmp_path: Path, kind: str) -> None:
+def test_an_index_follows_from_the_ledger(old: Path, tmp_path: Path, kind: str) -> None:
     index = old / index_file(*PLACE)
     right = index.read_bytes()
     index.unlink()
@@ -92,17 +92,17 @@ def test_an_index_is_what_the_ledger_tells(old: Path, tmp_path: Path, kind: str)
         assert (directory / index_file(*PLACE)).read_bytes() == right
 
 
-def test_a_shard_with_images_that_could_not_be_read_is_made_again(old: Path, tmp_path: Path) -> None:
+def test_a_shard_with_unreadable_images_is_written_again(old: Path, tmp_path: Path) -> None:
     rewrite(old, outcome="quarantined", reason="UNREADABLE", stage="read")
     digest, new = ledger(old)[0].plan_digest, str(tmp_path / "new")
     assert take_over(new, str(old), PLACE, digest) is None
-    taken = take_over(new, str(old), PLACE, digest, final=False)  # somebody has looked again
+    taken = take_over(new, str(old), PLACE, digest, final=False)  # the images have been read again
     assert taken is not None
     bad = [entry for entry in ledger(tmp_path / "new")[1] if entry.outcome == "quarantined"]
     assert [entry.reason for entry in bad] == ["UNREADABLE"]
 
 
-def test_records_are_found_whatever_their_shard_is_now(old: Path) -> None:
+def test_records_are_found_in_any_shard(old: Path) -> None:
     build = EarlierBuild(str(old), SHARDS, ".tfrecord")
     whole = list(refs_of(old))
     recipe = ledger(old)[0].recipe
@@ -119,7 +119,7 @@ def test_records_are_found_whatever_their_shard_is_now(old: Path) -> None:
                 assert known.read() == frame and data_of_frame(frame)
 
 
-def test_records_of_another_recipe_digest_or_damage_are_not(old: Path) -> None:
+def test_records_of_another_recipe_digest_or_damaged_shard_are_not_found(old: Path) -> None:
     build = EarlierBuild(str(old), SHARDS, ".tfrecord")
     (ref, digest), *_ = refs_of(old)
     recipe = ledger(old)[0].recipe
@@ -130,13 +130,14 @@ def test_records_of_another_recipe_digest_or_damage_are_not(old: Path) -> None:
     with EarlierRecords(build, PLACE, recipe, trust_mtime=False) as records:
         assert not records.find([(ref, digest)])[ref.key].unchanged
     with EarlierRecords(build._replace(digests={SHARD: "0" * 64}), PLACE, recipe, True) as records:
-        assert not records.find([(ref, digest)]) and not records.rejected  # the ledger of another shard
+        # The ledger belongs to another shard.
+        assert not records.find([(ref, digest)]) and not records.rejected
     (old / SHARD).unlink()
     with EarlierRecords(build, PLACE, recipe, trust_mtime=True) as records:
         assert not records.find([(ref, digest)]) and records.rejected == [SHARD]
 
 
-def test_nothing_is_copied_out_of_a_shard_with_other_bytes(old: Path) -> None:
+def test_nothing_is_copied_from_a_changed_shard(old: Path) -> None:
     last = ledger(old)[1][-1]
     rewrite(old, outcome="quarantined", reason="CORRUPT", stage="decode")
     build = EarlierBuild(str(old), SHARDS, ".tfrecord")
@@ -145,7 +146,7 @@ def test_nothing_is_copied_out_of_a_shard_with_other_bytes(old: Path) -> None:
         assert records.find(refs).keys() == {ref.key for ref, _ in refs}
     data = bytearray((old / SHARD).read_bytes())
     assert last.offset is not None
-    data[last.offset + 20] ^= 1  # of one record; the CRCs of all others still agree
+    data[last.offset + 20] ^= 1  # a byte of one record; the CRCs of all others are still right
     (old / SHARD).write_bytes(data)
     verdicts: dict[str, bool] = {}
     for _ in range(2):
@@ -164,21 +165,21 @@ def test_nothing_is_copied_out_of_a_shard_with_other_bytes(old: Path) -> None:
         (Annotations(panoptic_mask="/m.png", captions=('"mask_version":',)), False),
     ],
 )
-def test_a_mask_without_a_state_leaves_its_image_without_one(annotations: Annotations, known: bool) -> None:
+def test_a_mask_without_a_state_makes_the_images_state_unknown(annotations: Annotations, known: bool) -> None:
     ref = ImageRef("a", "/a", size=1, version="2").annotated(annotations)
     (ref,) = decode_refs(encode_refs([ref]))
     assert ref.has_known_state == known
     assert not ref._replace(size=-1).has_known_state and not ref._replace(version="").has_known_state
 
 
-def test_what_follows_from_the_bytes_can_stay() -> None:
+def test_outcomes_that_follow_from_the_bytes_are_reused() -> None:
     bad = Entry("a", "quarantined", reason="CORRUPT", stage="decode")
     assert can_stay(bad) and can_stay(bad._replace(reason="BAD_ANNOTATION", stage="build"))
     assert not can_stay(bad._replace(reason="UNREADABLE", stage="read"))
-    assert not can_stay(bad._replace(reason="BAD_ANNOTATION", stage="read"))  # a mask that may be there now
+    assert not can_stay(bad._replace(reason="BAD_ANNOTATION", stage="read"))  # the mask may exist now
 
 
-def test_neighbors_that_filled_an_empty_shard_are_looked_at_last() -> None:
+def test_neighbors_that_filled_an_empty_shard_are_searched_last() -> None:
     assert near(ShardPlace("train", 3, 8), 8) == [3, 2, 4, 1, 5, 0, 6, 7]
     assert near(ShardPlace("train", 0, 1), 3) == [0, 1, 2]
     assert near(ShardPlace("train", 50, 100), 200)[:2] == [100, 101]
