@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from enum import IntEnum, StrEnum
+from enum import IntEnum
+
+from shardwright.schemas.str_enum import StrEnum
 
 
 class ExitCode(IntEnum):

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import StrEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from shardwright.schemas.str_enum import StrEnum
 from shardwright.schemas.wire_format import (
     FIXED32,
     LENGTH,

@@ -6,11 +6,11 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from shardwright.schemas.layouts import inline_layout, layout_from_json
 from shardwright.schemas.split_balance import SplitBalance, compare_splits
+from shardwright.schemas.str_enum import StrEnum
 from shardwright.schemas.units import counted
 
 MAX_SHARDS = 99_999

@@ -25,9 +25,9 @@ from shardwright.schemas.plain_yaml import WrongValue
 _DATES = {"date": "%Y-%m-%d", "time": "%H-%M-%S", "year": "%Y", "month": "%m", "day": "%d"}
 _DATE = "|".join(_DATES)
 _PLACEHOLDER = re.compile(
-    rf"(?P<dollars>(?<!\$)\$++)\{{(?P<name>[A-Za-z_]\w*)(?P<rest>:-(?P<default>(?:\{{(?:{_DATE})\}}|[^{{}}])*))?\}}"
-    r"|(?P<open>(?<!\$)\$++)\{(?=[A-Za-z_])"
-    rf"|(?P<left>(?<!\{{)\{{++)(?P<date>{_DATE})(?P<right>\}}+)",
+    rf"(?P<dollars>(?<!\$)\$+)\{{(?P<name>[A-Za-z_]\w*)(?P<rest>:-(?P<default>(?:\{{(?:{_DATE})\}}|[^{{}}])*))?\}}"
+    r"|(?P<open>(?<!\$)\$+)\{(?=[A-Za-z_])"
+    rf"|(?P<left>(?<!\{{)\{{+)(?P<date>{_DATE})(?P<right>\}}+)",
     re.ASCII,
 )
 _NUMBER = re.compile(r"[+-]?(\d{1,30}|(\d{1,30}\.\d*|\.\d+|\d{1,30})([eE][+-]?\d{1,3})?)", re.ASCII)

@@ -13,7 +13,10 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Self  # since Python 3.11
 
 #: Number of binary digits after the point in sums of shares and ratios.
 FRACTION_BITS = 40

@@ -52,10 +52,10 @@ _DIRECTORY_TAGS = frozenset((34665, 34853, 40965))
 _MAX_DIRECTORIES = 8
 _STRIP_TAGS = frozenset((273, 279, 324, 325))
 _BIG_TIFF = 43
-_BLANK = rb"(?:\s|#[^\r\n]*[\r\n])"
+_BLANK = rb"(?=[\s#])\s*(?:#[^\r\n]*[\r\n]\s*)*"
 #: Kind of PNM -> fields in its header: width and height, and the highest value unless samples are bits.
-_PNM_BITS = re.compile(rb"P." + 2 * (_BLANK + rb"++\d++"))
-_PNM_LEVELS = re.compile(rb"P." + 2 * (_BLANK + rb"++\d++") + _BLANK + rb"++\d++")
+_PNM_BITS = re.compile(rb"P." + 2 * (_BLANK + rb"\d+"))
+_PNM_LEVELS = re.compile(rb"P." + 3 * (_BLANK + rb"\d+"))
 _BMP_INFO_BYTES = 40
 _RLE8, _RLE4 = 1, 2
 
