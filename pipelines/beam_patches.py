@@ -135,6 +135,10 @@ def _is_of_beam(raised: Any) -> bool:
 
 
 _PORTABILITY = "apache_beam.runners.portability"
+_UNTIL_2_73 = ("2.70.0", "2.71.0", "2.72.0", "2.73.0")
+_SINCE_2_74 = ("2.74.0", "2.75.0", "2.76.0", "2.77.0")
+#: The versions of Beam that were checked.
+BEAM_VERSIONS = _UNTIL_2_73 + _SINCE_2_74
 #: All patches.
 PATCHES = (
     Patch(
@@ -142,7 +146,7 @@ PATCHES = (
         "apache_beam.transforms.userstate.get_dofn_specs",
         _look_for_state_once,
         "apache_beam.transforms.userstate.get_dofn_specs",
-        ("2.77.0",),
+        BEAM_VERSIONS,
         "eeb36145d3115aa02ec8d05667f4190084047c5229734d49250d6a950db0e923",
     ),
     Patch(
@@ -150,7 +154,7 @@ PATCHES = (
         f"{_PORTABILITY}.fn_api_runner.worker_handlers.BasicLoggingService.Logging",
         _take_our_log_lines,
         f"{_PORTABILITY}.fn_api_runner.worker_handlers.BasicLoggingService.Logging",
-        ("2.77.0",),
+        BEAM_VERSIONS,
         "3913588419391506328f4ef4a588435944bb1223c020c35c050981f94e236372",
     ),
     Patch(
@@ -158,7 +162,7 @@ PATCHES = (
         f"{_PORTABILITY}.local_job_service.BeamFnLoggingServicer.Logging",
         _take_our_log_lines,
         f"{_PORTABILITY}.local_job_service.BeamFnLoggingServicer.Logging",
-        ("2.77.0",),
+        BEAM_VERSIONS,
         "4dc6f52a8de3bc6cf17860c5adcc9724b062bf0f7037caf286f1aca39198a5cb",
     ),
     Patch(
@@ -166,7 +170,7 @@ PATCHES = (
         "apache_beam.runners.worker.sdk_worker.print",
         _print_no_traceback,
         "apache_beam.runners.worker.sdk_worker.SdkHarness._execute",
-        ("2.77.0",),
+        BEAM_VERSIONS,
         "2a62fda30490e8cb64f602f57604d6cc70c3538d1ee3ffb78b66a85386baf3c3",
     ),
     Patch(
@@ -174,7 +178,7 @@ PATCHES = (
         "threading.excepthook",
         _hide_ends_of_workers,
         f"{_PORTABILITY}.local_job_service.SubprocessSdkWorker.run",
-        ("2.77.0",),
+        BEAM_VERSIONS,
         "e6aa3e5430e191ab290e42adc5ffc7fdfc1e0a77bf1b94daacad97b19a06b94e",
     ),
 )
@@ -202,14 +206,26 @@ RELIED_ON = (
     ReliedOn(
         "views of options",
         "apache_beam.options.pipeline_options.PipelineOptions.view_as",
-        ("2.77.0",),
+        _SINCE_2_74,
         "3fd63693be9c56f3f335a2828c98595036835564dc3c0db838fbae11e408ef0f",
+    ),
+    ReliedOn(  # another name of the same type in its annotation
+        "views of options",
+        "apache_beam.options.pipeline_options.PipelineOptions.view_as",
+        _UNTIL_2_73,
+        "514c9060085072c93451b7a67e605ca85dca447538a1ac981ecfc67e6f0d79a5",
     ),
     ReliedOn(
         "threads of workers in this process",
         "apache_beam.runners.worker.worker_pool_main.BeamFnExternalWorkerPoolServicer.StartWorker",
-        ("2.77.0",),
+        _SINCE_2_74,
         "766cce5c5a7ae3f8c5235e5c16708992136307b0b38f60557e9e761283c14b8f",
+    ),
+    ReliedOn(  # does not keep the threads in a dictionary
+        "threads of workers in this process",
+        "apache_beam.runners.worker.worker_pool_main.BeamFnExternalWorkerPoolServicer.StartWorker",
+        _UNTIL_2_73,
+        "d6d4ee97d5147242a6be874c55ba0fa8af471af6a295f0e03df6fed6d31bee58",
     ),
 )
 

@@ -22,8 +22,8 @@ STEP = 4 << 20
 LONGEST = 16 << 20
 #: Matches several classes that are numbers.
 _NUMBERS = re.compile(r"\d+(?:\s+\d+)+\Z")
-#: Passed to the CSV reader after the last line. If it ends up inside a cell, a quote was not closed. No decoded
-#: line contains this character, and Python 3.10 accepts it, unlike "\\0".
+#: Passed to the CSV reader after the last line. If it ends up inside a cell, a quote was not closed. No
+#: decoded line contains its first character.
 _END = "\ud800the lines end here\ud800"
 
 #: Any number of times, without giving one back. Python 3.10 has only the ordinary repetition, which takes
