@@ -99,7 +99,8 @@ def _check_scans(data: bytes, width: int, height: int, bounds: Bounds) -> None:
     most_pixels = bounds.scans * _PIXELS_OF_SCANS // _SCANS
     scans = components = 0
     for segments, (marker, start, _) in enumerate(_jpeg_segments(data), 1):
-        bounds.check("segments", segments, f"jpeg: it has at least {segments} segments")
+        if segments > bounds.segments:  # builds no message for each of them
+            raise bounds.fault("segments", f"jpeg: it has at least {segments} segments")
         if marker in _FRAMES:
             components = data[start + 9] if marker in _SEQUENTIAL and start + 9 < len(data) else 0
         elif marker == _START_OF_SCAN:
@@ -245,8 +246,10 @@ def _check_jpeg(data: bytes, bounds: Bounds) -> None:
     stray = exif = 0
     for number, (marker, start, gap) in enumerate(_jpeg_segments(data), 1):
         stray += gap
-        bounds.check("segments", number, f"jpeg: it has at least {number} segments")
-        bounds.check("stray_bytes", stray, f"jpeg: it has at least {stray} bytes between its segments")
+        if number > bounds.segments:  # builds no message for each of them
+            raise bounds.fault("segments", f"jpeg: it has at least {number} segments")
+        if stray > bounds.stray_bytes:
+            raise bounds.fault("stray_bytes", f"jpeg: it has at least {stray} bytes between its segments")
         if marker == _EXIF_MARKER and data[start + 4 : start + 10] == b"Exif\0\0":
             exif += 1
             bounds.check("exif_segments", exif, f"jpeg: it has at least {exif} segments with Exif data")

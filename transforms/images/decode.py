@@ -69,6 +69,7 @@ class OpenedImage:
       png_pixels: the compressed pixels of a PNG.
       factor: factor by which `reduce_jpeg` will reduce each side.
       bounds: limits on the parts of the file.
+      coefficient_bytes: number of bytes that libjpeg keeps until it has read all scans.
     """
 
     image: Image.Image
@@ -80,6 +81,7 @@ class OpenedImage:
     png_pixels: Sequence[memoryview] = ()
     factor: int = 1
     bounds: Bounds = DEFAULT_BOUNDS
+    coefficient_bytes: int = 0
 
     @property
     def size(self) -> tuple[int, int]:
@@ -194,7 +196,11 @@ def open_image(data: bytes, name: str, max_pixels: int, bounds: Bounds = DEFAULT
                 image.info.setdefault(field, content)
         depth = data[_PNG_BIT_DEPTH] if kind == "png" else 8
         orientation, animated = _orientation(image, kind, bounds), _is_animated(image, kind)
-        return OpenedImage(image, kind, orientation, animated, data, depth, pixels, bounds=bounds)
+        coefficients = memory.coefficient_bytes(data) if kind == "jpeg" else 0
+        return OpenedImage(
+            image, kind, orientation, animated, data, depth, pixels,
+            bounds=bounds, coefficient_bytes=coefficients,
+        )  # fmt: skip
 
 
 def _orientation(image: Image.Image, kind: str, bounds: Bounds) -> int:
@@ -263,7 +269,9 @@ class LoadedImage:
 
 def decoder_bytes(opened: OpenedImage) -> int:
     """Returns the largest number of bytes that decoding an image can take, after `reduce_jpeg`."""
-    return memory.decoder_bytes(opened.image, opened.kind, opened.data, opened.animated)
+    return memory.decoder_bytes(
+        opened.image, opened.kind, opened.data, opened.animated, opened.coefficient_bytes
+    )
 
 
 def load(opened: OpenedImage, max_pixels: int) -> Image.Image:

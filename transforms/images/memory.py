@@ -30,7 +30,7 @@ _COEFFICIENT_BYTES = 2
 _ANIMATED_WEBP_BYTES, _AVIF_BYTES = 20, 14
 
 
-def decoder_bytes(image: Image.Image, kind: str, data: bytes, animated: bool) -> int:
+def decoder_bytes(image: Image.Image, kind: str, data: bytes, animated: bool, coefficients: int = 0) -> int:
     """Returns the largest number of bytes that decoding an image takes, including the decoded picture.
 
     Args:
@@ -38,11 +38,12 @@ def decoder_bytes(image: Image.Image, kind: str, data: bytes, animated: bool) ->
       kind: its format.
       data: the whole file.
       animated: whether it has more than one frame.
+      coefficients: result of `coefficient_bytes`.
     """
     pixels = image.width * image.height
     decoded = pixels * _PIXEL_BYTES
     if kind == "jpeg":
-        return decoded + _coefficient_bytes(data)
+        return decoded + coefficients
     if kind == "webp":
         if animated:
             return pixels * _ANIMATED_WEBP_BYTES
@@ -76,8 +77,8 @@ def check_memory(needed: int, max_pixels: int, file_bytes: int) -> None:
         )
 
 
-def _coefficient_bytes(data: bytes) -> int:
-    """Returns the bytes of coefficients that libjpeg keeps for several scans; 0 for a single scan."""
+def coefficient_bytes(data: bytes) -> int:
+    """Returns the bytes that libjpeg keeps for a JPEG with several scans; 0 for a single scan."""
     frame = jpeg_frame(data)
     if frame is None or not frame.several_scans:
         return 0

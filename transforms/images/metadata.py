@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-#: JPEG markers without a segment: TEM, RST0 to RST7 and SOI.
-_JPEG_ALONE = frozenset((0x01, *range(0xD0, 0xD9)))
+import re
+
+#: A marker of a JPEG or a fill byte, but not stuffed bytes of a scan, nor a marker without a segment: TEM,
+#: RST0 to RST7 and SOI.
+_JPEG_MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd8]", re.DOTALL)
 _JPEG_END, _JPEG_COMMENT = 0xD9, 0xFE
 #: The application segments that a decoder needs: JFIF, a colour profile, Adobe's colour transform.
 _JPEG_DECODING = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0", 0xEE: b"Adobe"}
@@ -35,16 +38,12 @@ def _strip_jpeg(data: bytes) -> bytes:
     """
     out = [data[:2]]
     position = 2
-    while (marker_at := data.find(b"\xff", position)) >= 0:
-        out.append(data[position:marker_at])  # entropy-coded data of a scan
-        position = marker_at
-        marker = data[position + 1] if position + 1 < len(data) else 0
+    while found := _JPEG_MARKER.search(data, position):
+        out.append(data[position : found.start()])  # entropy-coded data of a scan, with its restarts
+        position = found.start()
+        marker = data[position + 1]
         if marker == 0xFF:  # a fill byte
             position += 1
-            continue
-        if marker == 0 or marker in _JPEG_ALONE:  # stuffed bytes and restarts are data
-            out.append(data[position : position + 2])
-            position += 2
             continue
         if marker == _JPEG_END:
             break

@@ -23,6 +23,7 @@ _FILTERS: list[Any] = [
     ("error", None, Image.DecompressionBombWarning, None, 0),
     ("ignore", None, UserWarning, re.compile(r"PIL\."), 0),
 ]
+_IDS = frozenset(map(id, _FILTERS))
 
 
 class _Settings:
@@ -59,13 +60,19 @@ class _Settings:
             if is_ours:
                 Image.MAX_IMAGE_PIXELS = limit
             # Another thread may have replaced the list by a copy.
-            for filters in (self._filters, warnings.filters):
-                filters[:] = [item for item in filters if not any(item is ours for ours in _FILTERS)]  # type: ignore[index]
+            _remove_filters(self._filters)
+            if warnings.filters is not self._filters:
+                _remove_filters(warnings.filters)
 
     def limit_of_process(self) -> int | None:
         """Returns Pillow's limit outside of our calls."""
         with self._lock:
             return self._found[0] if self._limits else Image.MAX_IMAGE_PIXELS
+
+
+def _remove_filters(filters: Any) -> None:
+    """Removes our filters, and no equal ones of other code."""
+    filters[:] = [item for item in filters if id(item) not in _IDS]
 
 
 _SETTINGS = _Settings()
