@@ -16,3 +16,9 @@ class OptionsParsedOnce(PipelineOptions):  # type: ignore[misc]
         if cls not in views:
             views[cls] = super().view_as(cls)
         return views[cls]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what a copy needs; it makes its own views."""
+        state = dict(super().__getstate__())
+        state.pop("_views", None)
+        return state

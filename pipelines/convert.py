@@ -69,6 +69,7 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
     """
     import apache_beam as beam
 
+    from shardwright.schemas.ledger import ShardResult
     from shardwright.transforms.begin_conversion import BeginConversion, RemoveCommit
     from shardwright.transforms.commit import CommitDataset
     from shardwright.transforms.records.record_schema import RecordSchema, contract_of_plan
@@ -107,13 +108,14 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
         contract = forecast | "NameContract" >> beam.Map(
             lambda forecast: contract_of_plan(layout.features, layout.first_label, forecast.plan)
         ).with_output_types(RecordSchema)  # RecordSchema
+
+        def to_check(result: ShardResult) -> list[ShardTask]:
+            header = result.header
+            return [shard_task_of(job.directory, header)] if header.file else []
+
         checks, findings, statistics = (
             results
-            | "WithRecords" >> beam.Filter(lambda result: result.header.file)  # ShardResult
-            | "NameShardTasks"
-            >> beam.Map(lambda result: shard_task_of(job.directory, result.header)).with_output_types(
-                ShardTask
-            )
+            | "NameShardTasks" >> beam.FlatMap(to_check).with_output_types(ShardTask)  # ShardTask
             | "VerifyShards" >> ValidateShards(contract, depth)
         )  # ShardCheck, FindingSummary, Statistics
     if depth is None or depth is Depth.FRAMES:  # a deeper check compares the records

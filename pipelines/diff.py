@@ -105,13 +105,13 @@ def build_diff(pipeline: Any, old: str, new: str, result_path: str) -> Any:
         storage.write_bytes(result_path, json.dumps(changes.as_json()).encode())
         return changes
 
-    def ledgers(old: str, new: str) -> Iterator[LedgerPair]:
+    def ledgers(_: bytes) -> Iterator[LedgerPair]:
         return list_pairs(old, new, read_dataset(old), read_dataset(new))
 
     return (
         pipeline
-        | "Begin" >> beam.Create([(old, new)], reshuffle=False)  # (str, str)
-        | "ListLedgers" >> beam.FlatMapTuple(ledgers).with_output_types(LedgerPair)  # LedgerPair
+        | "Begin" >> beam.Impulse()  # bytes
+        | "ListLedgers" >> beam.FlatMap(ledgers).with_output_types(LedgerPair)  # LedgerPair
         | "CompareDatasets" >> CompareDatasets()  # Changes
         | "KeepResult" >> beam.Map(keep).with_output_types(Changes)  # Changes
     )

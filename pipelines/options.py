@@ -353,6 +353,8 @@ def _beam_parser() -> argparse.ArgumentParser:
 
 
 def _refuse_unknown(argv: Sequence[str], known: Sequence[str]) -> None:
+    if not argv:
+        return
     parser = _beam_parser()
     try:
         _, unknown = parser.parse_known_args(list(argv))

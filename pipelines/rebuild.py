@@ -102,8 +102,8 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
 
     begun = (
         pipeline
-        | "Begin" >> beam.Create([task], reshuffle=False)  # RebuildTask
-        | "BeginRebuild" >> beam.Map(begin).with_output_types(PreviousState)
+        | "Begin" >> beam.Impulse()  # bytes
+        | "BeginRebuild" >> beam.Map(lambda _: begin(task)).with_output_types(PreviousState)
     )  # PreviousState
     carried = begun | "CarryPlan" >> beam.Map(carry)  # Plan or None
     batches, forecast = build_forecast(begun, request, Spool(task.directory), one(carried))

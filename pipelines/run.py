@@ -96,7 +96,7 @@ def _runner(options: Any) -> Any:
     from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
     name = options.view_as(StandardOptions).runner
-    if name != DEFAULT_RUNNER:
+    if name != DEFAULT_RUNNER or not _has_processes(options):
         return name
     told = JobServiceHandle.encode_pipeline_options(options.get_all_options())
     provision = beam_provision_api_pb2.ProvisionInfo(pipeline_options=told)

@@ -12,14 +12,12 @@ from shardwright.pipelines.prepare import ConversionRequest
 from shardwright.pipelines.workers import Workers
 from shardwright.schemas import __version__
 from shardwright.schemas.image_ref import printable
-from shardwright.transforms.images.encode import codec_versions
+from shardwright.transforms.images.encode import codec_versions, installed_version
 
 
 def software_versions() -> dict[str, str]:
     """Returns the versions that `dataset.json` records."""
-    from importlib.metadata import version
-
-    return {"shardwright": __version__, "beam": version("apache-beam"), **codec_versions()}
+    return {"shardwright": __version__, "beam": installed_version("apache-beam"), **codec_versions()}
 
 
 def run_facts(request: ConversionRequest, beam_options: Any, workers: Workers) -> dict[str, Any]:

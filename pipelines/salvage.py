@@ -39,6 +39,7 @@ from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import left_behind, read_dataset, remove_work_leftovers
 from shardwright.transforms.lease import HeldLease, check_free
+from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.salvage.commit import SalvageJob
 from shardwright.transforms.salvage.shard import SalvageTask
 from shardwright.transforms.shards.finish import ShardPlace
@@ -108,14 +109,18 @@ def build_salvage(pipeline: Any, target: Target, job: SalvageJob) -> Any:
     from shardwright.transforms.salvage.transforms import SalvageDataset, TakeLease
 
     dataset = read_dataset(target.directory) if target.directory else None
-    begin = pipeline | "Begin" >> beam.Create([target], reshuffle=False)  # Target
-    contract = begin | "ReadContract" >> beam.Map(contract_of)  # Contract
+    begin = pipeline | "Begin" >> beam.Impulse()  # bytes
+    contract = begin | "ReadContract" >> beam.Map(lambda _: contract_of(target)).with_output_types(
+        RecordSchema
+    )  # RecordSchema
     hold: Any = job.hold
     if job.described and job.hold is not None:
         hold = beam.pvalue.AsSingleton(begin | "TakeLease" >> TakeLease(job.hold))
-    tasks = begin | "ListShards" >> beam.FlatMap(list_tasks, job.output, hold).with_output_types(
-        SalvageTask
-    )  # SalvageTask
+
+    def tasks_of(_: bytes, hold: HeldLease | None) -> Iterator[SalvageTask]:
+        return list_tasks(target, job.output, hold)
+
+    tasks = begin | "ListShards" >> beam.FlatMap(tasks_of, hold).with_output_types(SalvageTask)  # SalvageTask
     return tasks | "SalvageDataset" >> SalvageDataset(job, contract, dataset, hold)  # outcome
 
 

@@ -55,6 +55,7 @@ from shardwright.schemas.findings import Finding, FindingSummary, Gates, Validat
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import read_dataset
+from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.result_files import answer_path, remove_unfinished
 from shardwright.transforms.validation.directory import check_directory, stray_files
 from shardwright.transforms.validation.ledger import ShardTerms
@@ -152,10 +153,16 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     from shardwright.transforms.validation.validate import ValidateShards
 
     target = request.target
-    begin = pipeline | "Begin" >> beam.Create([target], reshuffle=False)  # Target
-    tasks = begin | "ListShards" >> beam.FlatMap(list_tasks).with_output_types(ShardTask)  # ShardTask
-    contract = begin | "ReadContract" >> beam.Map(contract_of)  # Contract
-    whole = begin | "CheckDirectory" >> beam.Map(directory_findings)  # FindingSummary
+    begin = pipeline | "Begin" >> beam.Impulse()  # bytes
+    tasks = begin | "ListShards" >> beam.FlatMap(lambda _: list_tasks(target)).with_output_types(
+        ShardTask
+    )  # ShardTask
+    contract = begin | "ReadContract" >> beam.Map(lambda _: contract_of(target)).with_output_types(
+        RecordSchema
+    )  # RecordSchema
+    whole = begin | "CheckDirectory" >> beam.Map(lambda _: directory_findings(target)).with_output_types(
+        FindingSummary
+    )  # FindingSummary
     validated = tasks | "ValidateShards" >> ValidateShards(contract, MODES[request.mode])
     found = [whole, validated.findings]
     if request.against is not None:
@@ -168,7 +175,7 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     fingerprint = read_dataset(target.directory).fingerprint if target.directory else ""
     against = tuple(printable(item.path) for item in request.against.inputs) if request.against else ()
 
-    def report(_: Target, checks: Any, findings: Any, statistics: Any) -> ValidationReport:
+    def report(_: bytes, checks: Any, findings: Any, statistics: Any) -> ValidationReport:
         # Read here, since the shards of a large dataset do not fit into the description of a job.
         dataset = read_unchanged(target.directory, fingerprint) if target.directory else None
         if dataset is not None:
@@ -181,7 +188,7 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
         return write_results(request.files, results, request.gates, request.expectations)
 
     return begin | "Report" >> beam.Map(
-        report, beam.pvalue.AsList(validated.checks), *summaries.side_inputs()
+        report, beam.pvalue.AsList(validated.checks), *summaries
     )  # ValidationReport
 
 

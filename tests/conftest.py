@@ -11,6 +11,7 @@ import pytest
 from helpers.examples import register_profiles
 from helpers.fast_beam import speed_up
 from helpers.hostile import make_tree
+from helpers.kept_charts import keep_charts
 from helpers.memory_disk import use_memory_disk
 from helpers.patched_beam import patch_beam
 from helpers.repository import PHOTOS
@@ -25,6 +26,7 @@ register_profiles()
 use_memory_disk()
 speed_up()
 patch_beam()
+keep_charts()
 
 
 def pytest_collection_finish() -> None:

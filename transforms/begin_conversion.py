@@ -66,15 +66,17 @@ class BeginConversion(beam.PTransform):
 
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
         """Applies the transform."""
-        hold = pipeline | "Begin" >> beam.Create([self._job.hold], reshuffle=False)  # HeldLease or None
-        if self._job.described:
-            hold = (
-                hold
-                | "NameHolder" >> beam.Map(own_holder).with_output_types(_HOLD)  # HeldLease or None
-                | "KeepHolder" >> beam.Reshuffle()  # HeldLease or None; the same when a step is run again
-            )
-        return hold | "TakeLease" >> beam.Map(begin_conversion, self._job).with_output_types(
-            _HOLD
+        job = self._job
+        begin = pipeline | "Begin" >> beam.Impulse()  # bytes
+        if not job.described:
+            return begin | "TakeLease" >> beam.Map(
+                lambda _: begin_conversion(job.hold, job)
+            ).with_output_types(_HOLD)  # HeldLease or None
+        return (
+            begin
+            | "NameHolder" >> beam.Map(lambda _: own_holder(job.hold)).with_output_types(_HOLD)
+            | "KeepHolder" >> beam.Reshuffle()  # HeldLease or None; the same when a step is run again
+            | "TakeLease" >> beam.Map(begin_conversion, job).with_output_types(_HOLD)
         )  # HeldLease or None
 
 
@@ -120,8 +122,8 @@ class RemoveCommit(beam.PTransform):
             self._planned
             | "FindChanged"
             >> beam.ParDo(_FindChanged(self._job), self._forecast).with_output_types(bool)  # bool
-            | "AnyChanged" >> beam.CombineGlobally(any).with_output_types(bool)
+            | "AnyChanged" >> beam.CombineGlobally(any).with_output_types(bool).as_singleton_view()
         )  # bool
-        return hold | "RemoveDatasetJson" >> beam.Map(
-            remove_commit, beam.pvalue.AsSingleton(changed), self._job
-        ).with_output_types(_HOLD)  # HeldLease or None
+        return hold | "RemoveDatasetJson" >> beam.Map(remove_commit, changed, self._job).with_output_types(
+            _HOLD
+        )  # HeldLease or None

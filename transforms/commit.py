@@ -439,19 +439,20 @@ class CommitDataset(beam.PTransform):
         statistics: Any = None
         if self._findings is not None:
             summarise = SummariseValidation(self._statistics)
-            findings, statistics = (self._findings | "SummariseValidation" >> summarise).side_inputs()
+            findings, statistics = self._findings | "SummariseValidation" >> summarise
+        gather = beam.CombineGlobally(CondenseResults()).as_singleton_view()
+        gathered = results | "GatherShards" >> gather  # [ShardResult]
         forecast = beam.pvalue.AsSingleton(self._forecast)
+        hold = self._hold or self._job.hold
         return (
-            results
-            | "GatherShards" >> beam.CombineGlobally(CondenseResults())  # [ShardResult]
-            | "Commit"
-            >> beam.Map(
-                _commit, self._job, forecast, checks, findings, statistics, self._hold or self._job.hold
-            )
+            results.pipeline
+            | "Once" >> beam.Impulse()  # bytes
+            | "Commit" >> beam.Map(_commit, gathered, self._job, forecast, checks, findings, statistics, hold)
         )  # outcome
 
 
 def _commit(
+    _: bytes,
     results: Sequence[ShardResult],
     job: ConversionSpec,
     forecast: Forecast,

@@ -28,7 +28,7 @@ from helpers.repository import PHOTOS
 STEPS = [
     "AllFindings", "AssignShards", "BatchRefs", "BeginConversion", "CheckKeys", "CommitDataset",
     "CompareLedgers", "DedupeExact", "ForecastDataset", "ListSources", "NameContract", "NamePlannedShards",
-    "NameShardTasks", "RemoveCommit", "VerifyShards", "WithRecords", "WritePlannedShards",
+    "NameShardTasks", "RemoveCommit", "VerifyShards", "WritePlannedShards",
 ]  # fmt: skip
 REBUILD_STEPS = [
     "AssignShards", "BatchRefs", "Begin", "BeginRebuild", "CarryPlan", "CheckKeys", "CommitVersion",
@@ -40,7 +40,7 @@ BEAM_STEP = re.compile(
     r"FlatMap\(<lambda at core\.py:\d+>\)|Map\(decode\)"
     r"|ParDo\((CombineValuesDoFn|_HashSources|_CheckShard|_ListPart|_CompareLedgers|_CompareBucket"
     r"|_PairRenamed|_ReadLedger)\)"
-    r"|CombineGlobally\(CountCombineFn\)|(Flat)?Map\((reify|restore)_metadata_default_window\)"
+    r"|(Flat)?Map\((reify|restore)_metadata_default_window\)"
 )
 #: Types that may be grouped, reshuffled or used as side inputs; packed references are bytes.
 CROSSING = {
@@ -53,12 +53,12 @@ UNTYPED = {
     "DedupeExact/GroupBySha256",
     "GroupKeys",
     "VerifyShards/GroupByBucket",
-    "ForecastDataset/SummariseRefs/InjectDefault side 0",
-    "RemoveCommit/AnyChanged/InjectDefault side 0",
+    "RemoveCommit/RemoveDatasetJson side 0",
     "NamePlannedShards side 1",
     "CommitDataset/Commit side 1",
     "ForecastDataset/MakeForecast side 0",
     "ForecastDataset/MakeForecast side 1",
+    "ForecastDataset/MakeForecast side 2",
     "VerifyVersion/VerifyShards/GroupByBucket",
 }
 #: Its rows and sums are those of `shardwright diff`.

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from apache_beam.internal import cloudpickle_pickler
+from apache_beam.internal import cloudpickle_pickler, pickler
 from apache_beam.options import pipeline_options
 from apache_beam.runners.worker import statecache, statesampler
 from apache_beam.transforms import core
@@ -67,6 +67,41 @@ def _formatter(self: argparse.ArgumentParser) -> argparse.HelpFormatter:
     return self.formatter_class(prog=self.prog, width=80)
 
 
+def _keep_parsers(options: type[Any]) -> None:
+    """Keeps the parser of each kind of option, and drops a search for warnings that no test reads."""
+    parsers: dict[type[Any], argparse.ArgumentParser] = {}
+    get_all_options = options.get_all_options
+
+    def initialize(self: Any, flags: Any = None, **overrides: Any) -> None:
+        kind = type(self)
+        if isinstance(flags, str):
+            raise ValueError("Flags must be an iterable of of strings, not a single string.")
+        if kind not in parsers:
+            parsers[kind] = pipeline_options._BeamArgumentParser(allow_abbrev=False)
+            for cls in kind.mro()[: kind.mro().index(options)]:
+                if "_add_argparse_args" in vars(cls):
+                    cls._add_argparse_args(parsers[kind])
+        self._flags = flags
+        self._visible_options, _ = parsers[kind].parse_known_args(flags)
+        self._all_options = overrides
+        for name in self._visible_option_list():
+            overrides.setdefault(name, getattr(self._visible_options, name))
+
+    def without_warnings(self: Any, *arguments: Any, display_warnings: bool = False, **named: Any) -> Any:
+        # Only `Pipeline.run` asks for warnings, and drops the options.
+        return {} if display_warnings else get_all_options(self, *arguments, **named)
+
+    options.__init__ = initialize
+    options.get_all_options = without_warnings
+
+
+def _roundtrip(value: Any) -> Any:
+    """Pickles and loads what a step is made with; most steps have no arguments."""
+    if type(value) in (dict, list, tuple) and not value:
+        return type(value)()
+    return cloudpickle_pickler.roundtrip(value)
+
+
 def speed_up() -> None:
     """Installs the faster versions, unless the environment asks for unchanged Beam."""
     if os.environ.get("SHARDWRIGHT_PLAIN_BEAM"):
@@ -98,3 +133,5 @@ def speed_up() -> None:
     statesampler.StateSampler.start = _start_sampler
     statesampler.StateSampler.stop = _stop_sampler
     pipeline_options._BeamArgumentParser._get_formatter = _formatter
+    _keep_parsers(pipeline_options.PipelineOptions)
+    pickler.roundtrip = _roundtrip

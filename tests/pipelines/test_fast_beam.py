@@ -1,4 +1,4 @@
-"""The work that the suite saves in Beam does not change the result of any job."""
+"""The work that the suite saves in Beam and in reports does not change any result."""
 
 from __future__ import annotations
 
@@ -10,11 +10,19 @@ from pathlib import Path
 import apache_beam as beam
 import pytest
 from apache_beam.internal import pickler
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import (
+    DebugOptions,
+    GoogleCloudOptions,
+    PipelineOptions,
+    WorkerOptions,
+)
 from apache_beam.runners.worker import statesampler
+from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import core
 from helpers import fast_beam
 from helpers.hostile import document, make_tree
+
+from shardwright.transforms.report import charts, measures
 
 ROOT = Path(__file__).resolve().parents[2]
 _CONVERT = """
@@ -72,6 +80,38 @@ def test_each_function_is_inspected_separately() -> None:
 def test_all_of_beams_options_exist() -> None:
     options = PipelineOptions(["--runner=Some", "--num_workers=3"]).get_all_options()
     assert options["runner"] == "Some" and options["num_workers"] == 3
+
+
+def test_options_of_one_job_are_not_those_of_the_next() -> None:
+    first = PipelineOptions(["--experiments=one"], job_name="first")
+    first.view_as(DebugOptions).add_experiment("two")
+    first.view_as(WorkerOptions).num_workers = 5
+    second = PipelineOptions(["--experiments=three"])
+    assert first.view_as(DebugOptions).experiments == ["one", "two"]
+    assert second.view_as(DebugOptions).experiments == ["three"]
+    assert PipelineOptions([]).view_as(DebugOptions).experiments is None
+    assert first.view_as(GoogleCloudOptions).job_name == "first"
+    assert second.view_as(GoogleCloudOptions).job_name is None
+    assert second.view_as(WorkerOptions).num_workers is None
+
+
+def test_steps_get_their_own_copy_of_their_arguments() -> None:
+    values: list[int] = []
+    step = beam.Map(lambda element, seen, *others, **named: (element, seen, others, named), values)
+    values.append(1)
+    with beam.Pipeline() as pipeline:
+        assert_that(pipeline | beam.Create([7]) | step, equal_to([(7, [], (), {})]))
+
+
+def test_a_chart_is_kept_for_its_numbers_alone() -> None:
+    edges, counts = [0.0, 1.0, 2.0], [3, 4]
+    first = measures.histogram("bytes", "Bytes", "bytes", edges, counts)
+    assert first == charts.histogram("bytes", "Bytes", "bytes", edges, counts)
+    assert measures.histogram("bytes", "Bytes", "bytes", edges, counts) is first
+    counts[0] = 9
+    other = measures.histogram("bytes", "Bytes", "bytes", edges, counts)
+    assert other == charts.histogram("bytes", "Bytes", "bytes", edges, counts) != first
+    assert other.rows[0] == ("0 to 1", "9")
 
 
 def test_the_running_step_is_still_known() -> None:

@@ -166,7 +166,7 @@ class _SumChanges(beam.CombineFn):
         return total
 
 
-def _with_relabels(total: Changes, relabels: Iterable[Relabel]) -> Changes:
+def _with_relabels(_: bytes, total: Changes, relabels: Iterable[Relabel]) -> Changes:
     """Returns the changes with the most frequent class pairs, and the number of pairs."""
     most = heapq.nlargest(MAX_PAIRS, relabels, key=_frequency)
     return dataclasses.replace(total, relabels=Counter(dict(most)), pairs=sum(1 for _ in relabels))
@@ -225,10 +225,14 @@ class CompareDatasets(beam.PTransform):
             | "AllRelabels" >> beam.Flatten()  # Relabel
             | "SumRelabels" >> beam.CombinePerKey(sum)  # Relabel
         )
-        return (
+        changes = (
             tuple(step.changes for step in steps)
             | "AllChanges" >> beam.Flatten()  # Changes
-            | "SumChanges" >> beam.CombineGlobally(_SumChanges())  # Changes
+            | "SumChanges" >> beam.CombineGlobally(_SumChanges()).as_singleton_view()
+        )  # Changes
+        return (
+            pairs.pipeline
+            | "Once" >> beam.Impulse()  # bytes
             | "WithRelabels"
-            >> beam.Map(_with_relabels, beam.pvalue.AsIter(relabels)).with_output_types(Changes)  # Changes
-        )
+            >> beam.Map(_with_relabels, changes, beam.pvalue.AsIter(relabels)).with_output_types(Changes)
+        )  # Changes

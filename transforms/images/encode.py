@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import threading
@@ -24,6 +25,12 @@ CODEC = "pillow"
 _THREAD = threading.local()
 
 
+@functools.cache
+def installed_version(package: str) -> str:
+    """Returns the version of an installed package; reading its metadata takes milliseconds."""
+    return version(package)
+
+
 def codec_versions() -> dict[str, str]:
     """Returns the versions of the libraries that determine the stored bytes."""
     names = {
@@ -41,9 +48,9 @@ def codec_versions() -> dict[str, str]:
     return {
         "codec": CODEC,
         "pillow": PIL.__version__,
-        "cykooz_resizer": version("cykooz-resizer"),
-        "imagecodecs": version("imagecodecs"),
-        "simplejpeg": version("simplejpeg"),
+        "cykooz_resizer": installed_version("cykooz-resizer"),
+        "imagecodecs": installed_version("imagecodecs"),
+        "simplejpeg": installed_version("simplejpeg"),
         **versions,
         "python_zlib": zlib.ZLIB_RUNTIME_VERSION,
     }

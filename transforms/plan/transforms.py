@@ -145,7 +145,7 @@ class _MakeForecast(beam.DoFn):
         self._explicit_shards = explicit_shards
 
     def process(
-        self, summary: RefSummary, class_ids: Iterable[ClassId], found: Plan | None = None
+        self, _: bytes, summary: RefSummary, class_ids: Iterable[ClassId], found: Plan | None = None
     ) -> Iterator[Forecast]:
         carried = found or self._carried
         said = list(class_ids)
@@ -237,10 +237,11 @@ class ForecastDataset(beam.PTransform):
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
+        summarise = beam.CombineGlobally(_Summarise(self._settings)).with_output_types(RefSummary)
+        summary = batches | "SummariseRefs" >> summarise.as_singleton_view()  # RefSummary
         return (
-            batches
-            | "SummariseRefs"
-            >> beam.CombineGlobally(_Summarise(self._settings)).with_output_types(RefSummary)  # RefSummary
+            batches.pipeline
+            | "Once" >> beam.Impulse()  # bytes
             | "MakeForecast"
             >> beam.ParDo(
                 _MakeForecast(
@@ -252,6 +253,7 @@ class ForecastDataset(beam.PTransform):
                     self._given,
                     self._known,
                 ),
+                summary,
                 beam.pvalue.AsIter(self._class_ids),
                 self._found,
             ).with_output_types(Forecast)  # Forecast

@@ -150,10 +150,11 @@ class CommitVersion(beam.PTransform):
         ) -> dict[str, Any] | None:
             return commit_version(task, begun, decision, forecast, results, list(checks))
 
-        gathered = results | "GatherShards" >> beam.CombineGlobally(CondenseResults())  # [ShardResult]
+        gather = beam.CombineGlobally(CondenseResults()).as_singleton_view()
+        gathered = results | "GatherShards" >> gather  # [ShardResult]
         return self._decision | "Commit" >> beam.Map(
             committed,
-            beam.pvalue.AsSingleton(gathered),
+            gathered,
             self._forecast,
             beam.pvalue.AsList(self._checks),
             self._begun,
@@ -200,7 +201,7 @@ class GateVersion(beam.PTransform):
             | "CompareDatasets" >> CompareDatasets(lost_is_empty=True)  # Changes
         )
         summarise = SummariseValidation(verified.statistics)
-        found = (verified.findings | "SummariseValidation" >> summarise).side_inputs()
+        found = verified.findings | "SummariseValidation" >> summarise
         return committed | "Gate" >> beam.Map(
             gated, self._begun, beam.pvalue.AsList(verified.checks), *found, beam.pvalue.AsSingleton(changes)
         )  # VersionRecord or None

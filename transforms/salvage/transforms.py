@@ -23,7 +23,7 @@ _HOLD: Any = Optional[HeldLease]  # noqa: UP045  (what Beam reads)
 
 
 class TakeLease(beam.PTransform):
-    """Takes the lease where a described job runs. `PCollection[Target] -> PCollection[HeldLease]`.
+    """Takes the lease where a described job runs. `PCollection of one element -> PCollection[HeldLease]`.
 
     The result has one element.
 
@@ -125,20 +125,24 @@ class SalvageDataset(beam.PTransform):
 
     def expand(self, tasks: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
-        return (
+        saved = (
             tasks
             | "SpreadOut" >> beam.Reshuffle()  # SalvageTask
             | "SaveShard"
             >> beam.ParDo(
                 _SaveShard(self._job.decode), beam.pvalue.AsSingleton(self._contract)
             ).with_output_types(SavedShard)  # SavedShard
-            | "GatherShards" >> beam.CombineGlobally(CondenseSaved())  # [SavedShard]
-            | "Commit" >> beam.Map(_commit, self._job, self._dataset, self._hold)
+            | "GatherShards" >> beam.CombineGlobally(CondenseSaved()).as_singleton_view()
+        )  # [SavedShard]
+        return (
+            tasks.pipeline
+            | "Once" >> beam.Impulse()  # bytes
+            | "Commit" >> beam.Map(_commit, saved, self._job, self._dataset, self._hold)
         )  # outcome
 
 
 def _commit(
-    saved: Sequence[SavedShard], job: SalvageJob, dataset: Dataset | None, hold: HeldLease | None
+    _: bytes, saved: Sequence[SavedShard], job: SalvageJob, dataset: Dataset | None, hold: HeldLease | None
 ) -> dict[str, Any]:
     job = replace(job, hold=hold)
     if hold is None or not job.described:  # the launcher gives the lease back

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import apache_beam as beam
 
@@ -18,9 +17,10 @@ from shardwright.transforms.sources.source import Context, Input, InputSplit, so
 _CLASS_IDS = "class_ids"
 
 
-def split_input(item: Input, context: Context) -> Iterator[InputSplit]:
-    """Yields the splits of an input, which workers list in parallel."""
-    yield from UNDERWAY.each(source_by_name(item.source).split(item, context), item.path, "list")
+def split_inputs(inputs: Sequence[Input], context: Context) -> Iterator[InputSplit]:
+    """Yields the splits of the inputs, which workers list in parallel."""
+    for item in inputs:
+        yield from UNDERWAY.each(source_by_name(item.source).split(item, context), item.path, "list")
 
 
 def list_part(part: InputSplit, context: Context, rules: LabelRules) -> Iterator[ImageRef | ClassId]:
@@ -69,15 +69,12 @@ class ListSources(beam.PTransform):
         self, begin: beam.pvalue.PBegin | beam.PCollection
     ) -> tuple[beam.PCollection, beam.PCollection]:
         """Applies the transform."""
-        inputs = self._inputs
-        at_once = isinstance(begin, beam.pvalue.PBegin)
-        name: Any = beam.Create(inputs, reshuffle=False) if at_once else beam.FlatMap(lambda _: inputs)
-        parts = (
-            begin
-            | "NameInputs" >> name.with_output_types(Input)  # Input
-            | "SplitInput"
-            >> beam.FlatMap(split_input, self._context).with_output_types(InputSplit)  # InputSplit
-        )
+        inputs, context = self._inputs, self._context
+        if isinstance(begin, beam.pvalue.PBegin):
+            begin = begin | "Begin" >> beam.Impulse()  # bytes
+        parts = begin | "SplitInputs" >> beam.FlatMap(
+            lambda _: split_inputs(inputs, context)
+        ).with_output_types(InputSplit)  # InputSplit
         if len(self._inputs) > 1 or source_by_name(self._inputs[0].source).split is not whole:
             parts = parts | "SpreadOut" >> beam.Reshuffle()  # InputSplit
         listed = parts | "ListPart" >> beam.ParDo(_ListPart(self._context, self._rules)).with_outputs(

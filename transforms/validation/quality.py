@@ -78,10 +78,9 @@ class CompareLooks(beam.PTransform):
             | "GroupLinks" >> beam.GroupByKey()  # (bucket, [links])
             | "NameDuplicates" >> beam.Map(_name)
         )  # FindingSummary
-        sizes = shards | "CountSizes" >> beam.CombineGlobally(CountSizes())  # Sizes
-        outliers = shards | "FindOutliers" >> beam.Map(
-            _outliers, beam.pvalue.AsSingleton(sizes)
-        )  # FindingSummary
+        count = beam.CombineGlobally(CountSizes()).as_singleton_view()
+        sizes = shards | "CountSizes" >> count  # Sizes
+        outliers = shards | "FindOutliers" >> beam.Map(_outliers, sizes)  # FindingSummary
         balance = (
             classes
             | "CountClasses" >> beam.CombineGlobally(CountClasses())  # ClassCounts

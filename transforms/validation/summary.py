@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam.typehints import with_input_types, with_output_types
@@ -42,17 +42,12 @@ class Summaries(NamedTuple):
     """Findings and statistics of a validation, summed up.
 
     Attributes:
-      findings: PCollection of the one FindingSummary.
-      statistics: PCollection of the one Statistics. None if no image was decoded.
+      findings: Side input of the one FindingSummary.
+      statistics: Side input of the one Statistics. None if no image was decoded.
     """
 
-    findings: beam.PCollection
-    statistics: beam.PCollection | None
-
-    def side_inputs(self) -> tuple[Any, Any]:
-        """Returns side inputs of the findings and the statistics (or None)."""
-        one = beam.pvalue.AsSingleton
-        return one(self.findings), None if self.statistics is None else one(self.statistics)
+    findings: beam.pvalue.AsSingleton
+    statistics: beam.pvalue.AsSingleton | None
 
 
 class SummariseValidation(beam.PTransform):
@@ -68,12 +63,10 @@ class SummariseValidation(beam.PTransform):
 
     def expand(self, findings: beam.PCollection) -> Summaries:
         """Applies the transform."""
-        summary = findings | "SummariseFindings" >> beam.CombineGlobally(
-            SummariseFindings()
-        ).with_output_types(FindingSummary)  # FindingSummary
+        summarise = beam.CombineGlobally(SummariseFindings()).with_output_types(FindingSummary)
+        summary = findings | "SummariseFindings" >> summarise.as_singleton_view()  # FindingSummary
         if self._statistics is None:
             return Summaries(summary, None)
-        added = self._statistics | "AddUpStatistics" >> beam.CombineGlobally(
-            AddUpStatistics()
-        ).with_output_types(Statistics)  # Statistics
+        add_up = beam.CombineGlobally(AddUpStatistics()).with_output_types(Statistics)
+        added = self._statistics | "AddUpStatistics" >> add_up.as_singleton_view()  # Statistics
         return Summaries(summary, added)

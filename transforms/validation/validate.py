@@ -132,8 +132,8 @@ class ValidateShards(beam.PTransform):
         contract = beam.pvalue.AsSingleton(self._contract)
         shards: Any = 0
         if self._depth > Depth.FRAMES:
-            count = tasks | "CountShards" >> beam.combiners.Count.Globally()  # int
-            shards = beam.pvalue.AsSingleton(count)
+            count = beam.CombineGlobally(beam.combiners.CountCombineFn()).as_singleton_view()
+            shards = tasks | "CountShards" >> count  # int
             tasks = tasks | "SpreadOut" >> beam.Reshuffle()  # ShardTask
         do = _CheckShard(self._depth, self._stores, self._hold)
         check = beam.ParDo(do, contract, shards).with_output_types(ShardCheck, **_TYPES)
@@ -149,8 +149,10 @@ class ValidateShards(beam.PTransform):
         if self._depth >= Depth.LOOKS:
             seen = SeenPictures(*(checked[name] for name in (_PRINTS, _PLACES, _SIZES, _CLASSES)))
             findings.append(seen | "CompareLooks" >> CompareLooks(contract, shards))  # FindingSummary
-        flatten = beam.Flatten().with_output_types(FindingSummary)
-        together = findings | "FindingsOfRecords" >> flatten  # FindingSummary
+        together = findings[0]
+        if len(findings) > 1:
+            flatten = beam.Flatten().with_output_types(FindingSummary)
+            together = findings | "FindingsOfRecords" >> flatten  # FindingSummary
         return Validated(
             checked.checks, together, checked[_STATISTICS] if self._depth >= Depth.LOOKS else None
         )

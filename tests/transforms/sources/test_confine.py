@@ -20,7 +20,7 @@ from shardwright.transforms.sources.inputs import recognise
 from shardwright.transforms.sources.label_rules import make_label_rules
 from shardwright.transforms.sources.source import Context, Input
 from shardwright.transforms.sources.spool import Spool
-from shardwright.transforms.sources.transforms import list_part, split_input
+from shardwright.transforms.sources.transforms import list_part, split_inputs
 
 
 def _listed(path: Path, **values: Any) -> dict[str, str]:
@@ -31,7 +31,7 @@ def _listed(path: Path, **values: Any) -> dict[str, str]:
     context, rules = Context(settings, Spool("unused")), make_label_rules(settings, (), 0)
     return {
         os.path.basename(found.uri): found.reason
-        for part in split_input(item, context)
+        for part in split_inputs([item], context)
         for found in list_part(part, context, rules)
         if isinstance(found, ImageRef)
     }
