@@ -1,4 +1,4 @@
-"""Archives as inputs, from end to end: the same datasets as from folders, and balanced books."""
+"""Archives as inputs, end to end: the same datasets as from folders, and ledgers that balance."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shardwright.transforms.images.read import read_image
 
 
 def records(dataset: Path) -> dict[str, tuple[str, int, bytes]]:
-    """Returns (class, id, sha256 of the source) of every record, read by TensorFlow, by the file's name."""
+    """Returns file name -> (class, id, sha256 of the source) of every record, read with TensorFlow."""
     tf = pytest.importorskip("tensorflow")
     found = {}
     for path in sorted(dataset.glob("*.tfrecord")):
@@ -64,7 +64,7 @@ def from_folder(few: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz", "a.tar.zst"])
-def test_photos_in_an_archive(
+def test_photos_in_an_archive_give_the_same_records(
     tmp_path: Path, name: str, few: Path, from_folder: dict[str, tuple[str, int, bytes]]
 ) -> None:
     members = tree_members(few, "photos/")
@@ -77,7 +77,7 @@ def test_photos_in_an_archive(
     assert not (tmp_path / "out" / "_work" / "spool").exists()
 
 
-def test_a_folder_of_archives_in_folders(tmp_path: Path) -> None:
+def test_archives_in_class_folders_give_the_same_records(tmp_path: Path) -> None:
     root = tmp_path / "in"
     (root / "deep" / "er").mkdir(parents=True)
     (root / "a.zip").write_bytes(zip_of({"ant/1.png": picture(1), "bee/2.png": picture(2)}))
@@ -94,7 +94,7 @@ def test_a_folder_of_archives_in_folders(tmp_path: Path) -> None:
         "README.md": "not_an_image",
         ".hidden.zip": "dotfile",
     }
-    # The folders of an archive come before those in it, as if it had been unpacked where it lies.
+    # The folders around an archive come before those in it, as if it had been unpacked in its place.
     assert document(tmp_path / "out")["labels"] == ["ant", "bee", "deep"]
 
 
@@ -118,7 +118,7 @@ LAYOUTS: list[tuple[list[str], dict[str, tuple[str, str]]]] = [
 
 @pytest.mark.parametrize(("paths", "expected"), LAYOUTS)
 @pytest.mark.parametrize("with_folders", [False, True])
-def test_folders_inside(
+def test_folders_inside_archives_give_classes(
     tmp_path: Path, paths: list[str], expected: dict[str, tuple[str, str]], with_folders: bool
 ) -> None:
     folders = {"/".join(path.split("/")[:n]) + "/" for path in paths for n in range(1, path.count("/") + 1)}
@@ -132,7 +132,7 @@ def test_folders_inside(
         assert places == {f"a.zip!{path}": place for path, place in expected.items()}, entries
 
 
-def test_archives_in_split_folders(tmp_path: Path) -> None:
+def test_archives_in_split_folders_give_splits(tmp_path: Path) -> None:
     for split in ("train", "test"):
         (tmp_path / "in" / split).mkdir(parents=True)
         members = {f"data/{name}/1.png": picture(i) for i, name in enumerate(("ant", "bee"))}
@@ -143,7 +143,7 @@ def test_archives_in_split_folders(tmp_path: Path) -> None:
     assert {name: split["records"] for name, split in made["splits"].items()} == {"train": 2, "test": 2}
 
 
-def test_what_is_no_image(tmp_path: Path) -> None:
+def test_members_that_are_not_images_are_filtered(tmp_path: Path) -> None:
     inner = zip_of({"ant/9.png": picture(9)})
     members = {
         "ant/1.png": picture(1),
@@ -209,7 +209,7 @@ def test_hostile_members_are_named_and_nothing_is_written_elsewhere(tmp_path: Pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
 
 
-def test_file_names_in_archives(tmp_path: Path) -> None:
+def test_classes_can_come_from_file_names_in_archives(tmp_path: Path) -> None:
     members = {f"all/{name}{i}.png": picture(i) for i, name in enumerate(("ant", "bee", "ant"))}
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.zip").write_bytes(zip_of({**members, "all/7.png": picture(7)}))
@@ -238,7 +238,7 @@ def test_an_archive_that_changes_stops_the_job(tmp_path: Path) -> None:
         (OSError(errno.EIO, "input/output error"), "check the disk, then run again with --resume"),
     ],
 )
-def test_a_fault_while_members_are_looked_into_is_a_sentence(
+def test_a_fault_while_members_are_probed_is_reported_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, name: str, error: OSError, sentence: str
 ) -> None:
     def fail(*_: object) -> bytes:
@@ -261,7 +261,7 @@ def test_rebuilt_archives_have_the_same_fingerprints(tmp_path: Path) -> None:
         assert before.items() <= after.items()
 
 
-def test_members_without_a_time_of_their_own_carry_the_archives(tmp_path: Path) -> None:
+def test_members_without_a_time_have_that_of_the_archive(tmp_path: Path) -> None:
     marks = set()
     for seed in (1, 2):
         info = tarfile.TarInfo("ant/1.bmp")  # mtime 0
@@ -272,7 +272,7 @@ def test_members_without_a_time_of_their_own_carry_the_archives(tmp_path: Path) 
     assert len(marks) == 2
 
 
-def test_resume_and_spool(tmp_path: Path) -> None:
+def test_resume_uses_the_spool_again(tmp_path: Path) -> None:
     (tmp_path / "a.tar.xz").write_bytes(
         PACKERS[".tar.xz"](tar_of(tree_members(make_tree(tmp_path / "t", 12))))
     )
@@ -288,7 +288,7 @@ def test_resume_and_spool(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "_work" / "spool").exists()
 
 
-def test_what_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_wrong_archives_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.zip").write_bytes(b"this is no zip")
     command = ("convert", "--output", tmp_path / "out", "--input")
     assert "neither a zip nor a tar" in refused(capfd, tmp_path, *command, tmp_path / "a.zip")
@@ -300,7 +300,7 @@ def test_what_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> N
     assert run(capfd, *command, tmp_path / "b.zip").code == 2
 
 
-def test_a_hundred_damaged_archives_keep_the_books(tmp_path: Path) -> None:
+def test_ledgers_balance_after_a_hundred_damaged_archives(tmp_path: Path) -> None:
     noise = random.Random(7)
     members = {f"{'ant' if i % 2 else 'bee'}/{i}.png": picture(i) for i in range(8)}
     makers: list[tuple[str, Callable[[], bytes]]] = [

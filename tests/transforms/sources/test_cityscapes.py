@@ -1,4 +1,4 @@
-"""Cityscapes: polygons of things with groups, class masks, splits, what has no annotations, faults."""
+"""Cityscapes: polygons of things with groups, class masks, splits, missing annotations, faults."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def key_of(split: str, name: str) -> str:
     return f"leftImg8bit/{split}/aachen/aachen_{name}_000019_leftImg8bit.png"
 
 
-def test_objects(city: Path) -> None:
+def test_objects_are_listed(city: Path) -> None:
     found = listed(city)
     assert found.input.source == "cityscapes" and "polygons of things" in found.input.detected_as
     assert set(found.reasons().values()) == {"not_listed"} and len(found.reasons()) == 1
@@ -51,7 +51,7 @@ def test_objects(city: Path) -> None:
     assert car.segmentation == [[10, 20, 110, 20, 110, 70, 10, 70]]
 
 
-def test_class_masks(city: Path, tmp_path: Path) -> None:
+def test_class_masks_are_listed(city: Path, tmp_path: Path) -> None:
     made = convert(input=city, output=tmp_path / "out", layout="segmentation", verify="full")
     assert made.dataset.ledger["written"] == 4 and balanced(made.dataset.ledger)
     assert made.dataset.labels[:3] == CLASSES[:3] and len(made.dataset.labels) == len(CLASSES)
@@ -64,7 +64,7 @@ def test_class_masks(city: Path, tmp_path: Path) -> None:
     assert set(np.unique(mask[:50])) == {CLASSES.index("sky")} and mask[60, 5] == CLASSES.index("car")
 
 
-def test_records(city: Path, tmp_path: Path) -> None:
+def test_records_contain_the_annotations(city: Path, tmp_path: Path) -> None:
     made = convert(input=city, output=tmp_path / "out", layout="detection", verify="full")
     assert made.dataset.ledger["written"] == 4 and made.dataset.labels == ("car", "person")
     (record,) = examples(tmp_path / "out")["val"]
@@ -73,7 +73,7 @@ def test_records(city: Path, tmp_path: Path) -> None:
     assert values(record, "image/object/is_crowd") == [0, 1]
 
 
-def test_what_has_no_partner_or_is_broken(city: Path) -> None:
+def test_missing_and_broken_partners_are_reported(city: Path) -> None:
     folder = city / "gtFine" / "train" / "aachen"
     (folder / "aachen_eagle_000019_gtFine_polygons.json").write_text('{"objects":\n [1,}')
     (folder / "aachen_apple_000019_gtFine_polygons.json").unlink()
@@ -94,12 +94,12 @@ def test_what_has_no_partner_or_is_broken(city: Path) -> None:
         ({"objects": [{"label": "car", "polygon": [[1, 2], [3, "4"], [5, 6]]}]}, "a corner of object 0"),
     ],
 )
-def test_broken_polygons(said: object, why: str) -> None:
+def test_broken_polygons_are_faults(said: object, why: str) -> None:
     with pytest.raises(AnnotationFault, match=why):
         parse_polygons(json.dumps(said).encode())
 
 
-def test_what_is_not_cityscapes(tmp_path: Path) -> None:
+def test_other_folders_are_not_cityscapes(tmp_path: Path) -> None:
     put_photos(tmp_path / "leftImg8bit" / "train")
     with pytest.raises(UsageError, match="not a Cityscapes dataset"):
         listed(tmp_path, source="cityscapes")

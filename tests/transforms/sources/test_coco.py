@@ -1,4 +1,4 @@
-"""COCO's JSON: what is listed of it, and that records agree with pycocotools."""
+"""COCO's JSON: the listed references, and records that agree with pycocotools."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def photos(tmp_path: Path) -> list[Photo]:
     return put_photos(tmp_path / "val2017")
 
 
-def test_what_is_listed(tmp_path: Path, photos: list[Photo]) -> None:
+def test_images_and_objects_are_listed(tmp_path: Path, photos: list[Photo]) -> None:
     path = save(tmp_path / "annotations" / "instances_val2017.json", coco_of(photos))
     found = listed(path)
     assert found.ids == IDS
@@ -103,7 +103,7 @@ def test_run_lengths_are_kept_as_they_are(tmp_path: Path, photos: list[Photo]) -
             assert mask[10:100, 20:60].all() and np.count_nonzero(mask) == 90 * 40
 
 
-def test_folder_of_splits_with_captions_and_key_points(tmp_path: Path, photos: list[Photo]) -> None:
+def test_a_folder_of_splits_may_have_captions_and_key_points(tmp_path: Path, photos: list[Photo]) -> None:
     others = put_photos(tmp_path / "train2017", ("rose", "coach", "library"))
     for split, found in (("train", others), ("val", photos)):
         document = coco_of(found)
@@ -134,7 +134,7 @@ def test_folder_of_splits_with_captions_and_key_points(tmp_path: Path, photos: l
     assert len(values(record, "image/caption")) == 2
 
 
-def test_one_file_gives_no_split_and_captions_alone_will_do(tmp_path: Path, photos: list[Photo]) -> None:
+def test_one_file_gives_no_split_and_captions_alone_suffice(tmp_path: Path, photos: list[Photo]) -> None:
     document = coco_of(photos)
     captions = [{"id": 1, "image_id": document["images"][0]["id"], "caption": "a bird"}]
     path = save(tmp_path / "captions_val2017.json", {"images": document["images"], "annotations": captions})
@@ -144,7 +144,7 @@ def test_one_file_gives_no_split_and_captions_alone_will_do(tmp_path: Path, phot
     assert found.said(photos[0].name).objects is None
 
 
-def test_from_inside_of_the_folder(
+def test_the_annotations_folder_can_be_the_input(
     tmp_path: Path, photos: list[Photo], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(tmp_path / "annotations" / "instances_val2017.json", coco_of(photos))
@@ -157,7 +157,7 @@ def test_from_inside_of_the_folder(
     assert len(listed("instances_val2017.json").refs) == 4 and not listed("instances_val2017.json").reasons()
 
 
-def test_roboflow(tmp_path: Path) -> None:
+def test_roboflows_export_is_read(tmp_path: Path) -> None:
     for folder in ("train", "valid", "test"):
         photos = put_photos(tmp_path / folder)
         save(tmp_path / folder / "_annotations.coco.json", coco_of(photos))
@@ -168,7 +168,7 @@ def test_roboflow(tmp_path: Path) -> None:
     assert "eagle.jpg" in alone.refs and not alone.refs["eagle.jpg"].split
 
 
-def test_two_splits_of_one_folder_of_images(tmp_path: Path, photos: list[Photo]) -> None:
+def test_two_splits_may_share_a_folder_of_images(tmp_path: Path, photos: list[Photo]) -> None:
     (tmp_path / "val2017").rename(tmp_path / "images")
     save(tmp_path / "train.json", coco_of(photos[:2]))
     save(tmp_path / "test.json", coco_of(photos[2:]))
@@ -176,7 +176,7 @@ def test_two_splits_of_one_folder_of_images(tmp_path: Path, photos: list[Photo])
     assert [found.refs[f"images/{photo.name}"].split for photo in photos] == ["train"] * 2 + ["test"] * 2
 
 
-def test_image_root_and_where_images_are_looked_for(tmp_path: Path, photos: list[Photo]) -> None:
+def test_images_are_found_in_the_usual_places_and_in_image_root(tmp_path: Path, photos: list[Photo]) -> None:
     path = save(tmp_path / "elsewhere" / "deep" / "labels.json", coco_of(photos))
     with pytest.raises(UsageError, match="name the folder of its images with --image_root"):
         listed(path)
@@ -184,7 +184,7 @@ def test_image_root_and_where_images_are_looked_for(tmp_path: Path, photos: list
     assert not found.reasons()
     with pytest.raises(UsageError, match=r"--image_root .* is not a folder"):
         listed(path, image_root=tmp_path / "nowhere")
-    # The names of images may stand at the end of a file.
+    # The names of images may be at the end of a file.
     document = coco_of(photos)
     document = {name: document[name] for name in ("annotations", "categories", "images")}
     document["annotations"][0]["padding"] = "x" * (2 << 20)
@@ -192,7 +192,7 @@ def test_image_root_and_where_images_are_looked_for(tmp_path: Path, photos: list
 
 
 def bad(document: dict[str, Any], change: str) -> None:
-    """Makes a document bad; `{}` in it is the first image or annotation."""
+    """Makes a document bad; `{}` is replaced by the first image or annotation."""
     image, item = document["images"][-1], document["annotations"][0]
     exec(change, {"document": document, "image": image, "item": item})
 
@@ -289,7 +289,7 @@ STRAYS = {
 
 
 @pytest.mark.parametrize("change", STRAYS)
-def test_annotations_of_no_image(tmp_path: Path, photos: list[Photo], change: str) -> None:
+def test_annotations_without_an_image_are_reported(tmp_path: Path, photos: list[Photo], change: str) -> None:
     document = coco_of(photos)
     bad(document, change)
     found = listed(save(tmp_path / "instances_val2017.json", document))
@@ -298,7 +298,7 @@ def test_annotations_of_no_image(tmp_path: Path, photos: list[Photo], change: st
     assert STRAYS[change] in found.refs[key].message and found.refs[key].split == "none"
 
 
-def test_strays_and_missing_images_are_in_the_books(tmp_path: Path, photos: list[Photo]) -> None:
+def test_unlisted_and_missing_images_are_in_the_ledger(tmp_path: Path, photos: list[Photo]) -> None:
     document = coco_of(photos)
     document["annotations"] += [{"image_id": -1}] * 3
     (tmp_path / "val2017" / photos[0].name).unlink()
@@ -325,7 +325,7 @@ WRONG_FILES: Mapping[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("what", WRONG_FILES)
-def test_files_that_are_no_coco(tmp_path: Path, photos: list[Photo], what: str) -> None:
+def test_other_files_are_not_coco(tmp_path: Path, photos: list[Photo], what: str) -> None:
     text, says = WRONG_FILES[what]
     if what == "truncated":
         text = json.dumps(coco_of(photos))[:-70]
@@ -348,14 +348,14 @@ def test_other_layouts_and_files_are_refused(tmp_path: Path, photos: list[Photo]
         listed(tmp_path)
 
 
-def test_class_folders_and_other_json_are_not_taken_for_coco(tmp_path: Path) -> None:
+def test_class_folders_and_other_json_are_not_detected_as_coco(tmp_path: Path) -> None:
     put_photos(tmp_path / "ant")
     save(tmp_path / "ant" / "meta.json", {"images": 3, "annotations": "none"})
     save(tmp_path / "notes.json", [{"images": []}])
     assert listed(tmp_path, layout="classification").input.source == "class_folders"
 
 
-def test_listing_is_the_same_in_any_order(tmp_path: Path, photos: list[Photo]) -> None:
+def test_the_listing_does_not_depend_on_the_order(tmp_path: Path, photos: list[Photo]) -> None:
     document = coco_of(photos)
     path = save(tmp_path / "instances_val2017.json", document)
     first = listed(path)
@@ -365,7 +365,7 @@ def test_listing_is_the_same_in_any_order(tmp_path: Path, photos: list[Photo]) -
     assert listed(path).refs == first.refs
 
 
-def test_gaps_in_ids_are_no_classes(
+def test_gaps_in_ids_are_not_classes(
     tmp_path: Path, photos: list[Photo], capsys: pytest.CaptureFixture[str]
 ) -> None:
     save(tmp_path / "in" / "instances_val2017.json", coco_of(photos))
@@ -384,14 +384,14 @@ def test_gaps_in_ids_are_no_classes(
     print_forecast(plan(**settings))
     shown = capsys.readouterr().out
     assert "4 images in 2 classes" in shown and " 15 " not in shown
-    # The names file of one dataset is that of the next.
+    # The names file of one dataset can be used for the next one.
     names = tmp_path / "names.txt"
     names.write_text("1:person\n3:thing\n16:bird\n")
     other = convert(**settings, output=tmp_path / "other", class_names=names).dataset
     assert other.classes == {1: "person", 3: "thing", 16: "bird"}
 
 
-def test_key_points_are_said_to_be_left_out(tmp_path: Path, photos: list[Photo]) -> None:
+def test_a_message_says_that_key_points_are_left_out(tmp_path: Path, photos: list[Photo]) -> None:
     document = coco_of(photos)
     path = save(tmp_path / "instances_val2017.json", document)
     assert "key points" not in listed(path).input.detected_as
@@ -404,7 +404,7 @@ def test_key_points_are_said_to_be_left_out(tmp_path: Path, photos: list[Photo])
     assert "person_keypoints_val2017.json (key points are not stored)" in said
 
 
-def test_fiftyone(tmp_path: Path, photos: list[Photo]) -> None:
+def test_fiftyones_export_is_read(tmp_path: Path, photos: list[Photo]) -> None:
     """FiftyOne's COCODetectionDataset: labels.json beside data/."""
     (tmp_path / "val2017").rename(tmp_path / "data")
     save(tmp_path / "labels.json", coco_of(photos))
@@ -454,7 +454,7 @@ def test_paths_of_another_machine_are_found_by_name(
     assert ref.reason == "BAD_ANNOTATION" and "its name alone could mean" in ref.message, key
 
 
-def test_two_paths_to_one_image_are_an_image_listed_twice(tmp_path: Path, photos: list[Photo]) -> None:
+def test_two_paths_to_one_image_are_a_duplicate(tmp_path: Path, photos: list[Photo]) -> None:
     document = coco_of(photos)
     again = {**document["images"][1], "id": 9999, "file_name": f"C:\\photos\\{photos[1].name}"}
     document["images"].append(again)

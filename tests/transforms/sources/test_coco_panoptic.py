@@ -1,4 +1,4 @@
-"""COCO's panoptic segments: masks beside the JSON, and what is wrong with them."""
+"""COCO's panoptic segments: masks beside the JSON, and faults in them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _bytes(record: Any, name: str) -> bytes:
     return bytes(record.features.feature[name].bytes_list.value[0])
 
 
-def test_panoptic(tmp_path: Path, photos: list[Photo]) -> None:
+def test_panoptic_masks_are_listed(tmp_path: Path, photos: list[Photo]) -> None:
     folder = tmp_path / "annotations"
     document = panoptic_of(photos, folder / "panoptic_val2017")
     path = save(folder / "panoptic_val2017.json", document)
@@ -64,7 +64,7 @@ def test_stuff_has_no_instances(tmp_path: Path, photos: list[Photo]) -> None:
         assert (instance[0, 0], instance[0, -1]) == (1, 0)
 
 
-def test_bad_panoptic_annotations(tmp_path: Path) -> None:
+def test_bad_panoptic_annotations_are_faults(tmp_path: Path) -> None:
     photos = put_photos(tmp_path / "val2017", ("eagle", "apple", "house", "seagull", "rose"))
     document = panoptic_of(photos, tmp_path / "panoptic_val2017")
     first, second, third, fourth, _ = document["annotations"]

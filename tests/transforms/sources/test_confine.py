@@ -1,4 +1,4 @@
-"""`--confine`: whatever names an image, nothing outside of the input is read."""
+"""`--confine`: whatever names an image, nothing outside the input is read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shardwright.transforms.sources.transforms import list_part, split_inputs
 
 
 def _listed(path: Path, **values: Any) -> dict[str, str]:
-    """Returns the path of each image and why it is left out, for what a conversion lists."""
+    """Returns path -> reason for leaving it out, for every image that a conversion lists."""
     settings = ConvertSettings(input=(str(path),), **values)
     settings.check()
     item = recognise(Input(str(path), ""), look_at(str(path)), settings)
@@ -39,7 +39,7 @@ def _listed(path: Path, **values: Any) -> dict[str, str]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """An input folder, with images inside and beside it and links that lead in and out."""
+    """An input folder with images inside and outside, and links in both directions."""
     for path in ("in/inner.png", "in/images/deep.png", "out/secret.png", "in-beside/near.png"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8, 8), (len(path), 0, 0)).save(tmp_path / path)
@@ -75,13 +75,13 @@ def test_paths_inside_are_read(place: Path, path: str) -> None:
     assert set(_listed(_manifest(place, (path,)), confine=True).values()) == {""}
 
 
-def test_what_the_command_names_itself_is_allowed(place: Path) -> None:
+def test_paths_named_by_the_command_itself_are_allowed(place: Path) -> None:
     rows = _manifest(place, ("secret.png", "../in-beside/near.png"))
     root = str(place.parent / "out")
     assert _listed(rows, confine=True, image_root=root) == {"secret.png": "", "near.png": "UNREADABLE"}
 
 
-def test_other_annotation_files_are_kept_inside_too(place: Path) -> None:
+def test_other_annotation_files_are_confined_too(place: Path) -> None:
     images = [{"id": 1, "file_name": "inner.png", "width": 8, "height": 8}]
     images += [{"id": 2, "file_name": "link_out.png", "width": 8, "height": 8}]
     coco = place / "boxes.json"
@@ -90,7 +90,7 @@ def test_other_annotation_files_are_kept_inside_too(place: Path) -> None:
     assert _listed(coco, confine=True, layout="detection", source="coco") == reasons
 
 
-def test_yolo_leads_nowhere_else(place: Path) -> None:
+def test_yolo_is_confined(place: Path) -> None:
     (place / "data.yaml").write_text("train: ../out\nval: images\nnames: [a]\n")
     found = _listed(place / "data.yaml", confine=True, layout="detection")
     assert found["secret.png"] == "UNREADABLE" and found["deep.png"] == ""
@@ -101,7 +101,7 @@ def test_links_in_class_folders_stay_inside(place: Path) -> None:
     assert _listed(place, confine=True, folders="classes")["out.png"] == "UNREADABLE"
 
 
-def test_masks_and_buckets(place: Path) -> None:
+def test_masks_and_buckets_are_confined(place: Path) -> None:
     context = Context(ConvertSettings(confine=True), Spool(str(place / "_work")))
     local = Confinement(Input(str(place), ""), context)
     for mask, reason in ((str(place / "mask.png"), ""), (str(place.parent / "out" / "m.png"), "UNREADABLE")):
@@ -115,7 +115,9 @@ def test_masks_and_buckets(place: Path) -> None:
         assert not remote.holds(path)
 
 
-def test_a_conversion_and_a_job_file(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_conversion_and_a_job_file_can_be_confined(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = _manifest(place, ("inner.png", "link_out.png"))
     job = tmp_path / "job.yaml"
     job.write_text(f"input: {rows}\noutput: {tmp_path}/made\nconfine: true\nmax_bad_fraction: 1\n")

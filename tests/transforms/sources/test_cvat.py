@@ -19,7 +19,7 @@ from shardwright.transforms.sources.cvat import CvatReader, objects_of
 
 
 @pytest.mark.parametrize("by", ["folder", "file"])
-def test_what_is_listed(tmp_path: Path, by: str) -> None:
+def test_images_and_shapes_are_listed(tmp_path: Path, by: str) -> None:
     photos = put_set(tmp_path)
     found = listed(tmp_path if by == "folder" else tmp_path / "annotations.xml")
     assert found.input.source == "cvat" and not found.reasons()
@@ -31,7 +31,7 @@ def test_what_is_listed(tmp_path: Path, by: str) -> None:
         assert all(item.occluded for item in said.objects or ())
 
 
-def test_subsets_of_a_project(tmp_path: Path) -> None:
+def test_subsets_of_a_project_give_splits(tmp_path: Path) -> None:
     images = []
     for subset, names in (("Train", ("eagle", "apple")), ("default", ("house",))):
         for number, photo in enumerate(put_photos(tmp_path / "images" / subset, names)):
@@ -44,7 +44,7 @@ def test_subsets_of_a_project(tmp_path: Path) -> None:
     }
 
 
-def test_splits_by_folder_and_image_root(tmp_path: Path) -> None:
+def test_splits_may_come_from_folders_with_an_image_root(tmp_path: Path) -> None:
     for split in ("train", "val"):
         put_set(tmp_path / "in" / split)
     found = listed(tmp_path / "in")
@@ -76,7 +76,7 @@ def test_tags_are_classes(tmp_path: Path) -> None:
         listed(tmp_path / "boxes", layout="classification")
 
 
-def test_shapes(tmp_path: Path) -> None:
+def test_shapes_are_converted(tmp_path: Path) -> None:
     shapes = (
         '<polygon label="a" source="manual" points="1.00,2.00;9.00,2.00;5.00,8.50" z_order="0"></polygon>'
         + box_of("b", 4, 6, 8, 8, 'rotation="90.00"')
@@ -100,7 +100,7 @@ def test_shapes(tmp_path: Path) -> None:
     assert abs(ellipse.sum() - math.pi * 8) < 3
 
 
-def test_faults_name_file_and_line(tmp_path: Path) -> None:
+def test_messages_about_faults_name_file_and_line(tmp_path: Path) -> None:
     photos = put_photos(tmp_path / "images")
     shapes = (
         box_of("a", 1, 2, 3, 4).replace("3.00", "three"),
@@ -132,12 +132,12 @@ def test_faults_name_file_and_line(tmp_path: Path) -> None:
         ('<!DOCTYPE a [<!ENTITY b "c">]><annotations/>', "document type"),
     ],
 )
-def test_broken_xml(text: str, why: str) -> None:
+def test_broken_xml_is_reported(text: str, why: str) -> None:
     with pytest.raises(AnnotationFault, match=why):
         CvatReader().feed(text.encode(), True)
 
 
-def test_broken_files_and_videos(tmp_path: Path) -> None:
+def test_broken_files_and_videos_are_refused(tmp_path: Path) -> None:
     photos = put_set(tmp_path)
     text = (tmp_path / "annotations.xml").read_text()
     (tmp_path / "annotations.xml").write_text(text[:-40])
@@ -149,7 +149,7 @@ def test_broken_files_and_videos(tmp_path: Path) -> None:
     assert len(photos) == 4
 
 
-def test_records(tmp_path: Path) -> None:
+def test_records_contain_the_boxes(tmp_path: Path) -> None:
     photos = {f"images/{photo.name}": photo for photo in put_set(tmp_path / "in")}
     made = convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection", verify="full")
     assert made.dataset.ledger["written"] == 4 and balanced(made.dataset.ledger)

@@ -1,4 +1,4 @@
-"""Damaged archives: whatever is sound survives, and whatever is lost has been told of."""
+"""Damaged archives: everything sound survives, and everything lost is reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PICTURES = {f"{name}/{i}.png": picture(i) for i, name in enumerate(_CLASSES)}
 FORMS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
 
 
-def test_a_zip_that_was_cut_off(tmp_path: Path) -> None:
+def test_a_truncated_zip_keeps_its_sound_members(tmp_path: Path) -> None:
     data = zip_of(PICTURES)
     for cut in range(1, len(data), 37):
         found = listed(tmp_path, data[:cut], "a.zip")
@@ -25,7 +25,7 @@ def test_a_zip_that_was_cut_off(tmp_path: Path) -> None:
         assert found.keys() - sound.keys() or cut > len(data) - 30
 
 
-def test_a_zip_without_directory_counts_all(tmp_path: Path) -> None:
+def test_a_zip_without_directory_lists_all_members(tmp_path: Path) -> None:
     data = zip_of(PICTURES)
     found = listed(tmp_path, data[: data.index(b"PK\1\2") - 5], "a.zip")
     assert found.pop("a.zip") == "TRUNCATED" and found.pop("cat/5.png") == "TRUNCATED"
@@ -40,7 +40,7 @@ def test_a_damaged_directory_loses_nothing(tmp_path: Path) -> None:
     assert found.pop("a.zip") == "CORRUPT" and found == PICTURES
 
 
-def test_a_tar_that_was_cut_off(tmp_path: Path) -> None:
+def test_a_truncated_tar_keeps_its_sound_members(tmp_path: Path) -> None:
     data = tar_of(PICTURES)
     for cut in range(512, len(data) - 1024, 331):
         found = listed(tmp_path, data[:cut], "a.tar")
@@ -51,7 +51,7 @@ def test_a_tar_that_was_cut_off(tmp_path: Path) -> None:
 
 def test_a_damaged_tar_header_costs_one_member(tmp_path: Path) -> None:
     data = bytearray(tar_of(PICTURES))
-    data[2 * 1024 + 5] ^= 1  # a small picture takes a header and a block
+    data[2 * 1024 + 5] ^= 1  # a small picture takes a header and one block
     found = listed(tmp_path, bytes(data), "a.tar")
     assert found.pop("@2048") == "CORRUPT" and found == {
         k: v for k, v in PICTURES.items() if k != "ant/2.png"
@@ -59,7 +59,7 @@ def test_a_damaged_tar_header_costs_one_member(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shift", [-7, 300, 512])
-def test_a_tar_that_lost_or_gained_bytes(tmp_path: Path, shift: int) -> None:
+def test_a_tar_that_lost_or_gained_bytes_keeps_other_members(tmp_path: Path, shift: int) -> None:
     data = tar_of(PICTURES, tarfile.GNU_FORMAT)
     middle = 2 * 1024 + 512 + 20
     moved = (
@@ -70,7 +70,7 @@ def test_a_tar_that_lost_or_gained_bytes(tmp_path: Path, shift: int) -> None:
     assert "CORRUPT" in found.values()
 
 
-def test_joined_tars_and_holes(tmp_path: Path) -> None:
+def test_joined_tars_and_holes_are_read(tmp_path: Path) -> None:
     first, second = tar_of({"a/1.png": b"one"}), tar_of({"b/2.png": b"two"})
     assert listed(tmp_path, first + second, "a.tar") == {"a/1.png": b"one", "b/2.png": b"two"}
     gz = PACKERS[".tar.gz"]
@@ -81,7 +81,7 @@ def test_joined_tars_and_holes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst"])
-def test_compressed_tars_that_break_off(tmp_path: Path, suffix: str) -> None:
+def test_truncated_compressed_tars_keep_their_beginning(tmp_path: Path, suffix: str) -> None:
     noise = random.Random(1)
     members = {f"a/{i}.png": noise.randbytes(40_000) for i in range(30)}
     data = PACKERS[suffix](tar_of(members))
@@ -90,7 +90,7 @@ def test_compressed_tars_that_break_off(tmp_path: Path, suffix: str) -> None:
     sound = {key: value for key, value in found.items() if isinstance(value, bytes)}
     assert sound.items() <= members.items() and len(found) - len(sound) <= 1
     assert len(sound) >= (0 if suffix == ".tar.bz2" else 20)
-    # The second time the spool file is there already, and says the same.
+    # The second time, the spool file already exists, with the same result.
     assert listed(tmp_path, data[: len(data) * 3 // 4], f"a{suffix}").keys() == found.keys() | {f"a{suffix}"}
 
 
@@ -107,7 +107,7 @@ def _damaged(noise: random.Random, data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["stored.zip", "deflated.zip", *(f"a{suffix}" for suffix in PACKERS)])
-def test_damage_anywhere(tmp_path: Path, kind: str) -> None:
+def test_damage_anywhere_is_reported(tmp_path: Path, kind: str) -> None:
     noise = random.Random(kind)
     pictures = {name: noise.randbytes(noise.randrange(100, 900)) for name in PICTURES}
     if kind.endswith(".zip"):
@@ -121,7 +121,7 @@ def test_damage_anywhere(tmp_path: Path, kind: str) -> None:
         assert all(isinstance(value, bytes) or value.isupper() or value.islower() for value in found.values())
         intact = sum(found.get(name) == value for name, value in pictures.items())
         survived += intact
-        # Whatever is lost has been told of.
+        # Everything lost is reported.
         assert (
             intact == len(pictures)
             or any(isinstance(value, str) for value in found.values())
@@ -129,4 +129,4 @@ def test_damage_anywhere(tmp_path: Path, kind: str) -> None:
         ), (case, found)
         if kind in ("stored.zip", "deflated.zip", "a.tar") and len(data) == len(sound):
             assert intact >= len(pictures) - 2, (case, found.keys())
-    assert survived or kind.endswith("bz2")  # all is in one block
+    assert survived or kind.endswith("bz2")  # everything is in one block

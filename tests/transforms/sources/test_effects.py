@@ -1,4 +1,4 @@
-"""Settings without an effect are reported: every setting is judged, and judged as the sources use it."""
+"""Settings without an effect are reported. Every setting has a condition, which matches the sources' use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def judged(
 
 
 def used_by(name: str) -> set[str]:
-    """Returns the sources that say that they use a setting."""
+    """Returns the sources that declare the use of a setting."""
     return {source.name for source in all_sources() if name in source.settings | source.metadata_settings}
 
 
@@ -57,8 +57,8 @@ def test_every_setting_has_an_effect_somewhere(name: str) -> None:
     assert any(has_effect(name, known) for known in cases)
 
 
-def test_the_sources_use_what_the_table_says() -> None:
-    """A module that reads a setting, itself or with a helper of its own package, is one that uses it."""
+def test_the_sources_use_the_settings_in_the_table() -> None:
+    """A module uses a setting if it reads it itself, or with a helper in its own package."""
     folder = ROOT / "transforms" / "sources"
     texts = {}
     for source in SOURCES:
@@ -107,7 +107,7 @@ def test_the_sources_use_what_the_table_says() -> None:
         ("pixel_shape", {}, {"source": "arrays"}),
     ],
 )
-def test_a_setting_has_an_effect_only_with_what_it_needs(
+def test_a_setting_has_an_effect_only_under_its_conditions(
     name: str, without: dict[str, str], having: dict[str, str]
 ) -> None:
     def sentence(values: dict[str, str]) -> str:
@@ -117,7 +117,7 @@ def test_a_setting_has_an_effect_only_with_what_it_needs(
     assert sentence(having) == ""
 
 
-def test_sentences_say_what_is_missing() -> None:
+def test_sentences_name_the_missing_condition() -> None:
     assert judged("fit") == "--fit has no effect without --resize."
     assert judged("mask_dir") == (
         "--mask_dir has no effect on what is read as class_folders; only semantic_masks, coco and voc "
@@ -125,7 +125,7 @@ def test_sentences_say_what_is_missing() -> None:
     )
 
 
-def test_what_only_the_listing_shows_is_said_then_and_nothing_twice() -> None:
+def test_conditions_of_the_listing_are_reported_after_it_and_only_once() -> None:
     assert judged("splits", "fit", splits=SPLITS) == "--fit has no effect without --resize."
     named = judged("splits", "split_by", "fit", splits=SPLITS, late=SplitsFrom.SOURCE)
     assert named.splitlines() == [
@@ -134,10 +134,10 @@ def test_what_only_the_listing_shows_is_said_then_and_nothing_twice() -> None:
     ]
     for drawn in (SplitsFrom.HASH, SplitsFrom.BOTH):
         assert judged("splits", "split_by", splits=SPLITS, late=drawn) == ""
-    assert judged("split_by", late=SplitsFrom.SOURCE) == ""  # said before: there is one split only
+    assert judged("split_by", late=SplitsFrom.SOURCE) == ""  # reported before: there is only one split
 
 
-def test_a_background_that_no_image_shows_is_said_at_the_end() -> None:
+def test_a_background_that_no_image_shows_is_reported_at_the_end() -> None:
     before = ConversionFacts(ConvertSettings(), frozenset({"class_folders"}))
     shown = [
         list(without_effect(["background", "fit"], replace(before, on_background=count), before))
@@ -149,6 +149,6 @@ def test_a_background_that_no_image_shows_is_said_at_the_end() -> None:
     assert shown == [[], [sentence], []]
 
 
-def test_only_what_asks_for_something_counts_as_given() -> None:
+def test_only_values_that_request_something_count_as_given() -> None:
     values = {"fit": "pad", "resize": "", "limit": 0, "overwrite": False, "input": ["x"], "resume": "false"}
     assert given_names(values) == {"fit", "input"}

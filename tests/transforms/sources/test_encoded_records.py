@@ -1,4 +1,4 @@
-"""Features in base64 or serialized tensors read as what they hold, whatever stands in them."""
+"""Features in base64 or serialized tensors are read as their content, whatever it is."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _FLOATS = st.floats(width=32, allow_nan=False)
 
 
 def record_of(spec: FeatureSpec, values: list[Any]) -> SourceRecord:
-    """Returns a record whose feature holds values in its encoding, between others."""
+    """Returns a record with an encoded feature between others."""
     stored = Feature(spec.type, encoded_values(spec, values, (1, 1, 1)))
     filler = Feature(FeatureType.BYTES, [b"filler"])
     return SourceRecord(encode_example({"a": filler, spec.name: stored, "z": filler}), {spec.name: spec})
 
 
 @given(st.sampled_from([_TEXTS, _BASE64]), st.lists(st.binary(max_size=40), max_size=5))
-def test_bytes_are_found_where_they_are(spec: FeatureSpec, values: list[bytes]) -> None:
+def test_bytes_are_found_at_their_place(spec: FeatureSpec, values: list[bytes]) -> None:
     record = record_of(spec, values)
     spans = record.bytes_of("x") or []
     assert [record.value_of("x", span) for span in spans] == values == list(record.feature("x").values)
@@ -55,15 +55,15 @@ def test_bytes_are_found_where_they_are(spec: FeatureSpec, values: list[bytes]) 
 
 
 @given(st.lists(st.tuples(_FLOATS, _FLOATS, _FLOATS, _FLOATS), max_size=4))
-def test_numbers_of_a_tensor(rows: list[tuple[float, ...]]) -> None:
+def test_numbers_of_a_tensor_are_read(rows: list[tuple[float, ...]]) -> None:
     numbers = [number for row in rows for number in row]
     feature = record_of(_NUMBERS, numbers).feature("x")
     assert (feature.type, list(feature.values)) == (plain_spec(_NUMBERS).type, numbers)
 
 
 @given(st.sampled_from([_TEXTS, _NUMBERS, _BASE64]), st.lists(st.binary(max_size=30), max_size=2))
-def test_what_is_not_of_its_encoding_is_a_fault_of_its_record(spec: FeatureSpec, values: list[bytes]) -> None:
-    """Anything else would end the job."""
+def test_a_wrong_encoding_is_a_fault_of_its_record(spec: FeatureSpec, values: list[bytes]) -> None:
+    """Any other exception would end the job."""
     stored = Feature(FeatureType.BYTES, values)
     record = SourceRecord(encode_example({"x": stored}), {"x": spec})
     try:
@@ -78,7 +78,7 @@ def test_what_is_not_of_its_encoding_is_a_fault_of_its_record(spec: FeatureSpec,
 
 
 @pytest.mark.parametrize("corners", [3, 4])
-def test_roles_come_from_what_fills_a_feature(corners: int) -> None:
+def test_roles_come_from_the_fill_of_a_feature(corners: int) -> None:
     roles = (FeatureRole.BOX_XMIN, FeatureRole.BOX_YMIN, FeatureRole.BOX_XMAX, FeatureRole.BOX_YMAX)[:corners]
     specs = [FeatureSpec(f"f{i}", FeatureType.FLOAT, (None,), role) for i, role in enumerate(roles)]
     specs += [

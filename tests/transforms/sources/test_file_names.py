@@ -1,4 +1,4 @@
-"""Classes, splits and groups that file names say, and files whose names say none."""
+"""Classes, splits and groups from file names, and files whose names do not match."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def flat(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_class_is_in_the_name(flat: Path, tmp_path: Path) -> None:
+def test_the_name_gives_the_class(flat: Path, tmp_path: Path) -> None:
     made = convert(input=flat, output=tmp_path / "out", label_regex=r"(?P<label>[a-z]+)\d+\.(jpg|png)")
     found = labels_by_key(tmp_path / "out")
     assert len(found) == 12 and all(key.startswith(label) for key, label in found.items())
@@ -33,7 +33,7 @@ def test_the_class_is_in_the_name(flat: Path, tmp_path: Path) -> None:
     assert made.run["taken_for"] == ["file names that say the class"]
 
 
-def test_splits_and_groups_too(flat: Path, tmp_path: Path) -> None:
+def test_the_name_gives_splits_and_groups(flat: Path, tmp_path: Path) -> None:
     pattern = r"(?P<label>[a-z]+)(?P<group>\d)(?P<split>\d)\..*"
     made = convert(input=flat, output=tmp_path / "out", label_regex=pattern)
     assert set(made.dataset.splits) == set("012345")
@@ -51,7 +51,7 @@ def test_a_group_stays_in_one_split(flat: Path, tmp_path: Path) -> None:
     assert groups[0] and groups[1] and not groups[0] & groups[1]
 
 
-def test_folders_do_not_count_unless_the_expression_says_so(tmp_path: Path) -> None:
+def test_folders_are_ignored_unless_the_expression_matches_them(tmp_path: Path) -> None:
     pattern = r"(?P<split>[a-z]+)/(?P<label>[a-z]+)_.*"
     for split in ("train", "dev"):
         (tmp_path / "in" / split).mkdir(parents=True)
@@ -76,7 +76,7 @@ def test_names_that_do_not_match_are_reported_and_never_labelled(flat: Path, tmp
     assert warning.startswith("4 entries") and warning.count("does not match --label_regex") == 3
 
 
-def test_a_flat_folder_without_classes_can_be_kept_without(flat: Path, tmp_path: Path) -> None:
+def test_images_without_classes_can_be_kept(flat: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--unlabelled keep"):
         convert(input=flat, output=tmp_path / "out")
     convert(input=flat, output=tmp_path / "out", unlabelled="keep", verify="full")
@@ -93,7 +93,7 @@ def test_a_flat_folder_without_classes_can_be_kept_without(flat: Path, tmp_path:
         (r"(?P<label>a)(?P<class>b)", "group 'class' means nothing"),
     ],
 )
-def test_wrong_expressions(
+def test_wrong_expressions_are_refused(
     capfd: pytest.CaptureFixture[str], flat: Path, tmp_path: Path, pattern: str, says: str
 ) -> None:
     argv = ("convert", "--input", flat, "--output", tmp_path / "out", "--label_regex", pattern)

@@ -1,4 +1,4 @@
-"""Metadata files beside images, as img2dataset's `files` output has them, on a disk and in archives."""
+"""Metadata files beside images, like img2dataset's `files` output, on a disk and in archives."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ IMAGES = [PHOTOS / "fruit" / "apple.jpg", *sorted((PHOTOS / "birds").glob("*.jpg
 
 
 def img2dataset(root: Path, **fields: Any) -> Path:
-    """Writes what img2dataset writes with `--output_format files`, but for the contents of its Parquet file.
+    """Writes the output of img2dataset with `--output_format files`, except the content of its Parquet file.
 
     Args:
-      root: where.
-      **fields: more fields of the JSON, each a list with a value for each image.
+      root: folder to write to.
+      **fields: additional fields of the JSON; each is a list with a value per image.
     """
     for number, image in enumerate(IMAGES):
         shard = f"{number // 2:05d}"
@@ -48,7 +48,7 @@ def img2dataset(root: Path, **fields: Any) -> Path:
     return root
 
 
-def test_the_files_output_of_img2dataset(tmp_path: Path) -> None:
+def test_the_files_output_of_img2dataset_is_read(tmp_path: Path) -> None:
     source = img2dataset(tmp_path / "in")
     with pytest.raises(
         UsageError, match=r"none of its 4 images has a class.*--folders classes.*--unlabelled keep"
@@ -81,7 +81,7 @@ def test_the_files_output_of_img2dataset(tmp_path: Path) -> None:
         ({"kind": ["x", "y", "y", "x"]}, {"label_column": "kind"}, ["x", "y", "y", "x"], set()),
     ],
 )
-def test_metadata_says_the_class(
+def test_metadata_can_give_the_class(
     tmp_path: Path, form: str, fields: dict[str, Any], settings: dict[str, str], labels: list[str], ids: Any
 ) -> None:
     source = img2dataset(tmp_path / "in", **fields)
@@ -101,7 +101,7 @@ def test_metadata_says_the_class(
 
 
 def put(root: Path, **files: str | None) -> Path:
-    """Writes `FOLDER__NAME=TEXT`, a photo where there is no text; `_jpg` and the like become extensions."""
+    """Writes `FOLDER__NAME=TEXT`, or a photo if there is no text; `_jpg` and similar become extensions."""
     for name, text in files.items():
         folder, _, rest = name.partition("__")
         path = root / folder / rest.replace("_", ".")
@@ -110,8 +110,8 @@ def put(root: Path, **files: str | None) -> Path:
     return root
 
 
-def test_the_class_of_a_folder_stays(tmp_path: Path) -> None:
-    """Metadata adds columns; it says the class only where `--label_column` asks for it."""
+def test_the_class_of_a_folder_takes_precedence(tmp_path: Path) -> None:
+    """Metadata adds columns; it gives the class only with `--label_column`."""
     source = put(
         tmp_path / "in", cat__1_jpg=None, cat__1_json='{"label": "dog", "price": 1.5, "kind": "tom"}',
         cow__2_jpg=None, cow__2_json='{"price": 2, "kind": "bull"}',
@@ -122,7 +122,7 @@ def test_the_class_of_a_folder_stays(tmp_path: Path) -> None:
     assert {key: ref.label for key, ref in found.items()} == {"cat/1.jpg": "tom", "cow/2.jpg": "bull"}
 
 
-def test_metadata_counts_only_if_every_image_has_some(tmp_path: Path) -> None:
+def test_metadata_is_used_only_if_every_image_has_some(tmp_path: Path) -> None:
     source = put(tmp_path / "in", cat__1_jpg=None, cat__1_json='{"price": 1}', cow__2_jpg=None)
     assert set(by_key(list_refs(source, "class_folders"))) == {"cat/1.jpg", "cat/1.json", "cow/2.jpg"}
     with pytest.raises(UsageError, match=r"no columns unless a \.json lies beside every image"):
@@ -154,7 +154,7 @@ def test_bad_metadata_is_a_fault_only_if_it_is_needed(tmp_path: Path, form: str)
     }
 
 
-def test_a_rebuild_sees_that_metadata_changed(tmp_path: Path) -> None:
+def test_a_rebuild_detects_changed_metadata(tmp_path: Path) -> None:
     source = img2dataset(tmp_path / "in", label=["b", "a", "b", "b"])
     job = {"input": str(source), "output": str(tmp_path / "out"), "resize": 8}
     assert rebuild(**job).outcome["records"] == 4
@@ -179,8 +179,8 @@ NAMES = st.lists(
 
 
 @given(NAMES)
-def test_groups_of_sorted_paths_hold_images_and_their_metadata(paths: list[str]) -> None:
-    """Compared with what a look at all paths at once says."""
+def test_groups_of_sorted_paths_contain_images_and_their_metadata(paths: list[str]) -> None:
+    """Compared with a grouping of all paths at once."""
     images = {stem_of(path) for path in paths if path.endswith(("jpg", "png"))}
     shown = {stem_of(path) for path in paths if path.endswith(("jpg", "png")) and not path.startswith(".")}
     metadata = {stem_of(path) for path in paths if path.endswith(("json", "txt"))}

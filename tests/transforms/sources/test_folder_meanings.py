@@ -1,4 +1,4 @@
-"""What folders at the top mean: classes, splits or nothing; on a disk, in archives, and what is refused."""
+"""The meaning of folders at the top: classes, splits or none; on a disk and in archives, and refusals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHARDS = ("00000/000000000.jpg", "00000/000000001.jpg", "00001/000010000.jpg")
 
 
 def write_files(root: Path, paths: Iterable[str]) -> Path:
-    """Writes a photo under each path; text where the name does not end like an image's."""
+    """Writes a photo under each path, or text if the name is not that of an image."""
     for path in paths:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(data_of(path))
@@ -60,7 +60,7 @@ FORMS = pytest.mark.parametrize("form", ["disk", "zip", "tar"])
     "beside",
     [
         ["docs/readme.txt"],
-        ["docs/LICENSE"],  # its name does not say that it is no image
+        ["docs/LICENSE"],  # its name does not show that it is not an image
         ["__MACOSX/train/._1.jpg"],
         [".ipynb_checkpoints/1.jpg"],
         ["unlabelled/.keep", "b/c/notes.md"],
@@ -88,7 +88,7 @@ def test_the_case_of_split_folders_does_not_matter(tmp_path: Path, form: str) ->
 @pytest.mark.parametrize(
     "name", ["train", "val", "valid", "dev", "eval", "testing", "training", "evaluation"]
 )
-def test_spellings_of_splits(name: str) -> None:
+def test_spellings_of_splits_are_recognized(name: str) -> None:
     for spelling in (name, name.upper(), name.title()):
         assert split_of_folder(spelling) == name
         assert split_of_folder(f"{spelling}_set") == split_of_folder(f"{spelling} Set") == f"{name}_set"
@@ -96,21 +96,21 @@ def test_spellings_of_splits(name: str) -> None:
 
 
 @FORMS
-def test_classes_stay_classes(tmp_path: Path, form: str) -> None:
-    """Digits as classes, too, as MNIST has them."""
+def test_class_folders_are_not_mistaken_for_splits(tmp_path: Path, form: str) -> None:
+    """Also digits as classes, as in MNIST."""
     paths = ["0/1.jpg", "1/2.jpg", "cat/3.jpg", "trains/4.jpg"]
     assert places(tmp_path, form, paths) == {path: ("", path.partition("/")[0]) for path in paths}
 
 
 @FORMS
-def test_a_split_folder_without_images_is_no_split(tmp_path: Path, form: str) -> None:
+def test_a_split_folder_without_images_is_not_a_split(tmp_path: Path, form: str) -> None:
     assert places(tmp_path, form, ["cat/1.jpg", "dog/2.jpg", "test/readme.txt"]) == {
         "cat/1.jpg": ("", "cat"), "dog/2.jpg": ("", "dog"),
     }  # fmt: skip
 
 
 @FORMS
-def test_images_are_found_by_content_too(tmp_path: Path, form: str) -> None:
+def test_images_are_also_found_by_content(tmp_path: Path, form: str) -> None:
     paths = ["train/cat/image", "test/cat/image", "docs/readme"]
     assert places(tmp_path, form, paths) == {paths[0]: ("train", "cat"), paths[1]: ("test", "cat")}
     with pytest.raises(UsageError, match="and other, which holds images too, is not"):
@@ -131,7 +131,7 @@ def test_images_are_found_by_content_too(tmp_path: Path, form: str) -> None:
         (["00012/a.jpg"], "the folders are named like shards (00012, ...)"),
     ],
 )
-def test_folders_that_could_mean_two_things(tmp_path: Path, form: str, paths: list[str], says: str) -> None:
+def test_ambiguous_folders_are_refused(tmp_path: Path, form: str, paths: list[str], says: str) -> None:
     with pytest.raises(UsageError) as caught:
         places(tmp_path, form, paths)
     assert says in caught.value.message
@@ -142,8 +142,8 @@ def test_folders_that_could_mean_two_things(tmp_path: Path, form: str, paths: li
 
 
 @FORMS
-def test_folders_said_to_be_splits(tmp_path: Path, form: str) -> None:
-    """With class folders inside or without; what lies outside is left out."""
+def test_folders_can_be_declared_as_splits(tmp_path: Path, form: str) -> None:
+    """With or without class folders inside; files outside are left out."""
     paths = [*SPLITS, "Test/4.jpg", "unlabelled/5.jpg", "6.jpg"]
     assert places(tmp_path, form, paths, folders="splits") == {
         "train/cat/1.jpg": ("train", "cat"),
@@ -155,7 +155,7 @@ def test_folders_said_to_be_splits(tmp_path: Path, form: str) -> None:
         places(tmp_path / "other", form, ["cat/1.jpg"], folders="splits")
 
 
-def test_archives_in_split_folders(tmp_path: Path) -> None:
+def test_archives_in_split_folders_give_splits(tmp_path: Path) -> None:
     root = write_files(tmp_path / "in", ["docs/readme.txt", *(f"docs/{number}.txt" for number in range(20))])
     for split in ("Train", "Test"):
         (root / split).mkdir()
@@ -169,8 +169,8 @@ def test_archives_in_split_folders(tmp_path: Path) -> None:
         list_refs(root)
 
 
-def test_a_folder_around_all_images_in_an_archive_is_stepped_over(tmp_path: Path) -> None:
-    """Though a folder without images lies beside it."""
+def test_a_folder_around_all_images_in_an_archive_is_ignored(tmp_path: Path) -> None:
+    """Although a folder without images is beside it."""
     (tmp_path / "a.zip").write_bytes(zip_of({f"data/{path}": JPEG for path in SPLITS} | {"docs/x.md": b""}))
     found = by_key(list_refs(tmp_path / "a.zip"))
     assert (found["a.zip!data/train/cat/1.jpg"].split, found["a.zip!data/train/cat/1.jpg"].label) == (
@@ -185,11 +185,11 @@ def test_a_folder_around_all_images_in_an_archive_is_stepped_over(tmp_path: Path
         (["0"], False), (["0001"], False), (["n01440764"], False), (["00000_a"], False),
     ],
 )  # fmt: skip
-def test_numbers_of_shards(numbers: list[str], expected: bool) -> None:
+def test_numbers_of_shards_are_recognized(numbers: list[str], expected: bool) -> None:
     assert all(map(is_shard_number, numbers)) is expected
 
 
-def test_a_name_of_another_kind_decides_for_classes() -> None:
+def test_one_other_name_makes_folders_classes() -> None:
     tops = TopFolders()
     for name in ("00000", "cat"):
         tops.add(name, nested=False)
@@ -197,7 +197,7 @@ def test_a_name_of_another_kind_decides_for_classes() -> None:
 
 
 @pytest.mark.parametrize("paths", [FLAT, SHARDS, [*SPLITS, "unlabelled/4.jpg"]])
-def test_both_spellings_of_a_message_work(
+def test_both_options_in_the_message_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], paths: list[str]
 ) -> None:
     source = write_files(tmp_path / "in", paths)
@@ -213,7 +213,7 @@ def test_both_spellings_of_a_message_work(
     capsys.readouterr()
 
 
-def test_the_setting_is_stored_and_refused_where_it_means_nothing(tmp_path: Path) -> None:
+def test_the_setting_is_stored_and_refused_if_it_has_no_meaning(tmp_path: Path) -> None:
     source = write_files(tmp_path / "in", [*SPLITS, "unlabelled/4.jpg", "docs/x.txt"])
     made = convert(input=str(source), output=str(tmp_path / "out"), resize=8, folders="splits")
     assert made.dataset.ledger["reasons"]["filtered"] == {"not_an_image": 1, "outside_splits": 1}
@@ -228,8 +228,10 @@ def test_the_setting_is_stored_and_refused_where_it_means_nothing(tmp_path: Path
         convert(input=str(source), output=str(tmp_path / "no"), folders="classes", label_regex="(?P<label>.)")
 
 
-def test_plan_and_convert_say_what_they_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before the work: the tree and what is left out of it."""
+def test_plan_and_convert_print_the_detected_folders(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the work: the tree, and what is left out."""
     source = write_files(
         tmp_path / "in", [*SPLITS, "Test/dog/4.jpg", "docs/x.txt", ".hidden", "train/cat/x.heic"]
     )

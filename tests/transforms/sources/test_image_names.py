@@ -1,4 +1,4 @@
-"""`image/source_id` and `image/filename` of each source, read as evaluations read them."""
+"""`image/source_id` and `image/filename` for each source, read like evaluation tools do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OBJECT_LAYOUTS = ("detection", "vision")
 
 
 def names_in(dataset: Path) -> dict[str, tuple[int, str]]:
-    """Returns key -> (source_id as evaluations read it, file name), by the ledgers' offsets."""
+    """Returns key -> (source_id as evaluation tools read it, file name), by the ledgers' offsets."""
     found = {}
     for ledger in sorted((dataset / "_shards").iterdir()):
         header, *entries = map(json.loads, gzip.decompress(ledger.read_bytes()).splitlines())
@@ -43,7 +43,7 @@ def names_in(dataset: Path) -> dict[str, tuple[int, str]]:
 
 
 def coco(folder: Path, ids: list[int | str]) -> Path:
-    """Writes a COCO document of grey images with the given ids."""
+    """Writes a COCO document of gray images with the given ids."""
     folder.mkdir(parents=True)
     for i in range(len(ids)):
         Image.new("L", (8, 8), i).save(folder / f"{i}.png")
@@ -94,7 +94,8 @@ def records(*ids: str | None) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("layout", OBJECT_LAYOUTS)
 def test_values_of_other_records_are_kept(tmp_path: Path, layout: str) -> None:
     write(tmp_path / "in" / "a.tfrecord", records("42", "", None))
-    write(tmp_path / "in" / "b.tfrecord", records("7"))  # its first file name is that of a.tfrecord's first
+    # Its first file name equals that of a.tfrecord's first record.
+    write(tmp_path / "in" / "b.tfrecord", records("7"))
     made = converted(tmp_path / "in", tmp_path / "out", layout=layout)
     keys = [f"a.tfrecord!photos/{i}.jpg" for i in range(3)]
     known = {
@@ -109,7 +110,7 @@ def test_values_of_other_records_are_kept(tmp_path: Path, layout: str) -> None:
     assert names_in(again) == known and validate(again).counts == {}
 
 
-def test_other_layouts_keep_the_file_name_too(tmp_path: Path) -> None:
+def test_other_layouts_also_keep_the_file_name(tmp_path: Path) -> None:
     record = {**sized(object_record(0)), "image/class/label": 0, "image/filename": "x/n01.JPEG"}
     write(tmp_path / "a.tfrecord", [record])
     for layout, name in (("classification", b"x/n01.JPEG"), ("imagenet", b"n01.JPEG")):
@@ -122,7 +123,7 @@ def test_other_layouts_keep_the_file_name_too(tmp_path: Path) -> None:
 
 @pytest.fixture
 def older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """A source, and the dataset that version 0.1 made of it: image/source_id holds the key."""
+    """A source, and the dataset that version 0.1 made from it: image/source_id contains the key."""
     source = coco(tmp_path / "in", [5, 6])
     with monkeypatch.context() as patched:
         features = tuple(
@@ -134,7 +135,7 @@ def older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     (data, _) = tf.data.TFRecordDataset(str(made / "train-00000-of-00001.tfrecord"))
     assert b"image/source_id" in data.numpy() and b'"key"' in (made / "dataset.json").read_bytes()
     document = json.loads((made / "dataset.json").read_text())
-    for name in ("files", "statements_version", "digest"):  # that version did not have them
+    for name in ("files", "statements_version", "digest"):  # that version had none of these
         del document[name]
     (made / "dataset.json").write_text(json.dumps(document))
     return source, made
@@ -146,14 +147,16 @@ def test_older_datasets_stay_sound(older: tuple[Path, Path]) -> None:
     assert validate(made, against=str(source)).counts == {"NOT_COMPARED": 1}
 
 
-def test_a_later_build_of_an_older_dataset_makes_every_record_anew(older: tuple[Path, Path]) -> None:
+def test_a_later_build_of_an_older_dataset_converts_every_record(older: tuple[Path, Path]) -> None:
     source, made = older
-    (made / "dataset.json").unlink()  # as if it had not finished
+    (made / "dataset.json").unlink()  # as if the conversion had not finished
     converted(source, made, layout="detection", resume=True)
     assert names_in(made) == {"0.png": (5, "0.png"), "1.png": (6, "1.png")}
 
 
-def test_an_older_dataset_that_is_written_anew_gets_numbers(older: tuple[Path, Path], tmp_path: Path) -> None:
+def test_an_older_dataset_that_is_written_again_gets_numbers(
+    older: tuple[Path, Path], tmp_path: Path
+) -> None:
     made = converted(older[1], tmp_path / "new", layout="vision")
     assert names_in(made) == {
         "0.png": (number_of_key("0.png"), "0.png"),
@@ -161,7 +164,7 @@ def test_an_older_dataset_that_is_written_anew_gets_numbers(older: tuple[Path, P
     }
 
 
-def test_two_images_with_one_made_number_are_refused(
+def test_two_images_with_the_same_generated_number_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     source = coco(tmp_path / "in", ["a", "b", 7])
@@ -172,7 +175,7 @@ def test_two_images_with_one_made_number_are_refused(
 
 
 def test_ids_of_the_source_may_be_equal(tmp_path: Path) -> None:
-    for part in ("train", "valid"):  # as Roboflow exports them
+    for part in ("train", "valid"):  # like Roboflow's export
         coco(tmp_path / "in" / part, [0, 1]).rename(tmp_path / "in" / part / "_annotations.coco.json")
     made = converted(tmp_path / "in", tmp_path / "out", layout="vision")
     assert sorted(number for number, _ in names_in(made).values()) == [0, 0, 1, 1]

@@ -1,4 +1,4 @@
-"""JSON read item by item: the same values as all at once, and where a file is cut off or wrong."""
+"""JSON read item by item: the same values as when read at once, and the place of errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_streaming_agrees_with_the_standard_parser(
             list(stream_object(io.BytesIO(data[:cut])))
 
 
-def test_streaming_across_chunks() -> None:
+def test_values_may_cross_chunks() -> None:
     rows = [{"id": i, "text": "ä" * (i % 50), "n": i} for i in range(40_000)]
     text = '{"images": [' + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "]}"
     text = text.replace('"n": 7}', '"n": ' + "9" * 5000 + "}")
@@ -71,7 +71,7 @@ def test_streaming_across_chunks() -> None:
         (b'{"a": ' + b"[" * 100_000, "its values are nested too deeply", 7),
     ],
 )
-def test_what_is_wrong_and_where(data: bytes, message: str, byte: int) -> None:
+def test_messages_name_the_error_and_its_place(data: bytes, message: str, byte: int) -> None:
     with pytest.raises(JsonFault) as raised:
         list(stream_object(io.BytesIO(data)))
     assert (raised.value.message, raised.value.byte) == (message, byte)

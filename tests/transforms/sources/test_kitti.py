@@ -16,7 +16,7 @@ from shardwright.transforms.sources.annotation_files import AnnotationFault
 from shardwright.transforms.sources.kitti import parse_kitti
 
 
-def test_what_is_listed(tmp_path: Path) -> None:
+def test_images_and_objects_are_listed(tmp_path: Path) -> None:
     photos = put_kitti(tmp_path / "training")
     put_photos(tmp_path / "testing" / "image_2", ("rose",))
     found = listed(tmp_path)
@@ -32,7 +32,7 @@ def test_what_is_listed(tmp_path: Path) -> None:
         ]
 
 
-def test_splits(tmp_path: Path) -> None:
+def test_lists_give_splits(tmp_path: Path) -> None:
     put_kitti(tmp_path / "one" / "training")
     (tmp_path / "one" / "ImageSets").mkdir()
     (tmp_path / "one" / "ImageSets" / "train.txt").write_text("eagle\napple\n")
@@ -57,7 +57,7 @@ def test_images_without_a_file_may_have_no_objects(tmp_path: Path) -> None:
     assert found.said(key).objects == ()
 
 
-def test_faults_name_file_and_line(tmp_path: Path) -> None:
+def test_messages_about_faults_name_file_and_line(tmp_path: Path) -> None:
     photos = put_kitti(tmp_path)
     folder = tmp_path / "label_2"
     (folder / "eagle.txt").write_text(f"\n{DONT_CARE} 0.5\nCar 0 0 0 1 2\n")
@@ -73,7 +73,7 @@ def test_faults_name_file_and_line(tmp_path: Path) -> None:
     assert len(photos) == 4
 
 
-def test_images_that_are_not_read(tmp_path: Path) -> None:
+def test_unreadable_images_are_faults(tmp_path: Path) -> None:
     put_kitti(tmp_path)
     (tmp_path / "image_2" / "new.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
     (tmp_path / "label_2" / "new.txt").write_text(DONT_CARE)
@@ -81,19 +81,19 @@ def test_images_that_are_not_read(tmp_path: Path) -> None:
     assert found.reasons() == {"image_2/new.heic": "UNSUPPORTED_FORMAT"}
 
 
-def test_text_that_is_not_of_labels() -> None:
+def test_other_text_files_are_ignored() -> None:
     assert parse_kitti(b"\xef\xbb\xbf\n").objects == ()
     with pytest.raises(AnnotationFault, match="line 1"):
         parse_kitti(b"0 0.5 0.5 0.1 0.1")
 
 
-def test_what_is_not_kitti(tmp_path: Path) -> None:
+def test_other_folders_are_not_kitti(tmp_path: Path) -> None:
     put_photos(tmp_path / "image_2")
     with pytest.raises(UsageError, match="not a KITTI dataset"):
         listed(tmp_path, source="kitti")
 
 
-def test_records(tmp_path: Path) -> None:
+def test_records_contain_the_boxes(tmp_path: Path) -> None:
     photos = {photo.name: photo for photo in put_kitti(tmp_path / "in" / "training")}
     made = convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection", verify="full")
     assert made.dataset.ledger["written"] == 4 and balanced(made.dataset.ledger)

@@ -1,4 +1,4 @@
-"""`--label_depth`: class names of several folders, on a disk and in archives."""
+"""`--label_depth`: class names made of several folders, on a disk and in archives."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shardwright.transforms.sources.folder_tree import FolderTree
 
 JPEG = (PHOTOS / "fruit" / "apple.jpg").read_bytes()
 DEPTHS = ("1", "2", "3", "all", "last")
-#: Path -> the class at each of these depths.
+#: Path -> its class at each of these depths.
 TREE = {
     "animals/cat/1.jpg": ("animals", "animals/cat", "animals/cat", "animals/cat", "cat"),
     "animals/cat/old/2.jpg": ("animals", "animals/cat", "animals/cat/old", "animals/cat/old", "old"),
@@ -41,13 +41,13 @@ def write_tree(root: Path, paths: Mapping[str, Any]) -> Path:
 
 
 def classes(found: list[Any], prefix: str = "") -> dict[str, tuple[str, str]]:
-    """Returns (split, class) by key."""
+    """Returns key -> (split, class)."""
     return {key.removeprefix(prefix): (ref.split, ref.label) for key, ref in by_key(found).items()}
 
 
 @pytest.mark.parametrize(("number", "depth"), enumerate(DEPTHS))
 @pytest.mark.parametrize("splits", [False, True])
-def test_folders_on_a_disk(tmp_path: Path, number: int, depth: str, splits: bool) -> None:
+def test_folders_on_a_disk_give_class_names(tmp_path: Path, number: int, depth: str, splits: bool) -> None:
     expected = {path: ("", names[number]) for path, names in TREE.items()}
     if splits:
         expected = {
@@ -62,8 +62,10 @@ def test_folders_on_a_disk(tmp_path: Path, number: int, depth: str, splits: bool
 @pytest.mark.parametrize(("number", "depth"), enumerate(DEPTHS))
 @pytest.mark.parametrize("above", ["", "data/", "train/", "data/train/", "val/"])
 @pytest.mark.parametrize("pack", [zip_of, tar_of])
-def test_folders_in_an_archive(tmp_path: Path, number: int, depth: str, above: str, pack: Any) -> None:
-    """A folder around all that is no split does not count."""
+def test_folders_in_an_archive_give_class_names(
+    tmp_path: Path, number: int, depth: str, above: str, pack: Any
+) -> None:
+    """A folder around everything that is not a split is ignored."""
     paths = {path: names for path, names in TREE.items() if path != "5.jpg"}
     file = tmp_path / ("a.zip" if pack is zip_of else "a.tar")
     file.write_bytes(pack({above + path: JPEG for path in paths}))
@@ -84,7 +86,7 @@ def test_folders_in_an_archive(tmp_path: Path, number: int, depth: str, above: s
         (["cat/1"], ["cat"] * 5),
     ],
 )
-def test_a_folder_around_all_counts_where_so_many_are_asked_for(
+def test_a_folder_around_everything_counts_if_the_depth_needs_it(
     tmp_path: Path, members: list[str], named: list[str]
 ) -> None:
     (tmp_path / "a.zip").write_bytes(zip_of({f"{path}.jpg": JPEG for path in members}))
@@ -103,7 +105,7 @@ def test_a_folder_around_all_counts_where_so_many_are_asked_for(
     ],
 )
 @pytest.mark.parametrize("top", ["", "train/"])
-def test_archives_in_class_folders(tmp_path: Path, depth: str, named: str, top: str) -> None:
+def test_archives_in_class_folders_give_class_names(tmp_path: Path, depth: str, named: str, top: str) -> None:
     folder = tmp_path / "in" / top / "animals"
     folder.mkdir(parents=True)
     (folder / "a.zip").write_bytes(zip_of({"cat/old/1.jpg": JPEG, "cat/2.jpg": JPEG}))
@@ -115,7 +117,7 @@ def test_archives_in_class_folders(tmp_path: Path, depth: str, named: str, top: 
 
 
 @given(st.lists(st.text("ab.%", min_size=1, max_size=3), max_size=6), st.integers(1, 999))
-def test_a_name_is_made_of_the_first_folders(folders: list[str], depth: int) -> None:
+def test_a_class_name_consists_of_the_first_folders(folders: list[str], depth: int) -> None:
     key = "/".join([*folders, "x.jpg"])
     classes, splits = FolderTree(), FolderTree({"train": "train", "Val": "val"})
     assert classes.place(key, depth) == ("", "/".join(folders[:depth]))
@@ -148,12 +150,12 @@ def test_names_of_several_folders_reach_the_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("depth", ["0", "-1", "1.5", "every", "", "01", "1000", "2 3", "²"])
-def test_wrong_depths(tmp_path: Path, depth: str) -> None:
+def test_wrong_depths_are_refused(tmp_path: Path, depth: str) -> None:
     with pytest.raises(UsageError, match="is no number of folders"):
         convert(input=str(PHOTOS), output=str(tmp_path / "out"), label_depth=depth)
 
 
-def test_where_folders_name_no_classes_it_is_refused(tmp_path: Path) -> None:
+def test_the_setting_is_refused_if_folders_name_no_classes(tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text("path,label\nfruit/apple.jpg,a\n")
     output = str(tmp_path / "out")

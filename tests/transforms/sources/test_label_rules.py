@@ -1,4 +1,4 @@
-"""Class names that are renamed or not kept, in labels, objects, segments and ids."""
+"""Class names that are renamed or filtered, in labels, objects, segments and ids."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shardwright.transforms.sources.label_rules import LabelRules, make_label_ru
 RULES = LabelRules(rename={"kitten": "cat"}, keep=frozenset({"cat"}), class_needed=False)
 
 
-def test_objects_of_other_classes_go_and_those_of_none_stay() -> None:
+def test_objects_of_other_classes_are_removed_and_those_without_a_class_stay() -> None:
     objects = tuple(map(ObjectAnnotation, ("kitten", "dog", "", "cat")))
     ref = RULES.apply(annotated(ImageRef("a", "a"), Annotations(objects=objects)))
     found = decode_annotations(ref.annotations).objects or ()
@@ -55,7 +55,7 @@ def test_ids_stay_unless_there_are_fewer_names() -> None:
 
 
 @pytest.mark.parametrize("name", ["a\u2028b", "c\x85d", "e\x1cf"])
-def test_names_may_hold_what_ends_lines_elsewhere(tmp_path: Path, name: str) -> None:
+def test_names_may_contain_characters_that_end_lines_elsewhere(tmp_path: Path, name: str) -> None:
     (tmp_path / "keep.txt").write_text(f"{name}\nplain\n")
     rules = make_label_rules(ConvertSettings(keep_labels=str(tmp_path / "keep.txt")))
     assert rules.keep == {name, "plain"}
@@ -68,37 +68,37 @@ class TestNumbers:
     def _label(self, rules: LabelRules, label: str) -> str:
         return rules.apply(ImageRef("a", "a", label)).label
 
-    def test_a_number_is_the_name_at_its_place(self) -> None:
+    def test_a_number_is_replaced_by_the_name_at_its_place(self) -> None:
         rules = self._rules("cat", "dog")
         found = {label: self._label(rules, label) for label in ("0", "1", "2", "01", "dog", "-1")}
         assert found == {"0": "cat", "1": "dog", "2": "2", "01": "01", "dog": "dog", "-1": "-1"}
         assert self._label(rules, "1\x1f0\x1fdog") == "dog\x1fcat"
 
-    def test_numbers_that_are_names(self) -> None:
+    def test_names_that_are_numbers_are_handled(self) -> None:
         for names in (("1", "2", "3"), ("zero", "2", "two"), ("0", "cat", "1")):
             assert [self._label(self._rules(*names), str(i)) for i in range(3)] == ["0", "1", "2"]
         digits = self._rules(*map(str, range(10)))
         assert [self._label(digits, str(i)) for i in range(10)] == [str(i) for i in range(10)]
-        cars = self._rules("911", "3008")  # no number of another class
+        cars = self._rules("911", "3008")  # no name is the number of another class
         assert [self._label(cars, label) for label in ("0", "911", "1")] == ["911", "911", "3008"]
 
-    def test_ids_that_no_class_has(self) -> None:
+    def test_ids_without_a_name_keep_their_number(self) -> None:
         rules = self._rules("cat", "", "dog")
         assert [self._label(rules, str(i)) for i in range(4)] == ["cat", "1", "dog", "3"]
 
-    def test_files_that_count_from_one(self) -> None:
+    def test_files_may_count_from_one(self) -> None:
         assert self._label(self._rules("cat", "dog", first=1), "1") == "cat"
         assert first_number_of("1:cat\n2:dog\n") == 1 and first_number_of("0:cat\n1:dog\n") == 0
         assert first_number_of("cat\n12:30\n") == 0 == first_number_of("")
 
-    def test_after_them_come_the_other_rules(self, tmp_path: Path) -> None:
+    def test_other_rules_apply_after_the_names(self, tmp_path: Path) -> None:
         keep = tmp_path / "keep.txt"
         keep.write_text("cat\n")
         rules = self._rules("cat", "dog", keep_labels=str(keep), rename_labels="1=cat")
         assert self._label(rules, "0") == self._label(rules, "1") == "cat"
         assert rules.apply(ImageRef("a", "a", "dog")).reason == "label_not_kept"
 
-    def test_numbers_of_objects_stay(self) -> None:
+    def test_class_numbers_of_objects_stay_unchanged(self) -> None:
         rules = self._rules("cat", "dog")
         ref = annotated(ImageRef("a", "a"), Annotations(objects=(ObjectAnnotation("1", None),)))
         assert rules.apply(ref) == ref

@@ -22,7 +22,7 @@ from shardwright.transforms.sources.annotation_files import AnnotationFault
 from shardwright.transforms.sources.labelme import parse_labelme
 
 
-def test_json_beside_images(tmp_path: Path) -> None:
+def test_json_files_beside_images_are_read(tmp_path: Path) -> None:
     photos = put_labelme(tmp_path)
     save(tmp_path / "settings.json", {"a": 1})
     found = listed(tmp_path)
@@ -34,8 +34,8 @@ def test_json_beside_images(tmp_path: Path) -> None:
         assert [(item.label, *(item.box or ())) for item in said.objects or ()] == [*photo.boxes]
 
 
-def test_where_images_are_found(tmp_path: Path) -> None:
-    """As `labelme --output` writes the path, from Windows, by a name that only one has, renamed."""
+def test_images_are_found_in_the_usual_places(tmp_path: Path) -> None:
+    """A path as `labelme --output` writes it, one from Windows, a unique name, and a renamed file."""
     photos = put_photos(tmp_path / "images")
     paths = ("../images/", "..\\images\\", "/home/me/", "C:\\me\\")
     for photo, folder in zip(photos, paths, strict=True):
@@ -49,7 +49,7 @@ def test_where_images_are_found(tmp_path: Path) -> None:
     assert "labels/new.jpg" in listed(tmp_path).refs and not listed(tmp_path).reasons()
 
 
-def test_splits(tmp_path: Path) -> None:
+def test_folders_give_splits(tmp_path: Path) -> None:
     put_labelme(tmp_path / "train")
     put_labelme(tmp_path / "val", ("rose",))
     found = listed(tmp_path)
@@ -57,8 +57,8 @@ def test_splits(tmp_path: Path) -> None:
     assert {key: ref.split for key, ref in found.refs.items()}["val/rose.jpg"] == "val"
 
 
-def test_embedded_images(tmp_path: Path) -> None:
-    """An image that only the JSON file holds is read from it; a file beside it comes first."""
+def test_embedded_images_are_read(tmp_path: Path) -> None:
+    """An image that exists only in the JSON file is read from there; a file beside it takes precedence."""
     photos = put_labelme(tmp_path / "in")
     for photo in photos[:2]:
         data = base64.b64encode((tmp_path / "in" / photo.name).read_bytes()).decode()
@@ -85,7 +85,7 @@ def _png(mask: np.ndarray) -> str:
     return base64.b64encode(buffer.getvalue()).decode()
 
 
-def test_shapes() -> None:
+def test_shapes_are_converted() -> None:
     mask = np.array([[1, 0, 1], [1, 1, 0]], bool)
     shapes = [
         shape("a", "polygon", (1, 2), (9, 2), (5, 8.5)),
@@ -107,7 +107,7 @@ def test_shapes() -> None:
     drawn = np.asarray(outlines.draw(found[2].segmentation or [], (20, 16)))
     assert drawn.sum() == 4 and (drawn[2:4, 4:7] == mask).all()
     assert abs(np.asarray(outlines.draw(found[1].segmentation or [], (20, 16))).sum() - np.pi * 25) < 4
-    # COCO's own tools read the run lengths alike.
+    # COCO's own tools read the same run lengths.
     runs = coco.frPyObjects(dict(found[2].segmentation), 16, 20)  # type: ignore[call-overload]
     assert (coco.decode(runs) == drawn).all()
 
@@ -122,7 +122,7 @@ def test_shapes() -> None:
         (shape("a", "mask", (1, 2), (3, 4), mask="AAAA"), "shape 0: its mask cannot be read"),
     ],
 )
-def test_broken_shapes(broken: Any, why: str) -> None:
+def test_broken_shapes_are_faults(broken: Any, why: str) -> None:
     with pytest.raises(AnnotationFault, match=why):
         parse_labelme({"shapes": [broken], "imageWidth": 9, "imageHeight": 9})
 
@@ -134,7 +134,7 @@ def test_images_without_a_file_may_have_no_objects(tmp_path: Path) -> None:
     assert not found.reasons() and found.said("apple.jpg").objects == ()
 
 
-def test_faults_name_the_file(tmp_path: Path) -> None:
+def test_messages_about_faults_name_the_file(tmp_path: Path) -> None:
     photos = put_labelme(tmp_path, ("eagle", "apple", "house", "seagull", "rose"))
     (tmp_path / "eagle.json").write_text('{\n"shapes": [}')
     (tmp_path / "apple.json").unlink()
@@ -151,7 +151,7 @@ def test_faults_name_the_file(tmp_path: Path) -> None:
     assert messages["gone.json"] == "its image is missing: gone.jpg"
 
 
-def test_images_that_are_not_read(tmp_path: Path) -> None:
+def test_unreadable_images_are_faults(tmp_path: Path) -> None:
     photos = put_labelme(tmp_path)
     for name in ("new.heic", "alone.heic"):
         (tmp_path / name).write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
@@ -168,7 +168,7 @@ def test_class_folders_with_json_inside_stay_class_folders(tmp_path: Path) -> No
 
 
 def test_shapes_are_drawn_for_the_upright_picture(tmp_path: Path) -> None:
-    """LabelMe shows pictures upright, so its boxes are there even where width and height do not tell."""
+    """LabelMe shows pictures upright, so its boxes refer to that even if width and height do not show it."""
     for orientation, expected in ((3, (0.1, 0.2)), (6, (0.1, 0.2))):
         folder = tmp_path / str(orientation)
         folder.mkdir()
@@ -183,7 +183,7 @@ def test_shapes_are_drawn_for_the_upright_picture(tmp_path: Path) -> None:
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_what_is_not_labelme(tmp_path: Path) -> None:
+def test_other_folders_are_not_labelme(tmp_path: Path) -> None:
     put_photos(tmp_path)
     save(tmp_path / "a.json", {"images": [], "annotations": []})
     with pytest.raises(UsageError, match="not a LabelMe dataset"):

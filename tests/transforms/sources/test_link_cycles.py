@@ -1,4 +1,4 @@
-"""Links that lead in a circle: `plan` and `convert` end, and each link is in the books."""
+"""Links in a circle: `plan` and `convert` end, and each link is in the ledger."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from helpers.long_tail import one_of_each
 from shardwright.pipelines.cli import main
 
 Capture = pytest.CaptureFixture[str]
-#: What every tree of these tests holds besides links.
+#: The files in every tree of these tests, besides links.
 IMAGES = ["ant/000.jpg", "ant/002.png", "bee/001.png", "bee/003.jpg"]
 
 
 def circle(*paths: Path) -> None:
-    """Makes links, each of which leads to the next one and the last to the first."""
+    """Creates links, each to the next one, and the last to the first."""
     for path, following in zip(paths, (*paths[1:], paths[0])):
         path.symlink_to(following)
 
 
 def planned(source: Path, capsys: Capture) -> int:
-    """Returns how many files `plan` lists."""
+    """Returns the number of files that `plan` lists."""
     assert main(["plan", "--input", str(source), "--json"]) == 0
     return sum(json.loads(capsys.readouterr().out)["listed"].values())
 
 
 def converted(source: Path, output: Path, capsys: Capture) -> dict[str, str]:
-    """Returns what became of each file."""
+    """Returns the outcome of each file."""
     assert main(["convert", "--input", str(source), "--output", str(output), "--max_bad_fraction", "1"]) == 0
     capsys.readouterr()
     return outcomes(output)
@@ -43,8 +43,8 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "in"
 
 
-def test_circles_of_files_and_of_folders(source: Path, tmp_path: Path, capsys: Capture) -> None:
-    """Of those without a name of an image nobody can tell what they are."""
+def test_circular_links_are_faults_or_filtered_and_end(source: Path, tmp_path: Path, capsys: Capture) -> None:
+    """Nothing shows what links without the name of an image are."""
     expected = dict.fromkeys(IMAGES, "written")
     for place, length in itertools.product((".", "ant"), (1, 2, 3)):
         for suffix, outcome in ((".png", "UNREADABLE"), ("", "not_an_image")):
@@ -66,7 +66,7 @@ def test_circles_of_files_and_of_folders(source: Path, tmp_path: Path, capsys: C
         target=("", "nowhere"),
     )
 )
-def test_a_file_that_says_what_an_input_is(
+def test_circular_links_named_like_annotation_files_are_ignored(
     source: Path, tmp_path: Path, name: str, target: str, capsys: Capture
 ) -> None:
     (source / name).symlink_to(target or name)
@@ -78,7 +78,7 @@ def test_a_file_that_says_what_an_input_is(
 
 
 @pytest.mark.parametrize("name", ["in", "in.tar", "in.csv", "data.yaml"])
-def test_an_input_that_is_a_circle_is_exit_code_2(tmp_path: Path, name: str, capsys: Capture) -> None:
+def test_a_circular_link_as_input_is_refused(tmp_path: Path, name: str, capsys: Capture) -> None:
     circle(tmp_path / name, tmp_path / "other")
     for command in (["plan"], ["convert", "--output", str(tmp_path / "out")]):
         assert main([*command, "--input", str(tmp_path / name)]) == 2
