@@ -1,4 +1,4 @@
-"""Results of shards without what repeats in each add up to the same, in whatever order they meet."""
+"""Results of shards without repeated content add up to the same totals in any order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLASSES = [f"class {number:04d}" for number in range(1000)]
 
 
 def result(split: str, shard: int, count: int, seed: int) -> ShardResult:
-    """Returns what a shard with all classes in it reports."""
+    """Returns the result of a shard with all classes."""
     rng = random.Random(seed)
     entries = [
         Entry(key=str(i), outcome="written", source_width=rng.randrange(9), source_height=3, source_bytes=i)
@@ -37,7 +37,7 @@ def result(split: str, shard: int, count: int, seed: int) -> ShardResult:
 
 
 def sums(results: list[ShardResult]) -> object:
-    """Returns all that a commit adds up of results."""
+    """Returns everything that a commit adds up from results."""
     books, classes, formats = LedgerTotals(), dict[tuple[str, str], int](), dict[tuple[str, str], int]()
     for item in (result.header for result in results):
         books.add(item)
@@ -70,7 +70,7 @@ def test_condensed_results_add_up_to_the_same() -> None:
     assert not by_file
 
 
-def test_a_result_takes_no_room_for_each_class() -> None:
+def test_the_size_of_a_result_does_not_grow_with_the_classes() -> None:
     combine = CondenseResults()
     sizes = []
     for count in (10, 110):
@@ -89,7 +89,7 @@ def test_a_damaged_header_of_an_earlier_build_adds_nothing() -> None:
     assert _source_sizes(combine.extract_output(part)).as_json() == _source_sizes([sound]).as_json()
 
 
-def test_saved_shards_travel_like_results() -> None:
+def test_results_of_salvaged_shards_can_be_condensed() -> None:
     results = [result(split, i, 30, i) for split in ("train", "test") for i in range(30)]
     saved = [SavedShard(item.header.file, 5, False, 1, (), item) for item in results]
     foreign = SavedShard("a.tfrecord", 3, True, 0, ())
@@ -109,5 +109,5 @@ def test_saved_shards_travel_like_results() -> None:
     assert len(pickle.dumps(condensed)) < len(pickle.dumps(saved)) / 8
 
 
-def test_nothing_is_nothing() -> None:
+def test_no_results_give_no_totals() -> None:
     assert CondenseResults().extract_output(CondenseResults().create_accumulator()) == []

@@ -1,4 +1,4 @@
-"""Two datasets compared by their ledgers: what was edited is what is found, wherever the images lie."""
+"""Comparing two datasets by their ledgers finds exactly the edits, wherever the images are."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from shardwright.transforms.diff.transforms import CompareDatasets
 
 @dataclass(frozen=True)
 class Image:
-    """An image of a made-up dataset."""
+    """An image of a generated dataset."""
 
     key: str
     source: str
@@ -99,7 +99,7 @@ def short(source: str) -> str:
 
 
 def edit(random: Random, images: list[Image]) -> tuple[list[Image], Changes]:
-    """Edits some images, each in its way; returns the new ones and the changes to be found."""
+    """Edits some images, each in another way; returns the new images and the expected changes."""
     edited, expected = [], Changes()
     for number, image in enumerate(images):
         what = random.choice(
@@ -152,7 +152,7 @@ def make_images(random: Random, count: int) -> list[Image]:
 
 
 def compare_by_hand(old: Sequence[Image], new: Sequence[Image], buckets: int) -> Changes:
-    """Compares rows as the steps of the pipeline do, without one: in place for none of them."""
+    """Compares rows like the steps of the pipeline, without an engine."""
     changes = Changes()
     leftovers: list[tuple[int, LedgerRow]] = []
     packers = (Packer(lambda row: row.key), Packer(lambda row: row.source))
@@ -174,7 +174,7 @@ def compare_by_hand(old: Sequence[Image], new: Sequence[Image], buckets: int) ->
 
 @given(st.integers(0, 2**32), st.integers(0, 60), st.integers(1, 40))
 @settings(max_examples=examples(60))
-def test_what_was_edited_is_what_is_found(seed: int, count: int, buckets: int) -> None:
+def test_the_comparison_finds_exactly_the_edits(seed: int, count: int, buckets: int) -> None:
     random = Random(seed)
     images = make_images(random, count)
     edited, expected = edit(random, images)
@@ -214,7 +214,7 @@ def test_a_renamed_image_in_another_folder_has_another_class_too() -> None:
     assert dict(changes.counts) == {("renamed", "train"): 1, ("relabelled", "train"): 1}
 
 
-def test_an_image_that_was_left_out_is_new_and_it_is_said_why() -> None:
+def test_an_image_that_was_left_out_counts_as_added_with_the_reason() -> None:
     written = LedgerRow("a", "train", True, short("x"), "", 1, "kept jpg")
     left_out = LedgerRow("a", "train", False, "", "", 0, "", "quarantined: CORRUPT")
     changes = Changes()
@@ -230,7 +230,7 @@ def test_an_image_that_was_left_out_is_new_and_it_is_said_why() -> None:
     }
 
 
-def test_the_order_of_several_classes_is_no_change(tmp_path: Path) -> None:
+def test_the_order_of_several_classes_does_not_matter(tmp_path: Path) -> None:
     rows = []
     for name, label in (("old", "cat\x1fdog"), ("new", "dog\x1fcat")):
         shard = write(tmp_path / name, [entry(Image("a", "x", label))])
@@ -242,7 +242,7 @@ def test_the_order_of_several_classes_is_no_change(tmp_path: Path) -> None:
     assert changes.unchanged == 1
 
 
-def test_sources_without_a_checksum_go_by_their_state() -> None:
+def test_sources_without_a_checksum_are_compared_by_state() -> None:
     row = LedgerRow("a", "train", True, "12:1699", "", 1, "")
     assert not row.is_known
     changes = Changes()
@@ -250,7 +250,7 @@ def test_sources_without_a_checksum_go_by_their_state() -> None:
     assert changes.total(Kind.CHANGED) == 1
 
 
-def test_buckets_grow_with_the_records() -> None:
+def test_the_number_of_buckets_grows_with_the_records() -> None:
     assert bucket_count(0) == bucket_count(1000) == 16
     assert bucket_count(2_000_000) == 100
     assert bucket_count(10**12) == 4096

@@ -1,4 +1,4 @@
-"""The memory of large pictures goes back to the system when they are freed."""
+"""The memory of large pictures is returned to the system when they are freed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ print(resident() - before)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_freed_pictures_leave_nothing_behind() -> None:
+def test_freed_pictures_return_their_memory() -> None:
     import subprocess
 
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""`stats.pb`: what TensorFlow Data Validation reckons of the same records, as its own message."""
+"""`stats.pb`: the statistics that TensorFlow Data Validation computes for the same records, in its format."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _feature(name: str, *records: dict[str, Feature]) -> Any:
     return next(feature for feature in dataset.features if feature.path.step == [name])
 
 
-def test_there_is_one_dataset_for_all_and_one_for_each_split() -> None:
+def test_there_are_statistics_for_all_and_for_each_split() -> None:
     statistics = _of(_features(x=[1])).merge(_of(_features(x=[2]), _features(x=[3]), split="test"))
     statistics.merge(_of(split="empty"))
     found = _read(statistics)
@@ -55,11 +55,11 @@ def test_there_is_one_dataset_for_all_and_one_for_each_split() -> None:
     assert found[ALL_EXAMPLES].features[0].num_stats.mean == 2
 
 
-def test_records_of_unknown_split_are_in_all_alone() -> None:
+def test_records_of_unknown_split_are_only_in_all() -> None:
     assert list(_read(_of(_features(x=[1]), split=""))) == [ALL_EXAMPLES]
 
 
-def test_numbers_are_numpys() -> None:
+def test_numbers_match_numpy() -> None:
     values = [float(np.float32(value)) for value in (0, 1.5, -2.25, 1e30, 0.1, 0)]
     found = _feature("x", _features(x=values[:4]), _features(x=values[4:]), _features(y=[1]))
     stats = found.num_stats
@@ -78,7 +78,7 @@ def test_numbers_are_numpys() -> None:
         assert (histogram.buckets[0].low_value, histogram.buckets[-1].high_value) == (-2.25, values[3])
 
 
-def test_what_is_no_finite_number_is_told_apart() -> None:
+def test_nan_and_infinity_are_counted_separately() -> None:
     stats = _feature("x", _features(x=[math.nan, 1.0, math.inf, math.inf, math.nan])).num_stats
     assert (stats.min, stats.max, stats.mean) == (1, math.inf, math.inf)
     assert [histogram.num_nan for histogram in stats.histograms] == [2, 2]
@@ -97,12 +97,12 @@ def test_class_ids_are_categories() -> None:
     assert math.isclose(found.string_stats.avg_length, 5 / 3, rel_tol=1e-6)
 
 
-def test_texts_are_counted_and_what_is_none_is_said() -> None:
+def test_texts_are_counted_and_other_bytes_reported() -> None:
     found = _feature("x", _features(x=[b"b", "ü".encode(), b"b", b"\xff", b"a"]))
     stats = found.string_stats
     assert found.type == found.STRING
     assert (stats.unique, stats.invalid_utf8_count) == (4, 1)
-    # Of values that are as frequent TFDV takes the greater first, by their bytes.
+    # Of equally frequent values, TFDV lists the greater one first, by bytes.
     ranks = [(bucket.low_rank, bucket.label, bucket.sample_count) for bucket in stats.rank_histogram.buckets]
     assert ranks == [(0, "b", 2), (1, "__BYTES_VALUE__", 1), (2, "ü", 1), (3, "a", 1)]
     assert [top.value for top in stats.top_values] == [label for _, label, _ in ranks]
@@ -120,12 +120,12 @@ def test_pictures_are_bytes_with_their_formats() -> None:
     assert not _feature("image/encoded", _features(image__encoded=[b"bare pixels"])).custom_stats
 
 
-def test_a_feature_without_values_is_there() -> None:
+def test_a_feature_without_values_is_listed() -> None:
     common = _feature("x", _features(x=[]), _features(x=[])).num_stats.common_stats
     assert (common.num_non_missing, common.tot_num_values, common.max_num_values) == (2, 0, 0)
 
 
-def test_equal_statistics_have_equal_bytes_whatever_the_parts() -> None:
+def test_equal_statistics_have_equal_bytes_in_any_parts() -> None:
     shards = [_of(_features(x=[n], y=[0.1 * n]), split=("test", "train")[n % 2]) for n in range(6)]
     combine = AddUpStatistics()
     forwards, backwards = combine.create_accumulator(), combine.create_accumulator()

@@ -1,4 +1,4 @@
-"""Manifests end to end: CSV, JSON Lines and Parquet rows become records or faults that are told."""
+"""Manifests end to end: rows of CSV, JSON Lines and Parquet become records, or faults that are reported."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def made(tmp_path: Path) -> Callable[..., ConvertResult]:
 Run = Callable[..., ConvertResult]
 
 
-def test_a_csv_says_what_the_images_are(tmp_path: Path, made: Run) -> None:
+def test_a_csv_gives_classes_and_splits(tmp_path: Path, made: Run) -> None:
     splits = ["train", "Validation", "TEST"]
     rows = [(path, name, splits[i % 3], "ignored") for i, (path, name) in enumerate(ROWS)]
     file = write_csv(tmp_path / "rows.csv", [("Image Path", "Class", "Split", "note"), *rows])
@@ -58,7 +58,7 @@ def test_a_csv_says_what_the_images_are(tmp_path: Path, made: Run) -> None:
     }
 
 
-def test_all_formats_and_a_folder_make_the_same_shards(tmp_path: Path, made: Run) -> None:
+def test_all_formats_and_a_folder_give_the_same_shards(tmp_path: Path, made: Run) -> None:
     folder, flat = tmp_path / "many", tmp_path / "flat"
     folder.mkdir()
     flat.mkdir()
@@ -90,7 +90,7 @@ def test_all_formats_and_a_folder_make_the_same_shards(tmp_path: Path, made: Run
     assert hashes == [shard_hashes(tmp_path / "out")] * len(files)
 
 
-def test_automl_rows_without_header(tmp_path: Path, made: Run) -> None:
+def test_automl_rows_without_header_are_read(tmp_path: Path, made: Run) -> None:
     (tmp_path / "x.csv").write_text(
         f"TRAIN,{PHOTOS}/{PICTURES[0]},a\n"
         f"VALIDATE,{PHOTOS}/{PICTURES[1]},b\n"
@@ -112,7 +112,7 @@ def test_automl_rows_without_header(tmp_path: Path, made: Run) -> None:
     assert quarantine(tmp_path / "out")[PICTURES[5]]["message"] == "x.csv, line 6 has no class"
 
 
-def test_what_is_wrong_with_rows_is_told_and_booked(tmp_path: Path, made: Run) -> None:
+def test_wrong_rows_are_reported_and_counted(tmp_path: Path, made: Run) -> None:
     sha256 = hashlib.sha256((PHOTOS / PICTURES[0]).read_bytes()).hexdigest()
     rows = [
         ("path", "label", "split", "sha256", "price"),
@@ -165,14 +165,14 @@ def test_what_is_wrong_with_rows_is_told_and_booked(tmp_path: Path, made: Run) -
     assert [value(e, "price") for e in examples(tmp_path / "out")["train"]] == [1.5]
 
 
-def test_one_image_in_two_rows_is_an_error_that_names_both(tmp_path: Path, made: Run) -> None:
+def test_an_image_in_two_rows_is_an_error_that_names_both(tmp_path: Path, made: Run) -> None:
     file = write_csv(tmp_path / "rows.csv", [("path", "label"), *ROWS, (f"{PHOTOS}/{PICTURES[1]}", "x")])
     with pytest.raises(UsageError) as error:
         made(file)
     assert "rows.csv, line 3" in error.value.message and "line 15" in error.value.message
 
 
-def test_a_quote_that_is_not_closed_costs_every_row_it_takes_in(tmp_path: Path, made: Run) -> None:
+def test_an_unclosed_quote_loses_every_row_inside_it(tmp_path: Path, made: Run) -> None:
     text = "path,label\n" + "".join(f'{path},"{name}"\n' for path, name in ROWS[:3])
     text += f'{PICTURES[3]},"a\n{PICTURES[4]},a\n{PICTURES[5]},a\n'
     (tmp_path / "rows.csv").write_text(text)
@@ -196,7 +196,7 @@ def test_images_without_any_class_can_be_kept(tmp_path: Path, made: Run) -> None
     assert [values(e, "image/class/label") for e in found] == [[-1]] * len(PICTURES)
 
 
-def test_numbers_are_ids_gaps_and_all(tmp_path: Path, made: Run) -> None:
+def test_numbers_are_ids_with_gaps(tmp_path: Path, made: Run) -> None:
     numbers = ["7", "2", "10"]
     rows = [(path, numbers[i % 3]) for i, path in enumerate(PICTURES)]
     as_int = write_jsonl(tmp_path / "i.jsonl", [{"path": path, "label": int(n)} for path, n in rows])
@@ -208,7 +208,7 @@ def test_numbers_are_ids_gaps_and_all(tmp_path: Path, made: Run) -> None:
         }
 
 
-def test_what_is_not_written_as_a_number_is_a_name(tmp_path: Path) -> None:
+def test_texts_that_are_not_plain_numbers_are_names(tmp_path: Path) -> None:
     columns = {"path": ["a.jpg", "b.jpg"], "label": [7.0, None]}
     header, nines = ("path", "label"), [(f"{i}.jpg", "3") for i in range(9)]
     for path, names, ids in (
@@ -237,7 +237,7 @@ def test_what_is_not_written_as_a_number_is_a_name(tmp_path: Path) -> None:
         assert list(dict.fromkeys(ref.label for ref in refs)) == names
 
 
-def test_an_image_has_several_classes_if_they_are_asked_for(tmp_path: Path, made: Run) -> None:
+def test_an_image_has_several_classes_with_the_setting(tmp_path: Path, made: Run) -> None:
     several = [["b", "a"], ["a"], ["c", "c", " a "], [], ["b|c"]]
     file = write_jsonl(tmp_path / "m.jsonl", [{"path": p, "labels": n} for p, n in zip(PICTURES, several)])
     made(file, label_separator="|", unlabelled="keep")
@@ -252,7 +252,7 @@ def test_an_image_has_several_classes_if_they_are_asked_for(tmp_path: Path, made
     assert "--label_separator" in refs[0].message
 
 
-def test_extra_columns_of_every_type(tmp_path: Path, made: Run) -> None:
+def test_extra_columns_of_every_type_are_stored(tmp_path: Path, made: Run) -> None:
     extra = "price:float,count:int,tags:string[],taken:bytes,sizes:int64[]"
     when = datetime(2020, 1, 2, 3, 4, 5)
     table = {
@@ -278,7 +278,7 @@ def test_extra_columns_of_every_type(tmp_path: Path, made: Run) -> None:
         assert [values(found["b"], name) for name in ("tags", "sizes", "count")] == [[], [2, 3], [-4]]
 
 
-def test_groups_keep_together(tmp_path: Path, made: Run) -> None:
+def test_groups_share_a_split(tmp_path: Path, made: Run) -> None:
     rows = [(path, name, i % 3) for i, (path, name) in enumerate(ROWS)]
     file = write_csv(tmp_path / "rows.csv", [("path", "label", "patient"), *rows])
     made(file, group_column="patient", splits="a=0.5,b=0.5")
@@ -291,7 +291,7 @@ def test_groups_keep_together(tmp_path: Path, made: Run) -> None:
     assert all(len({found[path] for path, _, group in rows if group == i}) == 1 for i in range(3))
 
 
-def test_file_names_that_are_not_utf8(tmp_path: Path, made: Run) -> None:
+def test_file_names_that_are_not_utf8_are_read(tmp_path: Path, made: Run) -> None:
     folder = os.fsencode(tmp_path / "in")
     os.mkdir(folder)
     shutil.copy(PHOTOS / PICTURES[0], folder + b"/caf\xe9.jpg")
@@ -301,7 +301,7 @@ def test_file_names_that_are_not_utf8(tmp_path: Path, made: Run) -> None:
     assert labels_by_key(tmp_path / "out") == {"caf%E9.jpg": "a"}
 
 
-def test_text_of_parquet_that_is_not_utf8(tmp_path: Path) -> None:
+def test_text_in_parquet_that_is_not_utf8_is_a_fault(tmp_path: Path) -> None:
     offsets, text = b"\0\0\0\0\x08\0\0\0\x0d\0\0\0", b"caf\xe9.jpgb.jpg"
     buffers = [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(text)]
     paths = pyarrow.Array.from_buffers(pyarrow.string(), 2, buffers)
@@ -312,7 +312,7 @@ def test_text_of_parquet_that_is_not_utf8(tmp_path: Path) -> None:
     assert "row 2: its class is not UTF-8" in refs[1].message
 
 
-def test_vertex_json_lines(tmp_path: Path) -> None:
+def test_json_lines_of_vertex_are_read(tmp_path: Path) -> None:
     row = {
         "imageGcsUri": "gs://b/1.jpg",
         "classificationAnnotation": {"displayName": "cat"},
@@ -322,7 +322,7 @@ def test_vertex_json_lines(tmp_path: Path) -> None:
     assert (ref.key, ref.uri, ref.label, ref.split) == ("b/1.jpg", "gs://b/1.jpg", "cat", "train")
 
 
-def test_splits_of_vertex_are_those_of_rows_without_one(tmp_path: Path) -> None:
+def test_rows_of_vertex_without_a_split_are_assigned_to_one(tmp_path: Path) -> None:
     cells = ["TRAIN", "training", "VALIDATE", "validation", "TEST", "UNASSIGNED", ""]
     expected = ["train", "train", "validation", "validation", "test", "", ""]
     rows = [(cell, f"gs://b/{i}.jpg", "cat") for i, cell in enumerate(cells)]
@@ -333,7 +333,7 @@ def test_splits_of_vertex_are_those_of_rows_without_one(tmp_path: Path) -> None:
     assert [ref.split for ref in verbatim][:2] == ["train", "training"]
 
 
-def test_rows_of_empty_cells_are_blank_lines(tmp_path: Path) -> None:
+def test_rows_of_empty_cells_count_as_blank_lines(tmp_path: Path) -> None:
     blank = ("", " ", "", "")
     rows = [
         blank,
@@ -347,7 +347,7 @@ def test_rows_of_empty_cells_are_blank_lines(tmp_path: Path) -> None:
     assert [(ref.key, ref.reason) for ref in refs] == [("b/1.jpg", ""), ("a.csv:6", "BAD_ROW")]
 
 
-def test_plan_reads_as_convert_does(tmp_path: Path) -> None:
+def test_plan_reads_a_manifest_like_convert(tmp_path: Path) -> None:
     file = write_csv(tmp_path / "rows.csv", [("path", "label"), *ROWS])
     forecast = plan(input=str(file), image_root=str(PHOTOS))
     assert forecast.total == len(ROWS) and forecast.class_counts == {

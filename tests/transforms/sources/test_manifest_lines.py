@@ -1,4 +1,4 @@
-"""Rows of manifests: any stretches give the rows, and the lines, that one pass of `csv.reader` gives."""
+"""Rows of manifests: reading in any ranges gives the same rows and lines as one pass of `csv.reader`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shardwright.transforms.sources.manifest.lines import (
 
 CELLS = st.text(st.sampled_from('a",;\t\r\n \0é'), max_size=8)
 TABLES = st.lists(st.lists(CELLS, min_size=1, max_size=4), max_size=12)
-#: What does not come from any writer: quotes where none should be.
+#: Text that no program writes: quotes in wrong places.
 MESSES = st.text(st.sampled_from('ab",\r\n '), max_size=60)
 
 
@@ -46,7 +46,7 @@ def one_pass(data: bytes, delimiter: str = ",", skip_spaces: bool = False) -> li
 def in_stretches(
     data: bytes, stretch: int, step: int, delimiter: str = ",", skip_spaces: bool = False
 ) -> list[tuple[int, list[str] | str]]:
-    """Returns the same, a stretch at a time."""
+    """Returns the same, read one range at a time."""
     pattern = row_pattern(delimiter, skip_spaces)
     rows: list[tuple[int, list[str] | str]] = []
     begin, number = 0, 1
@@ -65,7 +65,7 @@ def in_stretches(
     step=st.integers(1, 60),
 )
 @example([["a", 'x"\r'], ["\n", ""]], csv.QUOTE_MINIMAL, "\r\n", ",", 1, 1)
-def test_any_stretches_of_a_written_csv_are_one_pass(
+def test_any_ranges_of_a_written_csv_give_the_same_rows(
     table: list[list[str]], quoting: int, ending: str, delimiter: str, stretch: int, step: int
 ) -> None:
     text = io.StringIO(newline="")
@@ -74,7 +74,7 @@ def test_any_stretches_of_a_written_csv_are_one_pass(
     data = text.getvalue().encode()
     expected = one_pass(data, delimiter)
     assert in_stretches(data, stretch, step, delimiter) == expected
-    if ending == "\r\n":  # else the writer does not quote all that has to be
+    if ending == "\r\n":  # otherwise the writer does not quote everything that needs quotes
         not_blank = [row for row in table if any(cell.strip() for cell in row)]
         assert [cells for _, cells in expected] == not_blank
 
@@ -83,12 +83,14 @@ def test_any_stretches_of_a_written_csv_are_one_pass(
 @example('"a"b"c\nd,e"f\ng\n', 1, 30, False)
 @example('a, "b\nc"\nd\n', 1, 30, True)
 @example('a,"b""\nc\n', 3, 2, False)
-def test_any_stretches_of_a_mess_are_one_pass(text: str, stretch: int, step: int, skip_spaces: bool) -> None:
+def test_any_ranges_of_a_malformed_csv_give_the_same_rows(
+    text: str, stretch: int, step: int, skip_spaces: bool
+) -> None:
     data = text.encode()
     found = in_stretches(data, stretch, step, skip_spaces=skip_spaces)
     expected = one_pass(data, skip_spaces=skip_spaces)
     bad = [row for row in found if isinstance(row[1], str)]
-    if bad:  # the last row has no end: each of its lines is one that is lost
+    if bad:  # the last row has no end, so each of its lines is lost
         assert found[: -len(bad)] == [row for row in expected if row[0] < bad[0][0]]
         assert [number for number, _ in bad] == list(range(bad[0][0], bad[0][0] + len(bad)))
         assert bad[-1][0] == count_lines(data) + (not data.endswith((b"\n", b"\r")))
@@ -96,7 +98,7 @@ def test_any_stretches_of_a_mess_are_one_pass(text: str, stretch: int, step: int
         assert found == expected
 
 
-def test_an_unclosed_quote_is_known_from_a_closed_one_at_the_end() -> None:
+def test_an_unclosed_quote_is_distinguished_from_one_closed_at_the_end() -> None:
     assert list(csv_cells([b'a,"b"'], 1, ",", False)) == [(1, ["a", "b"])]
     problem = "a quote opens in line 2 and never closes"
     found = list(csv_cells([b'a,b\nc,"d\ne,f\n\n'], 1, ",", False))
@@ -104,7 +106,7 @@ def test_an_unclosed_quote_is_known_from_a_closed_one_at_the_end() -> None:
     assert list(csv_cells([b'"'], 7, ",", False)) == [(7, "a quote opens in line 7 and never closes")]
 
 
-def test_a_quote_that_takes_in_too_much_loses_its_lines_only(
+def test_a_quote_with_too_much_text_loses_only_its_lines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(manifest_lines, "LONGEST", 1000)
@@ -119,7 +121,7 @@ def test_a_quote_that_takes_in_too_much_loses_its_lines_only(
     assert lost == list(range(2, 2 + len(lost))) and 200 < len(lost) < 300
 
 
-def test_a_line_without_end_costs_no_memory_and_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_line_needs_no_memory_and_loses_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest_lines, "LONGEST", 1000)
     for ending in (b"\n", b"\r", b"\r\n"):
         for step in (7, 100, 999):
@@ -146,7 +148,7 @@ def test_a_very_long_cell_is_read() -> None:
     stretch=st.integers(1, 60),
     step=st.integers(1, 60),
 )
-def test_any_stretches_of_json_lines_are_the_lines(
+def test_any_ranges_of_json_lines_give_the_same_lines(
     lines: list[dict[str, int | str] | None], ending: str, stretch: int, step: int
 ) -> None:
     data = "".join(("" if line is None else json.dumps(line)) + ending for line in lines).encode()
@@ -159,7 +161,7 @@ def test_any_stretches_of_json_lines_are_the_lines(
     assert rows == expected
 
 
-def test_what_is_no_json_object_is_a_bad_line() -> None:
+def test_other_values_than_json_objects_are_bad_lines() -> None:
     lines = [b"{", b"[1]", b'{"a": 1} {"a": 2}', b"[" * 100_000, b"\xff", b"9" * 5000, b'{"b": {"a.c": 3}}']
     rows = dict(json_rows([b"\n".join(lines)], 1, ["b.a.c"]))
     assert {number for number, row in rows.items() if isinstance(row, str)} == {1, 2, 3, 4, 5, 6}

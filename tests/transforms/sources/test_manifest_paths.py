@@ -1,4 +1,4 @@
-"""Keys and places of the images that manifests name, however their paths are written."""
+"""Keys and places of the images in manifests, for every way to write a path."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ PATHS = st.lists(st.sampled_from([*"a./: é\udcff~\\\n", "%FF", "%2e", "file://"
         ("gs://b/set", " 1.jpg", "1.jpg", "gs://b/set/1.jpg"),
     ],
 )
-def test_key_and_place(root: str, path: str, key: str, uri: str) -> None:
+def test_paths_give_key_and_place(root: str, path: str, key: str, uri: str) -> None:
     assert ImageRoot(root).find(path) == (key, uri)
 
 
@@ -82,7 +82,7 @@ def test_key_and_place(root: str, path: str, key: str, uri: str) -> None:
         ("gs://b/set", "../../1.jpg", "out of the bucket"),
     ],
 )
-def test_what_names_no_image(root: str, path: str, said: str) -> None:
+def test_wrong_paths_are_refused(root: str, path: str, said: str) -> None:
     with pytest.raises(RowFault, match=said):
         ImageRoot(root).find(path)
 
@@ -91,7 +91,7 @@ def test_what_names_no_image(root: str, path: str, said: str) -> None:
 @example("/..a", "")
 @example("file://..", "/data/é")
 @example("file://", "/")
-def test_no_path_makes_a_silly_key(path: str, root: str) -> None:
+def test_any_path_gives_a_valid_key(path: str, root: str) -> None:
     try:
         key, uri = ImageRoot(root).find(path)
     except RowFault:
@@ -102,7 +102,9 @@ def test_no_path_makes_a_silly_key(path: str, root: str) -> None:
     os.fsencode(uri)
 
 
-def test_one_file_has_one_key_however_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_has_one_key_however_its_path_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     written = ("x/1.jpg", "./x/1.jpg", "x/../x/1.jpg", f"{tmp_path}/x/1.jpg", f"file://{tmp_path}/x/1.jpg")
     for root in ("", ".", str(tmp_path)):
@@ -112,7 +114,7 @@ def test_one_file_has_one_key_however_it_is_written(tmp_path: Path, monkeypatch:
     }
 
 
-def test_white_space_counts_where_the_file_has_it(tmp_path: Path) -> None:
+def test_white_space_matters_if_the_file_name_has_it(tmp_path: Path) -> None:
     (tmp_path / " 1.jpg").touch()
     (tmp_path / "2.jpg").touch()
     root = ImageRoot(str(tmp_path))
@@ -120,12 +122,12 @@ def test_white_space_counts_where_the_file_has_it(tmp_path: Path) -> None:
     assert root.find(" 2.jpg ") == ("2.jpg", f"{tmp_path}/2.jpg")
 
 
-def test_the_state_of_a_file(tmp_path: Path) -> None:
+def test_the_state_of_a_file_is_its_size_and_time(tmp_path: Path) -> None:
     file = tmp_path / "e\u0301.jpg"
     file.write_bytes(b"123")
     uri, size, version = state_of(str(file))
     assert (uri, size, version) == (str(file), 3, str(file.stat().st_mtime_ns))
-    assert state_of(str(tmp_path / "é.jpg")) == (uri, size, version)  # as macOS and Linux write it
+    assert state_of(str(tmp_path / "é.jpg")) == (uri, size, version)  # as macOS and Linux write the name
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ def test_the_state_of_a_file(tmp_path: Path) -> None:
         ("loop", "symbolic links"),
     ],
 )
-def test_what_is_no_file_says_why(tmp_path: Path, name: str, said: str) -> None:
+def test_a_missing_file_is_reported_with_a_reason(tmp_path: Path, name: str, said: str) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")

@@ -1,4 +1,4 @@
-"""Manifests that cannot be read, what is one at all, and what is said of them before anything is read."""
+"""Manifests that cannot be read, which files are manifests, and messages before anything is read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_text_file_is_a_manifest_if_it_looks_like_one(tmp_path: Path) -> None:
         assert manifest.SOURCE.accepts(look_at(str(tmp_path / name)), ConvertSettings()) == taken, name
 
 
-def test_a_folder_with_more_than_manifests_is_none(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_not_a_manifest(tmp_path: Path) -> None:
     def accepted() -> bool:
         return manifest.SOURCE.accepts(look_at(str(tmp_path)), ConvertSettings())
 
@@ -80,7 +80,7 @@ def test_a_folder_with_more_than_manifests_is_none(tmp_path: Path) -> None:
         ("a.csv", b"path,label\n1.jpg,a\n", {"layout": "detection"}, "--layout"),
     ],
 )
-def test_what_cannot_be_read_is_refused(
+def test_unreadable_manifests_are_refused(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
     name: str,
@@ -126,7 +126,7 @@ def test_a_damaged_parquet_stops_the_job(tmp_path: Path) -> None:
         listed(file)
 
 
-def test_columns_are_chosen_by_their_names_and_what_is_in_them(tmp_path: Path) -> None:
+def test_columns_are_chosen_by_names_and_values(tmp_path: Path) -> None:
     for header, row, said in (
         (("image", "file", "class"), ("17", "a.jpg", "x"), "images in 'file', classes in 'class'"),
         (("image", "file", "class"), ("17", "18", "x"), "images in 'image', classes in 'class'"),
@@ -137,7 +137,7 @@ def test_columns_are_chosen_by_their_names_and_what_is_in_them(tmp_path: Path) -
         assert said in described(write_csv(tmp_path / "a.csv", [header, row]))
 
 
-def test_a_warning_says_that_the_first_images_are_not_there(tmp_path: Path) -> None:
+def test_a_warning_says_that_the_first_images_are_missing(tmp_path: Path) -> None:
     file = write_csv(tmp_path / "rows.csv", [("path", "label"), *ROWS])
     assert "none of the first 13 images is there, --image_root" in described(file)
     assert "is there" not in described(file, image_root=str(PHOTOS))

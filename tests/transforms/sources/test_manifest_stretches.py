@@ -1,4 +1,4 @@
-"""Manifests read in stretches, whatever is in their rows: the same references as in one pass."""
+"""Manifests read in ranges, with any rows: the same references as in one pass."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shardwright.transforms.sources.spool import Spool
 SMALL = {"resize": 16, "max_bad_fraction": 1.0}
 
 
-def test_every_row_is_the_same_in_any_stretches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_row_is_the_same_in_any_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [(f"gs://b/{i}.jpg", f'a "b", {i % 3}\nc', "x" * (i % 40)) for i in range(300)]
     csv_file = write_csv(tmp_path / "a.csv", [("path", "label", "note"), *rows], encoding="utf-8-sig")
     json_file = write_jsonl(tmp_path / "a.jsonl", [{"path": row[0], "label": row[1]} for row in rows])
@@ -45,7 +45,7 @@ NOTE = st.text(st.sampled_from('a",\r\n é'), max_size=6)
     encoding=st.sampled_from(("utf-8", "utf-8-sig")),
     stretch=st.integers(1, 200),
 )
-def test_the_rows_of_any_csv_in_any_stretches_are_those_of_one_pass(
+def test_any_csv_gives_the_same_rows_in_any_ranges(
     tmp_path_factory: pytest.TempPathFactory,
     cells: list[tuple[str, str, str]],
     quoting: int,
@@ -70,7 +70,7 @@ def test_the_rows_of_any_csv_in_any_stretches_are_those_of_one_pass(
         found = listed(file)
     for ref, (path, label, line) in zip(found, expected, strict=True):
         assert ref.message.startswith(f"a.csv, line {line}")
-        if "\n" in path or "\r" in path:  # no object's name has line ends
+        if "\n" in path or "\r" in path:  # names of objects have no line ends
             assert (ref.key, ref.reason) == (f"a.csv:{line}", "BAD_ROW")
         else:
             assert (ref.key, ref.uri, ref.label) == (path.removeprefix("gs://"), path, label)
@@ -85,7 +85,7 @@ VALUE = st.one_of(
 
 @settings(max_examples=examples(200))
 @given(rows=st.lists(st.tuples(*[VALUE] * 6), max_size=8), separator=st.sampled_from(("", "|")))
-def test_no_values_whatever_break_a_row(
+def test_any_values_fit_into_a_row(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[Any, ...]], separator: str
 ) -> None:
     names = ("path", "label", "split", "group", "sha256", "x")

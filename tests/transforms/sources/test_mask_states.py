@@ -1,4 +1,4 @@
-"""A mask that has changed since it was listed is noticed: by `--resume`, and while the job runs."""
+"""A mask that changed since it was listed is detected: by `--resume`, and while the job runs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SETS: dict[str, Put] = {"semantic_masks": _semantic, "voc": _voc, "coco": _panop
 
 
 @pytest.mark.parametrize("kind", SETS)
-def test_resume_sees_another_mask(tmp_path: Path, kind: str) -> None:
+def test_resume_detects_a_changed_mask(tmp_path: Path, kind: str) -> None:
     mask, settings = SETS[kind](tmp_path / "in")
     settings |= {"output": tmp_path / "out", "shards": 1}
     first = convert(**settings).dataset.fingerprint
@@ -71,7 +71,7 @@ def test_resume_sees_another_mask(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", SETS)
-def test_the_state_is_that_of_the_file(tmp_path: Path, kind: str) -> None:
+def test_the_state_of_a_mask_is_that_of_its_file(tmp_path: Path, kind: str) -> None:
     mask, settings = SETS[kind](tmp_path / "in")
     found = listed(settings.pop("input"), **settings)
     (key,) = (key for key in found.refs if key.endswith("eagle.jpg"))

@@ -1,4 +1,4 @@
-"""Members of archives: every kind of zip and tar, names, and whatever is wrong, unsafe or damaged."""
+"""Members of archives: every kind of zip and tar, names, and everything wrong, unsafe or damaged."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ FORMS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
 
 
 @pytest.mark.parametrize("method", [0, 8, 12, 14])
-def test_zips_of_every_method(tmp_path: Path, method: int) -> None:
+def test_zips_with_every_method_are_read(tmp_path: Path, method: int) -> None:
     assert listed(tmp_path, zip_of(PICTURES, method, b"a comment"), "a.zip") == PICTURES
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
 @pytest.mark.parametrize("form", FORMS)
-def test_tars_of_every_form(tmp_path: Path, suffix: str, form: int) -> None:
+def test_tars_of_every_form_are_read(tmp_path: Path, suffix: str, form: int) -> None:
     assert listed(tmp_path, PACKERS[suffix](tar_of(PICTURES, form)), f"a{suffix}") == PICTURES
 
 
-def test_the_kind_is_told_by_the_bytes(tmp_path: Path) -> None:
+def test_the_bytes_show_the_kind_of_archive(tmp_path: Path) -> None:
     assert listed(tmp_path, zip_of(PICTURES), "a.tar.gz") == PICTURES
     assert listed(tmp_path, tar_of(PICTURES), "b.zip") == PICTURES
     assert listed(tmp_path, PACKERS[".tar.xz"](tar_of(PICTURES)), "c.tgz") == PICTURES
 
 
-def test_a_v7_tar(tmp_path: Path) -> None:
+def test_a_v7_tar_is_read(tmp_path: Path) -> None:
     data = bytearray(tar_of(PICTURES, tarfile.USTAR_FORMAT))
     position = 0
     while any(data[position : position + 512]):
@@ -62,7 +62,7 @@ def test_a_v7_tar(tmp_path: Path) -> None:
 @pytest.mark.skipif(not shutil.which("tar"), reason="there is no tar")
 @pytest.mark.parametrize("form", ["v7", "ustar", "gnu", "oldgnu", "pax"])
 @pytest.mark.parametrize("what", ["its folders", "."])
-def test_what_the_tar_program_writes(tmp_path: Path, form: str, what: str) -> None:
+def test_archives_of_the_tar_program_are_read(tmp_path: Path, form: str, what: str) -> None:
     long = {"v7": "n" * 90, "ustar": "d" * 90 + "/" + "n" * 90}.get(form, "d" * 120 + "/" + "n" * 120)
     members = {"ant/1.png": picture(1), f"b/{long}.png": picture(2)}
     for name, data in members.items():
@@ -78,7 +78,7 @@ def test_what_the_tar_program_writes(tmp_path: Path, form: str, what: str) -> No
 
 
 @pytest.mark.parametrize("prefix", [b"", b"#!/bin/sh\nexit 0\n" * 300])
-def test_zip64_and_a_program_in_front(tmp_path: Path, prefix: bytes) -> None:
+def test_zip64_and_a_program_before_the_zip_are_read(tmp_path: Path, prefix: bytes) -> None:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, data in PICTURES.items():
@@ -94,7 +94,7 @@ def test_zip64_and_a_program_in_front(tmp_path: Path, prefix: bytes) -> None:
     assert listed(tmp_path, prefix + plain[:end] + end64 + locator + full, "b.zip") == PICTURES
 
 
-def test_a_zip_that_was_written_as_a_stream(tmp_path: Path) -> None:
+def test_a_zip_written_as_a_stream_is_read(tmp_path: Path) -> None:
     class Stream(io.RawIOBase):
         def __init__(self) -> None:
             self.data = bytearray()
@@ -112,12 +112,12 @@ def test_a_zip_that_was_written_as_a_stream(tmp_path: Path) -> None:
             archive.writestr(name, data)
     data = bytes(stream.data)
     assert listed(tmp_path, data, "a.zip") == PICTURES
-    # Without the directory the sizes behind the data still tell where each member ends.
+    # Without the directory, the sizes after the data still show where each member ends.
     found = listed(tmp_path, data[: data.index(b"PK\1\2")], "b.zip")
     assert found.pop("b.zip") == "TRUNCATED" and found == PICTURES
 
 
-def test_names(tmp_path: Path) -> None:
+def test_names_become_keys(tmp_path: Path) -> None:
     data = picture(1)
 
     def info(name: str, raw: bytes, flags: int, extra: bytes = b"") -> tuple[zipfile.ZipInfo, bytes]:
@@ -161,7 +161,7 @@ def test_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_names_in_tars_that_are_no_utf8(tmp_path: Path, form: int) -> None:
+def test_names_in_tars_that_are_not_utf8_are_read(tmp_path: Path, form: int) -> None:
     names = ["a\udcff/1.png", "50%/2.png", "e\u0301/3.png", "d" * 90 + "/" + "f" * 90 + "\udcfe.png"]
     buffer = io.BytesIO()
     options = {"encoding": "utf-8", "errors": "surrogateescape"}
@@ -186,13 +186,13 @@ UNSAFE = {
 
 @pytest.mark.parametrize("name", UNSAFE)
 @pytest.mark.parametrize("kind", ["zip", "tar"])
-def test_names_that_lead_out(tmp_path: Path, name: str, kind: str) -> None:
+def test_names_that_lead_outside_are_unsafe(tmp_path: Path, name: str, kind: str) -> None:
     members = {name: picture(1), "ant/ok.png": picture(2)}
     found = listed(tmp_path, zip_of(members) if kind == "zip" else tar_of(members), f"a.{kind}")
     assert found == {UNSAFE[name]: "UNSAFE_MEMBER", "ant/ok.png": picture(2)}
 
 
-def test_names_that_are_too_long_or_hold_a_nul(tmp_path: Path) -> None:
+def test_names_that_are_too_long_or_contain_nul_are_unsafe(tmp_path: Path) -> None:
     long = "n" * 5000 + ".png"
     found = listed(tmp_path, tar_of({long: b"x", "ok.png": b"y"}), "a.tar")
     assert sorted(found.values(), key=str) == sorted(["UNSAFE_MEMBER", b"y"], key=str)
@@ -201,7 +201,7 @@ def test_names_that_are_too_long_or_hold_a_nul(tmp_path: Path) -> None:
     assert listed(tmp_path, data, "b.zip") == {"a%00b.png": "UNSAFE_MEMBER"}
 
 
-def test_links_and_devices(tmp_path: Path) -> None:
+def test_links_and_devices_are_unsafe(tmp_path: Path) -> None:
     kinds = [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE]
     infos = [tar_info(f"a/{i}.png", type=kind, linkname="/etc/passwd") for i, kind in enumerate(kinds)]
     found = listed(tmp_path, tar_of([*((info, b"") for info in infos), ("a/ok.png", b"fine")]), "a.tar")
@@ -213,7 +213,7 @@ def test_links_and_devices(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not shutil.which("tar"), reason="there is no tar")
 @pytest.mark.parametrize("form", ["gnu", "pax"])
-def test_sparse_files(tmp_path: Path, form: str) -> None:
+def test_sparse_files_are_unsafe(tmp_path: Path, form: str) -> None:
     with open(tmp_path / "sparse.png", "wb") as file:
         for i in range(12):
             file.seek(i * 300_000)
@@ -224,7 +224,7 @@ def test_sparse_files(tmp_path: Path, form: str) -> None:
     assert set(read_all(by_key(list_refs(tmp_path / "a.tar"))).values()) == {"UNSAFE_MEMBER", picture(1)}
 
 
-def test_names_that_stand_twice(tmp_path: Path) -> None:
+def test_of_equal_names_a_tar_uses_the_last_and_a_zip_the_first(tmp_path: Path) -> None:
     twice = [("a/x.png", b"one"), ("a/y.png", b"other"), ("a/x.png", b"two"), ("a/x.png#2", b"three")]
     found = listed(tmp_path, tar_of(twice), "a.tar")
     assert found["a/x.png"] == b"two" and found["a/x.png#3"] == "CORRUPT" and found["a/y.png"] == b"other"
@@ -234,7 +234,7 @@ def test_names_that_stand_twice(tmp_path: Path) -> None:
     assert found["a/x.png"] == b"one" and found["a/x.png#3"] == "CORRUPT" and len(found) == 4
 
 
-def test_encrypted_and_unknown_methods(tmp_path: Path) -> None:
+def test_encrypted_members_and_unknown_methods_are_faults(tmp_path: Path) -> None:
     data = bytearray(zip_of({"a/1.png": b"one", "a/2.png": b"two", "a/3.png": b"three"}, 0))
     first, second, _ = [i for i in range(len(data)) if data[i : i + 4] == b"PK\1\2"]
     data[first + 8] |= 1
@@ -257,10 +257,10 @@ def test_overlapping_members_are_a_bomb(tmp_path: Path) -> None:
     kernel = zip_of({"a/1.png": bytes(100_000), "a/ok.png": picture(1)})
     begin = kernel.index(b"PK\1\2")
     end = kernel.index(b"PK\1\2", begin + 1)
-    second = bytearray(kernel[begin:end])  # the same bytes under another name
+    second = bytearray(kernel[begin:end])  # the same bytes with another name
     local = kernel[: kernel.index(b"PK\3\4", 4)]
     quoted = bytearray(local.replace(b"a/1.png", b"a/2.png"))
-    # a/2.png takes a/1.png's whole entry for its own data, stored.
+    # a/2.png contains the whole entry of a/1.png as its own data, stored.
     struct.pack_into("<H", quoted, 8, 0)
     struct.pack_into("<LL", quoted, 18, len(local), len(local))
     header = bytes(quoted[: 30 + 7])
@@ -285,7 +285,7 @@ def test_overlapping_members_are_a_bomb(tmp_path: Path) -> None:
     assert found == {"a/1.png": "UNSAFE_MEMBER", "a/2.png": "UNSAFE_MEMBER", "a/ok.png": picture(1)}
 
 
-def test_a_header_that_lies_about_the_size(tmp_path: Path) -> None:
+def test_a_header_with_a_false_size_is_a_fault(tmp_path: Path) -> None:
     for claimed in (10, 200_000, 2**31):
         data = bytearray(zip_of({"a/1.png": bytes(100_000), "a/2.png": b"fine"}))
         place = data.index(b"PK\1\2")
@@ -296,7 +296,7 @@ def test_a_header_that_lies_about_the_size(tmp_path: Path) -> None:
         )
 
 
-def test_caps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_unpacked_size_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive_files, "SMALL_BYTES", 300_000)
     monkeypatch.setattr(unpacked_tar, "SMALL_BYTES", 300_000)
     members = {f"a/{i}.png": bytes(100_000) for i in range(50)}
@@ -308,7 +308,7 @@ def test_caps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert set(found.values()) <= {bytes(100_000), "TRUNCATED"}
 
 
-def test_no_more_members_than_an_archive_may_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_members_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from shardwright.transforms.sources.archives import tar_members, zip_members
 
     monkeypatch.setattr(tar_members, "MAX_MEMBERS", 4)
@@ -318,7 +318,7 @@ def test_no_more_members_than_an_archive_may_have(tmp_path: Path, monkeypatch: p
         assert found.pop(name) == "TOO_LARGE" and found == dict(list(PICTURES.items())[:4])
 
 
-def test_archives_that_are_none(tmp_path: Path) -> None:
+def test_other_files_are_not_archives(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "ok.zip").write_bytes(zip_of(PICTURES))
     for name in ("a.zip", "b.tar", "c.tar.gz", "d.tar.zst"):
@@ -331,7 +331,7 @@ def test_archives_that_are_none(tmp_path: Path) -> None:
     assert {found[key].split for key in bad} == {NO_SPLIT}
 
 
-def test_bombs_do_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_bombs_do_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unpacked_tar, "SMALL_BYTES", 1 << 20)
     for suffix in (".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst"):
         data = PACKERS[suffix](tar_of({"a/1.png": bytes(40 << 20)}))

@@ -1,4 +1,4 @@
-"""Manifests beside their images, as Hugging Face's image folders have them: the folder is the input."""
+"""Manifests beside their images, like Hugging Face's image folders: the folder is the input."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def made(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
-def test_metadata_beside_its_images(tmp_path: Path, kind: str) -> None:
+def test_metadata_beside_its_images_is_read(tmp_path: Path, kind: str) -> None:
     root = tmp_path / "in"
     root.mkdir()
     rows = []
@@ -35,12 +35,12 @@ def test_metadata_beside_its_images(tmp_path: Path, kind: str) -> None:
     assert labels_by_key(tmp_path / "out") == dict(rows)
 
 
-def test_metadata_in_a_folder_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_in_a_large_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(glimpse, "_NAMES", 3)
-    test_metadata_beside_its_images(tmp_path, "jsonl")
+    test_metadata_beside_its_images_is_read(tmp_path, "jsonl")
 
 
-def test_metadata_in_split_folders(tmp_path: Path) -> None:
+def test_metadata_in_split_folders_is_read(tmp_path: Path) -> None:
     root = tmp_path / "in"
     for split in ("train", "test"):
         (root / split).mkdir(parents=True)
@@ -57,7 +57,9 @@ def test_metadata_in_split_folders(tmp_path: Path) -> None:
     [("file_name", "label"), ("a/1.jpg", "b")],
     [("width", "height"), (1, 2)],
 ])  # fmt: skip
-def test_class_folders_with_metadata_of_another_kind(tmp_path: Path, rows: list[tuple[str, str]]) -> None:
+def test_class_folders_with_other_csv_files_are_not_manifests(
+    tmp_path: Path, rows: list[tuple[str, str]]
+) -> None:
     (tmp_path / "in" / "a").mkdir(parents=True)
     shutil.copy(PHOTOS / PICTURES[0], tmp_path / "in" / "a" / "1.jpg")
     write_csv(tmp_path / "in" / "metadata.csv", rows)

@@ -1,4 +1,4 @@
-"""`--class_names` names the classes that a source only numbers."""
+"""`--class_names` names the classes of a source that has only numbers."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ def _made(source: Path, output: Path, **settings: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("make", [_webdataset, _csv, _npz])
-def test_sources_of_numbers(make: Any, names: Path, tmp_path: Path) -> None:
+def test_sources_with_numbered_classes_get_names(make: Any, names: Path, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     source = make(tmp_path / "in", [0, 1, 2, 1, 7])
     assert _made(source, tmp_path / "out", class_names=names) == ["cat", "dog", "emu", "dog"]
     assert sorted(outcomes(tmp_path / "out").values()).count("UNKNOWN_LABEL") == 1
 
 
-def test_records_of_numbers(names: Path, tmp_path: Path) -> None:
-    """As TFDS writes them, without a file of class names."""
+def test_records_with_numbered_classes_get_names(names: Path, tmp_path: Path) -> None:
+    """Like TFDS's records, without a file of class names."""
     from helpers.tfrecords import write
 
     records = [{"image": picture(i), "label": i % 3} for i in range(6)]
@@ -71,7 +71,7 @@ def test_records_of_numbers(names: Path, tmp_path: Path) -> None:
     assert sorted(labels) == ["cat", "cat", "dog", "dog", "emu", "emu"]
 
 
-def test_the_source_is_compared_by_its_numbers(
+def test_validation_compares_numbered_classes_of_the_source(
     capfd: pytest.CaptureFixture[str], names: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "in").mkdir()
@@ -86,7 +86,7 @@ def test_the_source_is_compared_by_its_numbers(
     assert done.code == 1 and "the source says class 'emu'" in done.out, done
 
 
-def test_a_source_that_counts_from_one(
+def test_a_source_that_counts_from_one_is_refused(
     capfd: pytest.CaptureFixture[str], names: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "in").mkdir()

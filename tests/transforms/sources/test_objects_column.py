@@ -29,7 +29,7 @@ def check(found: Any, photos: list[Photo], folder: str = "") -> None:
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "list", "csv", "printed", "parquet"])
-def test_metadata_beside_its_images(tmp_path: Path, kind: str) -> None:
+def test_metadata_beside_its_images_is_read(tmp_path: Path, kind: str) -> None:
     photos = put_photos(tmp_path)
     rows = [row_of(photo) for photo in photos]
     if kind == "jsonl":
@@ -48,7 +48,7 @@ def test_metadata_beside_its_images(tmp_path: Path, kind: str) -> None:
     check(listed(tmp_path), photos)
 
 
-def test_other_places(tmp_path: Path) -> None:
+def test_images_may_be_in_other_places(tmp_path: Path) -> None:
     photos = put_photos(tmp_path / "in" / "images")
     rows = [row_of(photo) | {"file_name": f"images/{photo.name}"} for photo in photos]
     write_jsonl(tmp_path / "in" / "metadata.jsonl", rows)
@@ -62,7 +62,7 @@ def test_other_places(tmp_path: Path) -> None:
     check(found, photos, "test/")
 
 
-def test_ids_size_and_more(tmp_path: Path) -> None:
+def test_ids_sizes_and_other_fields_are_read(tmp_path: Path) -> None:
     photos = put_photos(tmp_path)
     rows = [row_of(photo, numbers=True) for photo in photos]
     for row, photo in zip(rows, photos, strict=True):
@@ -78,7 +78,7 @@ def test_ids_size_and_more(tmp_path: Path) -> None:
     assert {ref.split for ref in found.refs.values()} == {"train"}
 
 
-def test_faults_name_the_line(tmp_path: Path) -> None:
+def test_messages_about_faults_name_the_line(tmp_path: Path) -> None:
     photos = put_photos(tmp_path)
     rows = [row_of(photo) for photo in photos]
     rows[0]["objects"] = None
@@ -111,13 +111,13 @@ def test_faults_name_the_line(tmp_path: Path) -> None:
         ("__import__('os')", "not JSON"),
     ],
 )
-def test_broken_objects(said: Any, why: str) -> None:
+def test_broken_objects_are_faults(said: Any, why: str) -> None:
     with pytest.raises(AnnotationFault, match=why):
         objects_of(said)
     assert objects_of([]).objects == () == objects_of({"bbox": [], "categories": []}).objects
 
 
-def test_layouts(tmp_path: Path) -> None:
+def test_layouts_decide_whether_objects_are_read(tmp_path: Path) -> None:
     photos = put_photos(tmp_path)
     write_jsonl(tmp_path / "metadata.jsonl", [row_of(photo) for photo in photos])
     with pytest.raises(UsageError, match="have objects and no class; choose --layout detection"):
@@ -127,7 +127,7 @@ def test_layouts(tmp_path: Path) -> None:
         listed(tmp_path / "rows.jsonl")
 
 
-def test_records(tmp_path: Path) -> None:
+def test_records_contain_the_objects(tmp_path: Path) -> None:
     photos = {photo.name: photo for photo in put_photos(tmp_path / "in")}
     write_jsonl(
         tmp_path / "in" / "metadata.jsonl", [row_of(photo) | {"price": 1.5} for photo in photos.values()]

@@ -16,12 +16,12 @@ from shardwright.schemas.errors import UsageError
 
 @pytest.fixture
 def photos(tmp_path: Path) -> list[Photo]:
-    """Photos of which all but the first, which no row names, have boxes."""
+    """Photos with boxes, except the first, which no row names."""
     return put_photos(tmp_path / "images", ("eagle", *NAMES))
 
 
 @pytest.mark.parametrize("order", ["as it is", "reversed", "in turn"])
-def test_what_is_listed(tmp_path: Path, photos: list[Photo], order: str) -> None:
+def test_images_and_boxes_are_listed(tmp_path: Path, photos: list[Photo], order: str) -> None:
     rows = rows_of(photos)
     if order != "as it is":
         rows = rows[::-1] if order == "reversed" else rows[::2] + rows[1::2]
@@ -41,7 +41,7 @@ def test_what_is_listed(tmp_path: Path, photos: list[Photo], order: str) -> None
         )
 
 
-def test_records(tmp_path: Path, photos: list[Photo]) -> None:
+def test_records_contain_the_boxes(tmp_path: Path, photos: list[Photo]) -> None:
     path = put_csv(tmp_path / "boxes.csv", rows_of(photos), descriptions=False)
     made = convert(input=path, output=tmp_path / "out", layout="detection", verify="full")
     assert made.dataset.ledger["written"] == 4 and made.dataset.labels == ("/m/015p6", "/m/0thing")
@@ -56,7 +56,7 @@ def test_records(tmp_path: Path, photos: list[Photo]) -> None:
         assert not values(record, "image/object/group_of")
 
 
-def test_from_inside_of_the_folder(
+def test_the_folder_of_images_can_be_the_input(
     tmp_path: Path, photos: list[Photo], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_csv(tmp_path / "boxes.csv", rows_of(photos))
@@ -65,7 +65,7 @@ def test_from_inside_of_the_folder(
     assert listed(".").refs.keys() == listed(tmp_path).refs.keys() == {f"images/{name}.jpg" for name in NAMES}
 
 
-def test_a_folder_of_splits(tmp_path: Path, photos: list[Photo]) -> None:
+def test_a_folder_of_splits_is_read(tmp_path: Path, photos: list[Photo]) -> None:
     (tmp_path / "images").rename(tmp_path / "train")
     others = put_photos(tmp_path / "validation", ("coach", "library"))
     put_csv(tmp_path / "oidv6-train-annotations-bbox.csv", rows_of(photos))
@@ -112,7 +112,7 @@ def test_bad_rows_are_in_the_books(tmp_path: Path, photos: list[Photo]) -> None:
     assert set(quarantine(tmp_path / "out")) == {"x.jpg.jpg", "rose.jpg"} | nameless
 
 
-def test_missing_images_and_blank_lines(tmp_path: Path, photos: list[Photo]) -> None:
+def test_missing_images_are_faults_and_blank_lines_are_ignored(tmp_path: Path, photos: list[Photo]) -> None:
     rows = rows_of(photos)
     (tmp_path / "images" / "house.jpg").unlink()
     path = put_csv(tmp_path / "boxes.csv", [rows[0], "\n", *(row.replace("\n", "\r\n") for row in rows[1:])])
@@ -121,7 +121,7 @@ def test_missing_images_and_blank_lines(tmp_path: Path, photos: list[Photo]) -> 
     assert found.refs["house.jpg"].message == "its image is missing"
 
 
-def test_where_images_are(tmp_path: Path, photos: list[Photo]) -> None:
+def test_images_are_found_in_the_usual_places(tmp_path: Path, photos: list[Photo]) -> None:
     (tmp_path / "images").rename(tmp_path / "pictures")
     path = put_csv(tmp_path / "boxes.csv", rows_of(photos))
     with pytest.raises(UsageError, match="--image_root"):
@@ -129,7 +129,7 @@ def test_where_images_are(tmp_path: Path, photos: list[Photo]) -> None:
     assert not listed(path, image_root=tmp_path / "pictures").reasons()
 
 
-def test_other_csv_is_not_taken_for_open_images(tmp_path: Path, photos: list[Photo]) -> None:
+def test_other_csv_files_are_not_detected_as_open_images(tmp_path: Path, photos: list[Photo]) -> None:
     path = put_csv(tmp_path / "boxes.csv", [], header="ImageID,LabelName,Confidence\n")
     with pytest.raises(UsageError, match="the first line must name"):
         listed(path, source="open_images")

@@ -1,4 +1,4 @@
-"""Lists with a path and a class on each line, as Caffe and ImageNet have them."""
+"""Lists with a path and a class on each line, in the form of Caffe and ImageNet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from shardwright.transforms.sources.manifest.columns import is_path_list, path_a
         ("gs://b/c d 3", ("gs://b/c d", "3")),
     ],
 )
-def test_lines(line: str, expected: tuple[str, str]) -> None:
+def test_lines_are_parsed(line: str, expected: tuple[str, str]) -> None:
     assert path_and_label(line) == expected
 
 
@@ -41,11 +41,11 @@ def test_lines(line: str, expected: tuple[str, str]) -> None:
         ("", False),
     ],
 )
-def test_what_looks_like_a_list(text: str, expected: bool) -> None:
+def test_lists_are_detected(text: str, expected: bool) -> None:
     assert is_path_list(text.encode()) is expected
 
 
-def test_a_folder_with_lists(tmp_path: Path) -> None:
+def test_a_folder_with_lists_is_read(tmp_path: Path) -> None:
     said = put_imagenet(tmp_path)
     found = listed(tmp_path, layout="classification")
     assert found.input.source == "manifest" and not found.reasons()
@@ -58,7 +58,7 @@ def test_a_folder_with_lists(tmp_path: Path) -> None:
     assert {ref.split for ref in alone.refs.values()} == {""}
 
 
-def test_two_inputs_are_splits(tmp_path: Path) -> None:
+def test_two_inputs_can_be_splits(tmp_path: Path) -> None:
     said = put_imagenet(tmp_path / "in")
     lists = [tmp_path / "in" / "train.txt", tmp_path / "in" / "val.txt"]
     made = convert(input=lists, output=tmp_path / "out")
@@ -71,7 +71,7 @@ def test_two_inputs_are_splits(tmp_path: Path) -> None:
     assert made.dataset.labels == ("0", "1")
 
 
-def test_names_and_faults(tmp_path: Path) -> None:
+def test_names_and_faults_are_read(tmp_path: Path) -> None:
     photos = put_photos(tmp_path / "images")
     lines = [
         f"{photos[0].name} great dane",

@@ -1,4 +1,4 @@
-"""Pickles of plain data are read as Python reads them, and hostile ones do nothing at all."""
+"""Pickles of plain data are read like in Python, and hostile ones have no effect."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _PLAIN = st.recursive(
 
 
 @given(_PLAIN, st.integers(0, 5))
-def test_plain_data(data: Any, protocol: int) -> None:
+def test_plain_data_is_read(data: Any, protocol: int) -> None:
     assert read_pickle(io.BytesIO(pickle.dumps(data, protocol))) == data
 
 
 @given(_PLAIN, st.data())
-def test_damaged_data(content: Any, data: st.DataObject) -> None:
-    """Any other byte anywhere is an error of its own or other plain data, never a crash."""
+def test_damaged_data_is_an_error_or_other_plain_data(content: Any, data: st.DataObject) -> None:
+    """Any change of a byte gives our own error or other plain data, never a crash."""
     made = bytearray(pickle.dumps(content, data.draw(st.integers(0, 5))))
     place = data.draw(st.integers(0, len(made) - 1))
     made[place] = data.draw(st.integers(0, 255))
@@ -54,7 +54,7 @@ def test_damaged_data(content: Any, data: st.DataObject) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes(data: bytes) -> None:
+def test_any_bytes_are_data_or_an_error(data: bytes) -> None:
     with contextlib.suppress(PickleError):
         read_pickle(io.BytesIO(data))
 
@@ -72,7 +72,7 @@ def test_arrays_stay_in_the_file(protocol: int, order: Any) -> None:
     assert (np.frombuffer(stored, "<u2").reshape(array.shape, order=order) == array).all()
 
 
-def test_numbers_of_numpy() -> None:
+def test_numbers_of_numpy_are_read() -> None:
     data = [np.int64(-5), np.uint8(200)]
     assert read_pickle(io.BytesIO(pickle.dumps(data, 4))) == [-5, 200]
 
@@ -95,7 +95,7 @@ class _Calls:
         (getattr, ("x", "y")),
     ],
 )
-def test_nothing_is_called(what: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_code_is_called(what: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for protocol in (0, 2, 4):
         with pytest.raises(PickleError, match="never run"):
@@ -106,26 +106,26 @@ def test_nothing_is_called(what: Any, tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     "made",
     [
-        b"]r\xff\xff\xff\x7f.",  # a memo of two thousand million places
+        b"]r\xff\xff\xff\x7f.",  # a memo with two billion places
         b"B\xff\xff\xff\xff.",  # a string of 4 GB
         b"\x8e" + struct.pack("<Q", 2**60) + b".",
         b"\x8b\xff\xff\xff\x7f.",  # a number of 2 GB
         b"(" * 10_000,
-        b"]2a2a2a.",  # a list in itself
-        b"(dI1\nI2\ns.",  # a key whose hash anybody can choose
+        b"]2a2a2a.",  # a list that contains itself
+        b"(dI1\nI2\ns.",  # a key whose hash an attacker can choose
         b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(J\xff\xff\xff\x7ftU\1btR.",
         b"c_codecs\nencode\n(X\3\0\0\0abcU\6latin1tR" * 3 + b".",
         b"N" * 4_000_000,
         b"",
     ],
 )
-def test_bombs(made: bytes) -> None:
-    """Neither memory nor time: all of them end at once."""
+def test_bombs_need_neither_memory_nor_time(made: bytes) -> None:
+    """All of them end at once, without much memory."""
     with contextlib.suppress(PickleError):
         read_pickle(io.BytesIO(made))
 
 
-def test_every_step_is_one_that_python_knows() -> None:
+def test_every_allowed_opcode_is_one_of_python() -> None:
     known = {opcode.code.encode("latin-1") for opcode in pickletools.opcodes}
     from shardwright.transforms.sources.arrays.plain_pickle import _STEPS
 

@@ -1,4 +1,4 @@
-"""What features mean by their names, which split a file's name says, and class names beside records."""
+"""The meaning of features by their names, splits in file names, and class names beside records."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ _BOXES = [f"image/object/bbox/{corner}" for corner in ("xmin", "ymin", "xmax", "
         ("latest/photos.tfrecord", ""),
     ],
 )
-def test_splits_in_names(name: str, split: str) -> None:
+def test_file_names_give_splits(name: str, split: str) -> None:
     assert split_of(name) == split
 
 
-def test_tfds_names_any_split() -> None:
+def test_file_names_of_tfds_give_any_split() -> None:
     assert split_of("c4-corrupted.tfrecord-00000-of-00001", tfds=True) == "corrupted"
     assert split_of("c4-corrupted.tfrecord-00000-of-00001") == ""
 
 
-def test_what_layouts_provide() -> None:
+def test_layouts_provide_kinds_of_annotations() -> None:
     classification = names_by_role(("image/encoded", "image/class/label"))
     assert classification.has(Needs.LABEL) and not classification.has(Needs.OBJECTS)
     assert names_by_role(tuple(_BOXES)).boxes == tuple(_BOXES)
@@ -61,7 +61,7 @@ def test_what_layouts_provide() -> None:
     assert names_by_role(("Image", "LABEL")).name(FeatureRole.LABEL) == "LABEL"
 
 
-def test_layouts_have_names() -> None:
+def test_layouts_are_recognized() -> None:
     assert layout_name(["image/encoded", *_BOXES]) == "Object Detection API records"
     assert layout_name(["image/encoded", "image/class/label"]) == "TF-Slim records"
     assert layout_name(["foo", "bar"]) == "records with bar, foo"
@@ -93,11 +93,11 @@ def test_numbers_and_texts_name_classes() -> None:
         ("label_map.pbtxt", 'item { id: 1 name: "a\\nb" }', {1: "a\nb"}),
     ],
 )  # fmt: skip
-def test_files_of_class_names(file: str, text: str, names: dict[int, str]) -> None:
+def test_files_of_class_names_are_found(file: str, text: str, names: dict[int, str]) -> None:
     assert class_names_of(file, text) == names
 
 
-def test_compression_is_told_by_content_before_the_name() -> None:
+def test_content_shows_the_compression_before_the_name() -> None:
     frame = b"\0" * 8 + bytes.fromhex("29039807")
     assert compression_in("a.gz", frame) == "none"
     assert compression_in("a", zlib.compress(frame)) == "zlib"
@@ -105,7 +105,7 @@ def test_compression_is_told_by_content_before_the_name() -> None:
     assert compression_in("a.zlib", b"") == "zlib"
 
 
-def test_files_travel_as_they_are() -> None:
+def test_record_files_survive_encoding() -> None:
     file = RecordFile("a/b.tfrecord", "train", True, 7, "/x/labels.txt", "")
     assert RecordFile.decode(file.encode()) == file
 
@@ -128,7 +128,7 @@ def test_hostile_shapes_are_faults_of_the_record(shape: list[int]) -> None:
     assert _image({"image": features["image"]}, (2, 2, 3)) == "pixels"
 
 
-def test_hostile_tensors_are_no_images() -> None:
+def test_hostile_tensors_are_not_images() -> None:
     for blob in (b"\x08\x01\x12", b"\x08\x04\x12\x04\x12\x02\x08\x02\x22\x01x", b"\x08" + b"\xff" * 30):
         with pytest.raises(NoImage):
             _image({"image": Feature(FeatureType.BYTES, [blob])})

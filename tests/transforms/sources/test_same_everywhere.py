@@ -1,4 +1,4 @@
-"""Whatever the source: threads, the order of listings, the input's place and a resumed run change nothing."""
+"""For every source, threads, the order of listings, the input's place and a resumed run change nothing."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def _arrays(root: Path) -> Path:
 
 
 class Case(NamedTuple):
-    """A kind of input: how it is made, and what is said of it."""
+    """A kind of input: how to create it, and its settings."""
 
     make: Callable[[Path], Path]
     source: str
@@ -206,7 +206,7 @@ _CASES = {
 
 
 class _Backwards:
-    """What `os.scandir` returns, the other way round."""
+    """Returns the result of `os.scandir` in reverse order."""
 
     def __init__(self, entries: Iterator[os.DirEntry[str]]) -> None:
         with contextlib.closing(entries):  # type: ignore[type-var]
@@ -229,7 +229,7 @@ class _Backwards:
 
 
 def _list_backwards(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
-    """Reverses the listings of folders, and what the source makes of each part."""
+    """Reverses the listings of folders, and the references of each part."""
     scan = os.scandir
     monkeypatch.setattr(os, "scandir", lambda path=".": _Backwards(scan(path)))
     module = import_module(f"shardwright.transforms.sources.{source}")
@@ -295,7 +295,9 @@ def _keep_one_shard(dataset: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", _CASES)
-def test_the_same_dataset(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_dataset_is_the_same_everywhere(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A run with more threads, listings in another order and the input elsewhere ends what one began."""
     made = _maker(name, tmp_path)
     _use_threads(monkeypatch, 1)

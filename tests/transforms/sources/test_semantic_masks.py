@@ -1,4 +1,4 @@
-"""Images with masks of the same names in another folder."""
+"""Images with masks of the same names in a separate folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
 
 
-def test_records(tmp_path: Path) -> None:
+def test_records_contain_the_masks(tmp_path: Path) -> None:
     put_set(tmp_path / "images", tmp_path / "masks")
     (tmp_path / "classes.txt").write_text("sky\nland\nsea\n")
     made = convert(
@@ -36,7 +36,7 @@ def test_records(tmp_path: Path) -> None:
         assert ids[0, 0] == number and (ids == 255).sum() == 400
 
 
-def test_splits_and_nested_folders(tmp_path: Path) -> None:
+def test_splits_and_nested_folders_are_read(tmp_path: Path) -> None:
     for folder in ("train/a", "train", "val"):
         put_set(tmp_path / "images" / folder, tmp_path / "masks" / folder)
     found = listed(tmp_path / "images", "segmentation", mask_dir=f"{tmp_path}/masks/")
@@ -48,14 +48,14 @@ def test_splits_and_nested_folders(tmp_path: Path) -> None:
     assert {ref.label for ref in found.refs.values()} == {""}
 
 
-def test_folders_that_are_no_splits(tmp_path: Path) -> None:
+def test_folders_that_are_not_splits_are_ignored(tmp_path: Path) -> None:
     put_set(tmp_path / "images" / "train", tmp_path / "masks" / "train")
     put_set(tmp_path / "images" / "berlin", tmp_path / "masks" / "berlin")
     found = listed(tmp_path / "images", "segmentation", mask_dir=tmp_path / "masks")
     assert {ref.split for ref in found.refs.values()} == {""} and not found.reasons()
 
 
-def test_what_has_no_partner(tmp_path: Path) -> None:
+def test_missing_partners_are_reported(tmp_path: Path) -> None:
     put_set(tmp_path / "images", tmp_path / "masks", ("eagle", "apple", "house", "rose"))
     (tmp_path / "masks" / "eagle.png").unlink()
     (tmp_path / "images" / "apple.jpg").unlink()
@@ -83,13 +83,13 @@ def test_what_has_no_partner(tmp_path: Path) -> None:
     assert "no image for this mask" in quarantine(tmp_path / "out")["masks/apple.png"]["message"]
 
 
-def test_masks_among_the_images(tmp_path: Path) -> None:
+def test_masks_among_the_images_are_recognized(tmp_path: Path) -> None:
     put_set(tmp_path / "images", tmp_path / "images" / "masks")
     found = listed(tmp_path / "images", "segmentation", mask_dir=tmp_path / "images" / "masks")
     assert found.refs.keys() == {"eagle.jpg", "apple.jpg", "house.jpg"} and not found.reasons()
 
 
-def test_from_inside_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_of_images_can_be_the_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_set(tmp_path / "images", tmp_path / "masks")
     monkeypatch.chdir(tmp_path)
     assert not listed("images", "segmentation", mask_dir="masks").reasons()
@@ -99,7 +99,7 @@ def test_from_inside_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not found.reasons() and len(found.refs) == 3
 
 
-def test_png_comes_first(tmp_path: Path) -> None:
+def test_png_masks_take_precedence(tmp_path: Path) -> None:
     put_set(tmp_path / "images", tmp_path / "masks")
     Image.new("L", (412, 411)).save(tmp_path / "masks" / "eagle.bmp")
     found = listed(tmp_path / "images", "segmentation", mask_dir=tmp_path / "masks")

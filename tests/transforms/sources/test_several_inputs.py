@@ -16,7 +16,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.transforms.sources.inputs import check_inputs
 
 
-def test_inputs_of_different_kinds_make_one_dataset(tmp_path: Path) -> None:
+def test_inputs_of_different_kinds_give_one_dataset(tmp_path: Path) -> None:
     (tmp_path / "flat").mkdir()
     for number, path in enumerate(sorted((PHOTOS / "fruit").iterdir())):
         shutil.copy(path, tmp_path / "flat" / f"fruit{number}{path.suffix}")
@@ -32,7 +32,7 @@ def test_inputs_of_different_kinds_make_one_dataset(tmp_path: Path) -> None:
     assert {key.partition("/")[0] for key in labels_by_key(tmp_path / "out")} == {"flat", "zip"}
 
 
-def test_renamed_and_kept_classes(tmp_path: Path) -> None:
+def test_classes_can_be_renamed_and_filtered(tmp_path: Path) -> None:
     (tmp_path / "keep.txt").write_text("food\nanimals\n")
     made = convert(
         input=PHOTOS,
@@ -47,7 +47,7 @@ def test_renamed_and_kept_classes(tmp_path: Path) -> None:
     }
 
 
-def test_two_classes_can_become_one_by_a_file(tmp_path: Path) -> None:
+def test_a_file_can_merge_two_classes(tmp_path: Path) -> None:
     (tmp_path / "rename.txt").write_text("buildings = things\r\nvehicles=things\n")
     made = convert(input=PHOTOS, output=tmp_path / "out", rename_labels=str(tmp_path / "rename.txt"))
     assert made.dataset.labels == ("birds", "flowers", "fruit", "things")
@@ -82,7 +82,7 @@ def test_wrong_settings_write_nothing(tmp_path: Path, settings: dict[str, str], 
 
 
 @pytest.mark.parametrize("option", ["image_root", "mask_dir"])
-def test_what_is_read_does_not_lie_where_overwrite_would_replace_it(tmp_path: Path, option: str) -> None:
+def test_files_inside_an_overwritten_output_are_refused_as_input(tmp_path: Path, option: str) -> None:
     shutil.copytree(PHOTOS / "fruit", tmp_path / "out" / "fruit")
     (tmp_path / "rows.csv").write_text("image,label\nfruit/apple.jpg,fruit\n")
     with pytest.raises(UsageError, match=rf"--{option} .* lies inside --output"):
@@ -114,7 +114,7 @@ def test_a_stray_file_does_not_hide_the_class_folders(
     assert [item.source for item in check_inputs(settings, None)] == ["class_folders"]
 
 
-def test_a_folder_whose_name_holds_the_separator_is_one_class(tmp_path: Path) -> None:
+def test_a_folder_name_with_the_separator_is_one_class(tmp_path: Path) -> None:
     shutil.copytree(PHOTOS / "fruit", tmp_path / "in" / "fr\x1fuit")
     made = convert(input=tmp_path / "in", output=tmp_path / "out", resize=16)
     assert made.dataset.labels == ("fr%1Fuit",)

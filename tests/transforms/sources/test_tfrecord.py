@@ -1,4 +1,4 @@
-"""TFRecord files as input: our own datasets, and the names, splits and columns of anybody's."""
+"""TFRecord files as input: our own datasets, and names, splits and columns of foreign files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def own(few: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset of ours with three splits, its pictures kept."""
+    """A dataset of ours with three splits that keeps the pictures' bytes."""
     output = tmp_path_factory.mktemp("own") / "dataset"
     convert(
         input=str(few),
@@ -58,7 +58,7 @@ def own_records(own: Path) -> dict[str, dict[str, Any]]:
 
 
 class TestOwnDatasets:
-    def test_resharded_in_every_compression_and_back(
+    def test_resharding_in_every_compression_and_back_gives_the_same_dataset(
         self, own: Path, own_records: dict[str, dict[str, Any]], tmp_path: Path
     ) -> None:
         first = made = converted(own, tmp_path / "first", shards=2)
@@ -75,9 +75,7 @@ class TestOwnDatasets:
             assert document(made)["ledger"]["quarantined"] == 0
         assert shard_hashes(made) == shard_hashes(first)
 
-    def test_split_anew_as_the_pictures_themselves_would_be(
-        self, own: Path, few: Path, tmp_path: Path
-    ) -> None:
+    def test_new_splits_equal_those_of_the_pictures(self, own: Path, few: Path, tmp_path: Path) -> None:
         splits = "train=0.5,test=0.5"
         made = converted(own, tmp_path / "out", splits=splits, seed=3)
         direct = converted(few, tmp_path / "direct", splits=splits, seed=3)
@@ -85,7 +83,7 @@ class TestOwnDatasets:
             key: r["split"] for key, r in read(direct).items()
         }
 
-    def test_one_shard_by_its_name(
+    def test_a_single_shard_can_be_the_input(
         self, own: Path, own_records: dict[str, dict[str, Any]], tmp_path: Path
     ) -> None:
         made = converted(own / "train-00001-of-00003.tfrecord", tmp_path / "out")
@@ -105,12 +103,12 @@ class TestOwnDatasets:
         with pytest.raises(UsageError, match="Two images have the key"):
             convert(input=[str(own), str(own)], output=str(tmp_path / "out"))
 
-    def test_no_other_file_of_the_directory_is_read(self, own: Path, tmp_path: Path) -> None:
+    def test_other_files_in_the_directory_are_not_read(self, own: Path, tmp_path: Path) -> None:
         copy = shutil.copytree(own, tmp_path / "copy")
         write(copy / "train-00003-of-00004.tfrecord", [{"image": JPEGS[0], "label": 1}])
         assert read(converted(copy, tmp_path / "out")).keys() == read(own).keys()
 
-    def test_resized_and_laid_out_anew(self, own: Path, tmp_path: Path) -> None:
+    def test_records_can_be_resized_in_another_layout(self, own: Path, tmp_path: Path) -> None:
         made = converted(own, tmp_path / "out", resize=32, image_format="raw")
         record = next(iter(read(made).values()))
         assert len(record["image/encoded"][0]) == 32 * 32 * 3
@@ -125,7 +123,7 @@ class TestOwnDatasets:
         with pytest.raises(UsageError, match="lacks test-00001-of-00002"):
             convert(input=str(copy), output=str(tmp_path / "out"))
 
-    def test_an_unfinished_one_is_refused(self, own: Path, tmp_path: Path) -> None:
+    def test_an_unfinished_dataset_is_refused(self, own: Path, tmp_path: Path) -> None:
         copy = shutil.copytree(own, tmp_path / "copy")
         (copy / "dataset.json").unlink()
         with pytest.raises(UsageError, match="did not finish"):
@@ -142,7 +140,7 @@ class TestOwnDatasets:
         assert {entry["reason"] for entry in lost} == {"TRUNCATED"}
         assert f"the file ends after 3 of {len(offsets)} records" in lost[0]["message"]
 
-    def test_unlabelled_images_stay_so(self, tmp_path: Path) -> None:
+    def test_unlabelled_images_stay_unlabelled(self, tmp_path: Path) -> None:
         (tmp_path / "in").mkdir()
         for i in range(3):
             (tmp_path / "in" / f"{i}.jpg").write_bytes(JPEGS[i])
@@ -158,13 +156,15 @@ class TestOwnDatasets:
             ('{"format_version": 99, "splits": {}}', "format_version 99"),
         ],
     )
-    def test_a_damaged_dataset_json(self, text: str, part: str, own: Path, tmp_path: Path) -> None:
+    def test_a_damaged_dataset_json_is_refused(self, text: str, part: str, own: Path, tmp_path: Path) -> None:
         copy = shutil.copytree(own, tmp_path / "copy")
         (copy / "dataset.json").write_text(text)
         assert part in refused_sentence(copy, tmp_path)
 
     @pytest.mark.parametrize("file", ["../a.tfrecord", "/etc/passwd", 7])
-    def test_a_dataset_json_that_points_elsewhere(self, file: Any, own: Path, tmp_path: Path) -> None:
+    def test_a_dataset_json_with_wrong_file_names_is_refused(
+        self, file: Any, own: Path, tmp_path: Path
+    ) -> None:
         copy = shutil.copytree(own, tmp_path / "copy")
         changed = document(copy)
         changed["splits"]["train"]["shards"][0]["file"] = file
@@ -172,7 +172,7 @@ class TestOwnDatasets:
         assert "is damaged" in refused_sentence(copy, tmp_path)
 
 
-def test_splits_are_told_from_names_unless_others_are_asked_for(tmp_path: Path) -> None:
+def test_file_names_give_splits_unless_others_are_given(tmp_path: Path) -> None:
     root = tmp_path / "in"
     names = [
         "train-00000-of-00002",
@@ -194,13 +194,13 @@ def test_splits_are_told_from_names_unless_others_are_asked_for(tmp_path: Path) 
     assert set(document(anew)["splits"]) == {"a", "b"}
 
 
-def test_the_split_that_a_record_says(tmp_path: Path) -> None:
+def test_the_split_in_a_record_is_used(tmp_path: Path) -> None:
     records = [{"image": JPEGS[i], "label": 0, "split": ["TRAIN", "VALIDATION"][i % 2]} for i in range(4)]
     made = converted(write(tmp_path / "x.tfrecord", records), tmp_path / "out")
     assert sorted(record["split"] for record in read(made).values()) == ["train"] * 2 + ["validation"] * 2
 
 
-def test_names_beside_the_files_go_with_ids(tmp_path: Path) -> None:
+def test_class_names_beside_the_files_belong_to_ids(tmp_path: Path) -> None:
     write(tmp_path / "in" / "a.tfrecord", [{"image": JPEGS[i], "label": i} for i in range(2)])
     (tmp_path / "in" / "label.labels.txt").write_text("zebra\nant\nmoth\n")
     made = converted(tmp_path / "in", tmp_path / "out")
@@ -208,7 +208,7 @@ def test_names_beside_the_files_go_with_ids(tmp_path: Path) -> None:
     assert document(made)["labels"] == ["zebra", "ant", "moth"]
 
 
-def test_names_that_stand_twice_end_no_job(tmp_path: Path) -> None:
+def test_duplicate_file_names_do_not_end_the_job(tmp_path: Path) -> None:
     for file in ("a", "b"):
         records = [
             {"image/encoded": JPEGS[i], "image/class/label": 0, "image/filename": name}
@@ -221,7 +221,7 @@ def test_names_that_stand_twice_end_no_job(tmp_path: Path) -> None:
     }
 
 
-def test_extra_columns_of_every_type(tmp_path: Path) -> None:
+def test_extra_columns_of_every_type_are_stored(tmp_path: Path) -> None:
     records = [
         {"image": JPEGS[i], "label": 0, "price": 1.5, "n": -3, "tags": ["a", "b"], "blob": b"\xff\0"}
         for i in range(2)
@@ -240,7 +240,7 @@ def test_extra_columns_of_every_type(tmp_path: Path) -> None:
     assert (lost["reason"], "blob is empty" in lost["message"]) == ("BAD_ROW", True)
 
 
-def test_class_folders_are_not_taken_for_tfrecords(tmp_path: Path) -> None:
+def test_class_folders_are_not_detected_as_tfrecords(tmp_path: Path) -> None:
     def accepts(path: Path) -> bool:
         return SOURCE.accepts(look_at(str(path)), ConvertSettings())
 
@@ -258,6 +258,6 @@ def test_class_folders_are_not_taken_for_tfrecords(tmp_path: Path) -> None:
     assert not accepts(tmp_path / "text")
 
 
-def test_foreign_zlib_files_without_a_name_for_it(tmp_path: Path) -> None:
+def test_foreign_zlib_files_are_detected_without_an_extension(tmp_path: Path) -> None:
     write(tmp_path / "in" / "train-00000-of-00001", [{"image": JPEGS[0], "label": 1}], "zlib")
     assert len(read(converted(tmp_path / "in", tmp_path / "out"))) == 1

@@ -1,4 +1,4 @@
-"""TFRecord files that are damaged, hostile, or not what is asked for."""
+"""TFRecord files that are damaged, hostile, or of another kind."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TestDamage:
             if entry["outcome"] == "quarantined"
         ]
 
-    def test_a_flipped_bit_costs_one_record(self, file: Path, tmp_path: Path) -> None:
+    def test_a_flipped_bit_loses_one_record(self, file: Path, tmp_path: Path) -> None:
         data = bytearray(file.read_bytes())
         offsets = offsets_of(bytes(data))
         data[offsets[2] + 500] ^= 4
@@ -60,7 +60,7 @@ class TestDamage:
         assert (key, reason) == ("a.tfrecord!000002", "CORRUPT")
         assert f"bytes {offsets[2]:,} to {offsets[3]:,}" in message and "checksum" in message
 
-    def test_a_flipped_length_and_a_cut(self, file: Path, tmp_path: Path) -> None:
+    def test_a_flipped_length_and_a_truncation_are_reported(self, file: Path, tmp_path: Path) -> None:
         data = bytearray(file.read_bytes())
         offsets = offsets_of(bytes(data))
         data[offsets[1] + 3] ^= 1
@@ -73,7 +73,9 @@ class TestDamage:
         ]
 
     @pytest.mark.parametrize("compression", ["gzip", "zlib"])
-    def test_a_compressed_file_that_was_cut(self, compression: str, file: Path, tmp_path: Path) -> None:
+    def test_a_truncated_compressed_file_keeps_its_beginning(
+        self, compression: str, file: Path, tmp_path: Path
+    ) -> None:
         records = [{"image": JPEGS[i], "label": i} for i in range(6)]
         packed = write(tmp_path / f"b.tfrecord{SUFFIX[compression]}", records, compression)
         packed.write_bytes(packed.read_bytes()[: packed.stat().st_size // 2])
@@ -83,7 +85,7 @@ class TestDamage:
         ((_, reason, message),) = self._lost(made)
         assert reason == "TRUNCATED" and "compressed stream ends early" in message
 
-    def test_a_stream_cut_between_records_is_noticed(self, file: Path, tmp_path: Path) -> None:
+    def test_a_stream_truncated_between_records_is_detected(self, file: Path, tmp_path: Path) -> None:
         data = file.read_bytes()
         packer = gzip.zlib.compressobj(6, gzip.zlib.DEFLATED, 31)
         cut = packer.compress(data[: offsets_of(data)[3]]) + packer.flush(gzip.zlib.Z_SYNC_FLUSH)
@@ -92,7 +94,7 @@ class TestDamage:
         assert self._kept(made) == [0, 1, 2]
         assert [key for key, _, _ in self._lost(made)] == ["c.tfrecord.gz!000003"]
 
-    def test_records_that_say_too_little_or_nonsense(self, tmp_path: Path) -> None:
+    def test_incomplete_and_wrong_records_are_faults(self, tmp_path: Path) -> None:
         sound = {"image": JPEGS[0], "label": 0}
         cases: list[tuple[Any, str, str]] = [
             (b"\x0a\xff", "CORRUPT", "not a tf.train.Example"),
@@ -127,40 +129,42 @@ class TestDamage:
 
 
 class TestRefusals:
-    def test_what_holds_no_image(self, tmp_path: Path) -> None:
+    def test_files_without_images_are_refused(self, tmp_path: Path) -> None:
         file = write(
             tmp_path / "a.tfrecord", [{"embedding": [0.5, 0.25], "label": 1, "image_uri": "gs://x/y"}]
         )
         message = refused_sentence(file, tmp_path)
         assert "image" in message and "features: embedding, image_uri, label" in message
 
-    def test_sequence_examples(self, tmp_path: Path) -> None:
+    def test_sequence_examples_are_refused(self, tmp_path: Path) -> None:
         message = tf.train.SequenceExample()
         message.feature_lists.feature_list["frames"].feature.add().bytes_list.value.append(JPEGS[0])
         file = write(tmp_path / "a.tfrecord", [message.SerializeToString()])
         assert "SequenceExample" in refused_sentence(file, tmp_path)
 
-    def test_records_of_something_else(self, tmp_path: Path) -> None:
+    def test_records_of_another_kind_are_refused(self, tmp_path: Path) -> None:
         file = write(tmp_path / "a.tfrecord", [b"\xff\xff\xff", b"nothing"])
         assert "are not tf.train.Example" in refused_sentence(file, tmp_path)
 
     @pytest.mark.parametrize("layout", ["detection", "segmentation", "panoptic"])
-    def test_layouts_that_the_records_do_not_fit(self, layout: str, tmp_path: Path) -> None:
+    def test_layouts_that_need_more_than_the_records_have_are_refused(
+        self, layout: str, tmp_path: Path
+    ) -> None:
         file = write(tmp_path / "a.tfrecord", [{"image": JPEGS[0], "label": 1}])
         message = refused_sentence(file, tmp_path, layout=layout)
         assert f"--layout {layout}" in message and "features: image, label" in message
         assert "choose --layout classification" in message
 
-    def test_columns_that_are_not_there(self, tmp_path: Path) -> None:
+    def test_missing_columns_are_reported(self, tmp_path: Path) -> None:
         file = write(tmp_path / "a.tfrecord", [{"image": JPEGS[0], "label": 1}])
         assert "no such feature" in refused_sentence(file, tmp_path, extra_columns="price:float")
 
-    def test_a_link_to_nowhere(self, tmp_path: Path) -> None:
+    def test_a_broken_link_is_reported(self, tmp_path: Path) -> None:
         write(tmp_path / "in" / "a.tfrecord", [{"image": JPEGS[0], "label": 1}])
         (tmp_path / "in" / "b.tfrecord").symlink_to("nowhere")
         assert "b.tfrecord is a link to nowhere" in refused_sentence(tmp_path / "in", tmp_path)
 
-    def test_no_tfrecord_at_all(self, tmp_path: Path) -> None:
+    def test_other_files_are_not_tfrecords(self, tmp_path: Path) -> None:
         (tmp_path / "a.tfrecord").write_bytes(b"not one" * 100)
         assert "is not a TFRecord file" in refused_sentence(tmp_path / "a.tfrecord", tmp_path)
         (tmp_path / "in").mkdir()
@@ -168,7 +172,7 @@ class TestRefusals:
 
 
 @pytest.mark.parametrize("layout", ["classification", "detection", "segmentation", "panoptic"])
-def test_whatever_records_hold_each_gives_one_reference(layout: str, tmp_path: Path) -> None:
+def test_any_record_gives_one_reference(layout: str, tmp_path: Path) -> None:
     rng = random.Random(3)
     tensor = tf.io.serialize_tensor(tf.zeros((4, 4, 3), tf.uint8)).numpy()
     sources = [
@@ -211,7 +215,7 @@ def test_whatever_records_hold_each_gives_one_reference(layout: str, tmp_path: P
             assert ref.size == len(read_image(ref, 1 << 20))
 
 
-def test_records_of_pictures_that_are_not_read(tmp_path: Path) -> None:
+def test_records_with_unsupported_pictures_are_faults(tmp_path: Path) -> None:
     heic = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(200)
     data = [JPEGS[0], heic, JPEGS[1]]
     records = [{"image/encoded": item, "image/class/label": i % 2} for i, item in enumerate(data)]

@@ -1,4 +1,4 @@
-"""The record layouts in wide use as input, written and read back by TensorFlow."""
+"""Widely used record layouts as input, written and read back with TensorFlow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from PIL import Image
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
 
-#: Layout -> (the record of picture i of class i % 3, the class ids and names expected for 0, 1, 2).
+#: Layout -> (the record of picture i with class i % 3, the expected class ids and names for 0, 1, 2).
 _LAYOUTS: dict[str, tuple[Any, list[tuple[int, str]]]] = {
     "slim": (
         lambda i: {**classified(i), "image/class/label": i % 3},
@@ -84,7 +84,7 @@ _LAYOUTS: dict[str, tuple[Any, list[tuple[int, str]]]] = {
 
 
 @pytest.mark.parametrize("layout", _LAYOUTS)
-def test_layouts_in_wide_use(layout: str, tmp_path: Path) -> None:
+def test_widely_used_layouts_are_read(layout: str, tmp_path: Path) -> None:
     record, expected = _LAYOUTS[layout]
     write(tmp_path / "in" / "all.tfrecord", [record(i) for i in range(6)])
     made = converted(tmp_path / "in", tmp_path / "out")
@@ -146,7 +146,7 @@ _PIXEL_LAYOUTS: dict[str, tuple[Any, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("layout", _PIXEL_LAYOUTS)
-def test_bare_pixels_however_they_are_written(layout: str, tmp_path: Path) -> None:
+def test_every_form_of_raw_pixels_is_read(layout: str, tmp_path: Path) -> None:
     record, settings = _PIXEL_LAYOUTS[layout]
     file = write(tmp_path / "a.tfrecord", [{"label": i, **record(x)} for i, x in enumerate(_PIXELS)])
     made = converted(file, tmp_path / "out", image_format="png", **settings)
@@ -156,11 +156,11 @@ def test_bare_pixels_however_they_are_written(layout: str, tmp_path: Path) -> No
         assert np.array_equal(tf.io.decode_png(encoded).numpy(), _PIXELS[number])
 
 
-def test_mnist_of_grey_pixels(tmp_path: Path) -> None:
+def test_mnist_with_gray_pixels_is_read(tmp_path: Path) -> None:
     digits = np.random.default_rng(1).integers(0, 256, (5, 28, 28), np.uint8)
-    digits[0, 0, :4] = (0xFF, 0xD8, 0xFF, 0xE0)  # as a JPEG begins
-    digits[1, 0, :4] = (0, 0, 1, 0)  # as an icon begins
-    digits[3, 0, :4] = (0x50, 0x36, 0x0A, 0x31)  # as a PPM begins
+    digits[0, 0, :4] = (0xFF, 0xD8, 0xFF, 0xE0)  # like the first bytes of a JPEG
+    digits[1, 0, :4] = (0, 0, 1, 0)  # like the first bytes of an icon
+    digits[3, 0, :4] = (0x50, 0x36, 0x0A, 0x31)  # like the first bytes of a PPM
     records = [{"image_raw": x.tobytes(), "label": i, "rows": 28, "cols": 28} for i, x in enumerate(digits)]
     file = write(tmp_path / "train.tfrecords", [{**record, "depth": 1} for record in records])
     made = converted(file, tmp_path / "out", color="gray", image_format="png")
@@ -171,7 +171,7 @@ def test_mnist_of_grey_pixels(tmp_path: Path) -> None:
         convert(input=str(bare), output=str(tmp_path / "bare"))
 
 
-def test_detection_records(tmp_path: Path) -> None:
+def test_detection_records_are_read(tmp_path: Path) -> None:
     empty = {name: value for name, value in object_record(2).items() if "/object/" not in name}
     records = [sized(record) for record in (object_record(0), object_record(1), empty)]
     write(tmp_path / "in" / "coco_val.record-00000-of-00001", records)
@@ -192,7 +192,7 @@ def test_detection_records(tmp_path: Path) -> None:
         convert(input=str(made), output=str(tmp_path / "no"))
 
 
-def test_objects_with_masks(tmp_path: Path) -> None:
+def test_objects_with_masks_are_read(tmp_path: Path) -> None:
     width, height = Image.open(io.BytesIO(JPEGS[0])).size
     masks = np.zeros((2, height, width), np.uint8)
     masks[0, : height // 2] = masks[1, :, : width // 3] = 255
@@ -209,7 +209,7 @@ def test_objects_with_masks(tmp_path: Path) -> None:
     assert all(np.array_equal(a > 0, b > 0) for a, b in zip(stored, masks, strict=True))
 
 
-def test_segmentation_and_panoptic_records(tmp_path: Path) -> None:
+def test_segmentation_and_panoptic_records_are_read(tmp_path: Path) -> None:
     width, height = Image.open(io.BytesIO(JPEGS[0])).size
     ids = np.random.default_rng(2).integers(0, 20, (height, width), np.uint8)
     out = io.BytesIO()
@@ -231,7 +231,7 @@ def test_segmentation_and_panoptic_records(tmp_path: Path) -> None:
         assert np.array_equal(np.asarray(Image.open(io.BytesIO(found[name][0]))), ids)
 
 
-def test_a_label_map_beside_detection_records(tmp_path: Path) -> None:
+def test_a_label_map_beside_detection_records_is_used(tmp_path: Path) -> None:
     record = {name: v for name, v in sized(object_record(0)).items() if name != "image/object/class/text"}
     write(tmp_path / "in" / "a.record", [record])
     (tmp_path / "in" / "label_map.pbtxt").write_text(
@@ -244,14 +244,14 @@ def test_a_label_map_beside_detection_records(tmp_path: Path) -> None:
     assert found["image/object/class/label"] == [7, 3]
 
 
-def test_several_classes_of_an_image(tmp_path: Path) -> None:
+def test_several_classes_per_image_are_read(tmp_path: Path) -> None:
     file = write(tmp_path / "a.tfrecord", [{"image": JPEGS[i], "label": [i, 5]} for i in range(2)])
     made = converted(file, tmp_path / "out", label_separator="|")
     assert sorted(r["image/class/label"] for r in read(made).values()) == [[0, 5], [1, 5]]
 
 
-def test_detection_records_of_tfds(tmp_path: Path) -> None:
-    """Boxes are ymin, xmin, ymax, xmax there, and names of classes stand in a file of their own."""
+def test_detection_records_of_tfds_are_read(tmp_path: Path) -> None:
+    """TFDS stores boxes as ymin, xmin, ymax, xmax, and names of classes in a separate file."""
     record = {
         "image": JPEGS[0],
         "image/filename": "0.jpg",
@@ -272,14 +272,14 @@ def test_detection_records_of_tfds(tmp_path: Path) -> None:
     sides = [found[f"image/object/bbox/{side}"] for side in ("xmin", "ymin", "xmax", "ymax")]
     assert sides == [[0.25, 0.5], [0.125, 0.0], [0.75, 0.625], [0.5, 1.0]]
     assert found["image/object/class/text"] == [b"car", b"person"]
-    assert found["image/object/class/label"] == [3, 1]  # 0 is the background in this layout
+    assert found["image/object/class/label"] == [3, 1]  # in this layout, 0 is the background
     assert found["image/object/area"] == [500, 9000] and found["image/object/is_crowd"] == [0, 1]
     assert document(made)["ledger"]["listed"] == 1
     with pytest.raises(UsageError, match=r"no class of the image .*--layout detection"):
         convert(input=str(tmp_path / "in"), output=str(tmp_path / "no"))
 
 
-def test_pixels_with_their_shape_and_name(tmp_path: Path) -> None:
+def test_pixels_with_shape_and_name_are_read(tmp_path: Path) -> None:
     records = [
         {"data": x.tobytes(), "shape": [20, 24, 3], "name": ["ant", "bee", "ant"][i]}
         for i, x in enumerate(_PIXELS)
@@ -289,7 +289,7 @@ def test_pixels_with_their_shape_and_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("label", [np.int64(1), np.uint8(3), np.float32([0, 1, 0]), np.float32([0, 0])])
-def test_labels_that_are_the_bytes_of_numbers_are_no_names(label: Any, tmp_path: Path) -> None:
+def test_labels_that_are_bytes_of_numbers_are_not_names(label: Any, tmp_path: Path) -> None:
     records = [{"train/image": JPEGS[i], "train/label": label.tobytes()} for i in range(3)]
     file = write(tmp_path / "a.tfrecord", records)
     with pytest.raises(UsageError, match=r"'train/label' (holds the bytes of numbers|is not UTF-8 text)"):
@@ -312,7 +312,7 @@ def test_labels_that_are_the_bytes_of_numbers_are_no_names(label: Any, tmp_path:
         ({**classified(0), "image/filename": "a"}, {"layout": "detection"}, "name records with annotations"),
     ],
 )
-def test_what_cannot_be_records_of_a_layout(
+def test_records_that_lack_features_of_a_layout_are_refused(
     record: dict[str, Any], settings: dict[str, str], says: str, tmp_path: Path
 ) -> None:
     file = write(tmp_path / "a.tfrecord", [record])
@@ -323,8 +323,8 @@ def test_what_cannot_be_records_of_a_layout(
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), -1.0])
-def test_numbers_that_are_none_are_booked(value: float, tmp_path: Path) -> None:
-    """They end neither the job nor change what else there is."""
+def test_wrong_numbers_are_reported_as_faults(value: float, tmp_path: Path) -> None:
+    """They neither end the job nor change other records."""
     good = sized(object_record(0))
     bad = [
         {**good, "image/object/class/label": [value, 3.5]},

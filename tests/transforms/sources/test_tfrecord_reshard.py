@@ -1,4 +1,4 @@
-"""Datasets of ours written anew: objects, masks, captions and columns stay; patterns, splits, damage."""
+"""Our own datasets written again: objects, masks, captions and columns stay; patterns, splits, damage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def png(pixels: np.ndarray) -> bytes:
 
 
 def boxes_with_masks(number: int) -> dict[str, Any]:
-    """Returns a detection record; one in four has no objects, as the writers leave them out."""
+    """Returns a detection record; one in four has no objects, which writers leave out."""
     record = {**sized(object_record(number)), "price": number / 3, "tags": ["a", "é"]}
     if number % 4 == 3:
         return {name: value for name, value in record.items() if "/object/" not in name}
@@ -38,7 +38,7 @@ def boxes_with_masks(number: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def detection(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A detection dataset of ours, with masks, captions and columns of its own."""
+    """A detection dataset of ours with masks, captions and additional columns."""
     root = tmp_path_factory.mktemp("detection")
     write(root / "in" / "a.tfrecord", [boxes_with_masks(i) for i in range(8)])
     return converted(
@@ -54,7 +54,7 @@ def without(records: dict[str, dict[str, Any]], *names: str) -> dict[str, dict[s
     }
 
 
-def test_detection_stays_what_it_was(detection: Path, tmp_path: Path) -> None:
+def test_detection_records_stay_the_same(detection: Path, tmp_path: Path) -> None:
     before = read(detection)
     assert sum("image/object/mask" in record for record in before.values()) == 6
     made = converted(
@@ -67,13 +67,13 @@ def test_detection_stays_what_it_was(detection: Path, tmp_path: Path) -> None:
     assert plain == without(before, "price", "tags")
 
 
-def test_resized_objects_stay_where_they_are(detection: Path, tmp_path: Path) -> None:
+def test_objects_keep_their_place_when_resized(detection: Path, tmp_path: Path) -> None:
     names = (*_PICTURES, "image/object/mask", "image/object/area", "split")
     made = converted(detection, tmp_path / "out", layout="detection", resize=64, extra_columns=_COLUMNS)
     assert without(read(made), *names) == without(read(detection), *names)
 
 
-def test_masks_of_all_pixels_stay_what_they_were(tmp_path: Path) -> None:
+def test_pixel_masks_stay_the_same(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     for layout, names in (
         ("segmentation", ("image/segmentation/class/encoded",)),
@@ -91,8 +91,8 @@ def test_masks_of_all_pixels_stay_what_they_were(tmp_path: Path) -> None:
         assert len(before) == 4 and read(second) == before
 
 
-def test_all_splits_become_one(detection: Path, tmp_path: Path) -> None:
-    """`train=1` is the default, which keeps them; said as `train=1.0` it counts."""
+def test_all_splits_can_become_one(detection: Path, tmp_path: Path) -> None:
+    """`train=1` is the default, which keeps the splits; `train=1.0` is an explicit choice."""
     assert set(document(detection)["splits"]) == {"train", "test"}
     kept = converted(detection, tmp_path / "kept", layout="detection", splits="train=1")
     assert set(document(kept)["splits"]) == {"train", "test"}
@@ -100,7 +100,7 @@ def test_all_splits_become_one(detection: Path, tmp_path: Path) -> None:
     assert set(document(made)["splits"]) == {"train"} and len(read(made)) == 8
 
 
-def test_patterns_name_some_of_the_files(detection: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_patterns_select_files(detection: Path, tmp_path: Path, monkeypatch: Any) -> None:
     train = {key for key, record in read(detection).items() if record["split"] == "train"}
     made = converted(f"{detection}/train-*.tfrecord", tmp_path / "ours", layout="detection")
     assert read(made).keys() == train and set(document(made)["splits"]) == {"train"}
@@ -117,7 +117,7 @@ def test_patterns_name_some_of_the_files(detection: Path, tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("pattern", ["nothing-*", "*.jpg", "nowhere/train-*"])
-def test_patterns_that_fit_nothing(pattern: str, tmp_path: Path) -> None:
+def test_patterns_without_a_match_are_refused(pattern: str, tmp_path: Path) -> None:
     write(tmp_path / "in" / "a.tfrecord", [{"image": JPEGS[0], "label": 0}])
     (tmp_path / "in" / "a.jpg").write_bytes(JPEGS[0])
     assert "check the path, or name the folder" in refused_sentence(tmp_path / "in" / pattern, tmp_path)
@@ -125,7 +125,7 @@ def test_patterns_that_fit_nothing(pattern: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(*one_of_each(kind=("flip", "cut", "insert"), compression=("none", "gzip", "zlib")))
 def test_damage_is_counted_once(kind: str, compression: str, detection: Path, tmp_path: Path) -> None:
-    """Of as many records as `dataset.json` says, each is there or booked, and none is made up."""
+    """All records that `dataset.json` counts are written or in the ledger, and none is invented."""
     before = without(read(detection), "price", "tags", "split")
     source = converted(
         detection, tmp_path / "in", layout="detection", compression=compression, splits="train=1.0"

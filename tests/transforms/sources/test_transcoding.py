@@ -1,4 +1,4 @@
-"""Datasets of ours written anew in any other layout: what TensorFlow reads of both sides is the same."""
+"""Our own datasets written again in any other layout: TensorFlow reads the same from both."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def png(pixels: np.ndarray) -> bytes:
 
 
 def how(layout: str) -> dict[str, Any]:
-    """Returns the settings with which the pictures of a layout come out of a source that has others."""
+    """Returns settings for which other sources give the pictures of this layout."""
     name = {"tensors": "tensors.yaml", "base64": "base64.yaml"}.get(layout, layout)
     raw = layout == "tensors" or (layout in LAYOUTS and LAYOUTS[layout].pixels)
     return {"layout": name, "resize": f"{_WIDTH}x{_HEIGHT}", **({} if raw else {"image_format": "png"})}
@@ -56,7 +56,7 @@ def how(layout: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same nine pictures in every layout of classes, two of them of a file."""
+    """The same nine pictures in every layout with classes; two come from one file."""
     root = tmp_path_factory.mktemp("made")
     rng = np.random.default_rng(1)
     for name, number in itertools.product(_CLASSES, range(3)):
@@ -73,7 +73,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def picture(layout: str, record: dict[str, list[Any]]) -> np.ndarray:
-    """Returns a record's pixels as the readers of its layout decode them."""
+    """Returns a record's pixels, decoded like the readers of its layout do."""
     if layout == "tensors":
         return tf.io.parse_tensor(record["px"][0], tf.uint8).numpy()
     if layout == "base64":
@@ -88,7 +88,7 @@ def picture(layout: str, record: dict[str, list[Any]]) -> np.ndarray:
 
 
 def class_of(layout: str, record: dict[str, list[Any]], labels: list[str], first: int) -> str:
-    """Returns a record's class name as the readers of its layout tell it."""
+    """Returns a record's class name, found like the readers of its layout do."""
     if layout == "tensors":
         assert labels[tf.io.parse_tensor(record["number"][0], tf.int64).numpy() - first]
         return tf.io.parse_tensor(record["klass"][0], tf.string).numpy().decode()
@@ -102,7 +102,7 @@ def class_of(layout: str, record: dict[str, list[Any]], labels: list[str], first
 
 
 def contents(dataset: Path, layout: str) -> list[tuple[str, str, bytes]]:
-    """Returns split, class and pixels of every record in order, as TensorFlow reads them."""
+    """Returns split, class and pixels of every record in order, read with TensorFlow."""
     labels, first = (document(dataset)[name] for name in ("labels", "first_label"))
     found = []
     for split, records in sorted(examples(dataset).items()):
@@ -114,14 +114,14 @@ def contents(dataset: Path, layout: str) -> list[tuple[str, str, bytes]]:
 
 
 def check_pair(made: Path, first: str, second: str, output: Path) -> None:
-    """Writes a layout's dataset in another layout; it is what that layout's own source gave."""
+    """Writes a layout's dataset in another layout, and compares it with the result of a normal source."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(made)
         converted(made / first, output, shards=2, **how(second))
     assert contents(output, second) == contents(made / first, first)
     assert document(output)["labels"] == list(_CLASSES)
     if second != "classification" or not (first == "tensors" or how(first).get("image_format") is None):
-        # Only `classification` says a checksum of its source, which is none of a file there.
+        # Only `classification` has a checksum of its source; here that source is a record and not a file.
         assert shard_hashes(output) == shard_hashes(made / second)
 
 
@@ -133,20 +133,22 @@ def test_classes_from_each_layout_to_the_next(made: Path, first: str, second: st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", _CLASS_LAYOUTS)
-def test_every_layout_of_classes_from_every_other(made: Path, first: str, tmp_path: Path) -> None:
+def test_every_layout_with_classes_can_be_made_from_every_other(
+    made: Path, first: str, tmp_path: Path
+) -> None:
     for second in _CLASS_LAYOUTS:
         check_pair(made, first, second, tmp_path / second)
 
 
 @pytest.mark.parametrize("layout", _LABEL_LAYOUTS)
-def test_shards_alone_with_their_class_names(made: Path, layout: str, tmp_path: Path) -> None:
-    """Without dataset.json, roles are told by the names of features, and ids by labels.txt."""
+def test_shards_can_be_read_with_their_class_names_alone(made: Path, layout: str, tmp_path: Path) -> None:
+    """Without dataset.json, the names of features give their roles, and labels.txt gives the ids."""
     (tmp_path / "in").mkdir()
     for file in (*(made / layout).glob("*.tfrecord"), made / layout / "labels.txt"):
         shutil.copy(file, tmp_path / "in")
     shape = {"pixel_shape": f"{_HEIGHT}x{_WIDTH}x3"} if layout == "raw" else {}
     there = converted(tmp_path / "in", tmp_path / "out", layout="tutorial", image_format="png", **shape)
-    names = [name.strip() for name in _CLASSES]  # those of files may have been padded
+    names = [name.strip() for name in _CLASSES]  # the names in files may have been padded
     ids = [f"{number}" for number in range(document(made / layout)["first_label"])]
     assert document(there)["labels"] == [*ids, *names]
     found = sorted((split, name, pixels) for split, name, pixels in contents(there, "tutorial"))
@@ -158,8 +160,8 @@ def keys_in(dataset: Path) -> set[str]:
     return {values(item, "image/filename")[0] for split in examples(dataset).values() for item in split}
 
 
-def test_kept_bytes_stay_and_keys_come_from_the_ledger(made: Path, tmp_path: Path) -> None:
-    """Nothing is encoded anew; a layout without keys loses none, unless its ledgers are gone."""
+def test_kept_bytes_stay_the_same_and_keys_come_from_the_ledger(made: Path, tmp_path: Path) -> None:
+    """Nothing is encoded again. A layout without keys loses none, unless its ledgers are missing."""
     first = converted(made / "in", tmp_path / "1", splits="train=0.5,test=0.5", shards=2)
     there = converted(first, tmp_path / "tfds", layout="tfds", shards=2)
     back = converted(there, tmp_path / "2", shards=2)
@@ -178,7 +180,7 @@ def test_kept_bytes_stay_and_keys_come_from_the_ledger(made: Path, tmp_path: Pat
     ],
     ids=["one class", "several"],
 )
-def test_ids_with_gaps_and_without_a_class(
+def test_ids_with_gaps_and_missing_classes_survive(
     labels: list[Any], settings: dict[str, str], from_one: list[list[int]], tmp_path: Path
 ) -> None:
     pixels = np.random.default_rng(3).integers(0, 256, (len(labels), _HEIGHT, _WIDTH, 3), np.uint8)
@@ -196,7 +198,7 @@ def test_ids_with_gaps_and_without_a_class(
 
 
 def synset_record(number: int) -> dict[str, Any]:
-    """Returns a record of ImageNet's layout; two of its three classes are called alike."""
+    """Returns a record in ImageNet's layout; two of its three classes have the same readable name."""
     return {
         "image/encoded": png(np.full((_HEIGHT, _WIDTH, 3), number * 20, np.uint8)),
         "image/filename": f"n0{number % 3}_{number}.png", "image/format": "PNG",
@@ -205,7 +207,7 @@ def synset_record(number: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_synsets_and_what_they_are_called(tmp_path: Path) -> None:
+def test_synsets_and_their_readable_names_survive(tmp_path: Path) -> None:
     write(tmp_path / "in" / "train-00000-of-00001.tfrecord", [synset_record(number) for number in range(6)])
     first = converted(tmp_path / "in", tmp_path / "1", layout="imagenet")
     names = ("image/class/label", "image/class/synset", "image/class/text")
@@ -219,7 +221,7 @@ def test_synsets_and_what_they_are_called(tmp_path: Path) -> None:
     carried = converted(tmp_path / "in", tmp_path / "4", plan_from=str(first))
     assert shard_hashes(carried) == shard_hashes(first)
     plain = converted(first, tmp_path / "5", layout="classification")
-    assert document(plain)["labels"] == ["n09", "n08", "n07"]  # for "crane" would be two classes
+    assert document(plain)["labels"] == ["n09", "n08", "n07"]  # because "crane" would be two classes
 
 
 def values_of(record: dict[str, Any], names: tuple[str, ...]) -> list[Any]:
@@ -250,7 +252,7 @@ features:
 
 
 def scene(number: int) -> dict[str, Any]:
-    """Returns a record of all that can be said of an image; some of it is left out of some."""
+    """Returns a record with every kind of annotation; some records lack some of them."""
     rng = np.random.default_rng(number)
     record: dict[str, Any] = {
         "image/encoded": png(rng.integers(0, 256, (_HEIGHT, _WIDTH, 3), np.uint8)),
@@ -273,7 +275,7 @@ def scene(number: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a dataset of layout vision, and what it was made of."""
+    """A folder with a dataset in layout vision, and its sources."""
     root = tmp_path_factory.mktemp("scenes")
     write(root / "in" / "a.tfrecord", [scene(number) for number in range(8)])
     (root / "objects.yaml").write_text(_OBJECTS)
@@ -288,8 +290,8 @@ def by_key(dataset: Path) -> dict[str, dict[str, list[Any]]]:
     return {record["image/filename"][0].decode().rpartition("!")[2]: record for record in found}
 
 
-def test_all_that_is_said_of_a_scene(scenes: Path) -> None:
-    """Objects and three kinds of masks together; without objects there are no object features."""
+def test_all_annotations_of_a_scene_survive(scenes: Path) -> None:
+    """Objects and three kinds of masks together; images without objects have no object features."""
     for key, record in by_key(scenes / "vision").items():
         source = features_of(example(scene(int(key[0]))))
         assert any("/object/" in name for name in record) == any("/object/" in name for name in source)
@@ -301,7 +303,7 @@ def test_all_that_is_said_of_a_scene(scenes: Path) -> None:
                 assert np.array_equal(tf.io.decode_png(ours).numpy(), tf.io.decode_png(theirs).numpy())
 
 
-def test_scenes_in_a_layout_of_ones_own_and_back(scenes: Path, tmp_path: Path) -> None:
+def test_scenes_survive_a_custom_layout_and_back(scenes: Path, tmp_path: Path) -> None:
     layout = {"layout": str(scenes / "objects.yaml"), "shards": 2}
     there = converted(scenes / "vision", tmp_path / "own", **layout)
     for item in examples(there)["train"]:
@@ -319,7 +321,7 @@ def test_scenes_in_a_layout_of_ones_own_and_back(scenes: Path, tmp_path: Path) -
     assert shard_hashes(back) == shard_hashes(scenes / "vision")
 
 
-def test_scenes_as_detection_and_back(scenes: Path, tmp_path: Path) -> None:
+def test_scenes_survive_detection_and_back(scenes: Path, tmp_path: Path) -> None:
     detection = converted(scenes / "vision", tmp_path / "1", layout="detection", shards=2)
     assert all("image/object/bbox/xmin" in record for record in by_key(detection).values())
     vision = converted(detection, tmp_path / "vision", layout="vision", shards=2)
@@ -329,7 +331,7 @@ def test_scenes_as_detection_and_back(scenes: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("layout", "names"), [("segmentation", _MASKS[:1]), ("panoptic", _MASKS[1:])])
-def test_masks_of_scenes(scenes: Path, layout: str, names: tuple[str, ...], tmp_path: Path) -> None:
+def test_masks_of_scenes_survive(scenes: Path, layout: str, names: tuple[str, ...], tmp_path: Path) -> None:
     made = converted(scenes / "vision", tmp_path / "1", layout=layout, max_bad_fraction=1)
     source = by_key(scenes / "vision")
     expected = {key: [r[n] for n in names] for key, r in source.items() if names[0] in r}
@@ -356,13 +358,15 @@ _LACKS = {
 
 @pytest.mark.parametrize("layout", ["detection", "vision", "segmentation", "panoptic"])
 @pytest.mark.parametrize("first", [*_LABEL_LAYOUTS, "tensors"])
-def test_classes_are_not_enough(made: Path, first: str, layout: str, tmp_path: Path) -> None:
+def test_layouts_that_need_more_than_classes_are_refused(
+    made: Path, first: str, layout: str, tmp_path: Path
+) -> None:
     said = refused_sentence(made / first, tmp_path, layout=layout)
     assert said.startswith(f"--layout {layout}: the records of {made / first} have no {_LACKS[layout]}")
     assert all(name in said for name in _LABEL_LAYOUTS) and said.count(". ") == 0
 
 
-def test_what_a_layout_of_ones_own_needs_is_named(scenes: Path, made: Path, tmp_path: Path) -> None:
+def test_the_needs_of_a_custom_layout_are_named(scenes: Path, made: Path, tmp_path: Path) -> None:
     said = refused_sentence(made / "tfds", tmp_path, layout=str(scenes / "objects.yaml"))
     assert "have no boxes" in said and "{" not in said
     always = _OBJECTS.replace("outlines: {fill: object_mask, tensor: true, optional: true}",
@@ -377,8 +381,8 @@ def test_what_a_layout_of_ones_own_needs_is_named(scenes: Path, made: Path, tmp_
     assert "choose --layout detection or vision, or --unlabelled keep" in said
 
 
-def test_grey_pictures_of_records_stay_grey_unless_a_colour_is_asked_for(tmp_path: Path) -> None:
-    """`--color rgb`, the default for files, would have them encoded anew."""
+def test_gray_pictures_in_records_stay_gray_unless_a_color_is_given(tmp_path: Path) -> None:
+    """`--color rgb`, the default for files, would encode them again."""
     for name in ("a", "b"):
         (tmp_path / "in" / name).mkdir(parents=True)
         Image.new("L", (9, 7), 99).save(tmp_path / "in" / name / "x.jpg")

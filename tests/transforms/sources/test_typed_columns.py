@@ -1,4 +1,4 @@
-"""Columns of every type, from CSV, JSON Lines, Parquet and tars to what TensorFlow parses of the records."""
+"""Columns of every type, from CSV, JSON Lines, Parquet and tars to TensorFlow's parse of the records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from shardwright.schemas.values import ValueType
 
 TYPES = [type_.value for type_ in ValueType]
 COLUMNS = ",".join([*(f"{name}_one:{name}" for name in TYPES), *(f"{name}_list:{name}[]" for name in TYPES)])
-#: Two values of each type, the largest where they end.
+#: Two values of each type; the largest ones are the limits of the type.
 VALUES: dict[str, list[Any]] = {
     "bool": [True, False], "enum": [3, -(2**31)], "int32": [2**31 - 1, -(2**31)], "uint32": [2**32 - 1, 0],
     "int64": [2**63 - 1, -(2**63)], "uint64": [2**63 - 1, 2**53 + 1], "float": [0.1, math.inf],
@@ -44,7 +44,7 @@ DTYPES = {"float": tf.float32, "double": tf.float32, "string": tf.string, "bytes
 
 
 def rows_of() -> list[dict[str, Any]]:
-    """Returns two rows: each has one value of every type, and a list of them, empty in the second."""
+    """Returns two rows, each with a value of every type and a list of values; the second list is empty."""
     return [
         {
             "path": path,
@@ -73,7 +73,7 @@ def as_parquet(file: Path) -> Path:
         if type_ == pyarrow.binary():
             values = [[item.encode() for item in v] if isinstance(v, list) else v.encode() for v in values]
         if type_ == pyarrow.int8():
-            type_ = pyarrow.int64()  # an enum of any width
+            type_ = pyarrow.int64()  # an enum, whatever its width
         columns[name] = pyarrow.array(
             values, pyarrow.list_(type_) if type_ and name.endswith("_list") else type_
         )
@@ -89,7 +89,7 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A dataset of each kind of manifest."""
+    """A dataset from each kind of manifest."""
     root = tmp_path_factory.mktemp("typed")
     for name, maker in MAKERS.items():
         convert(
@@ -100,7 +100,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def parsed(dataset: Path) -> dict[str, dict[str, Any]]:
-    """Returns the records as TensorFlow parses them, by the name of the file."""
+    """Returns file name -> record, parsed with TensorFlow."""
     description: dict[str, Any] = {"image/filename": tf.io.FixedLenFeature([], tf.string)}
     for name in TYPES:
         dtype = DTYPES.get(name, tf.int64)
@@ -115,7 +115,7 @@ def parsed(dataset: Path) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-def test_tensorflow_reads_what_it_would_have_stored(made: dict[str, Path], kind: str) -> None:
+def test_tensorflow_reads_the_values_that_it_would_have_stored(made: dict[str, Path], kind: str) -> None:
     records = parsed(made[kind])
     assert set(records) == set(PICTURES[:2])
     for number, path in enumerate(PICTURES[:2]):
@@ -156,14 +156,14 @@ def last_row(path: Path, column: str) -> ImageRef:
         ("bytes", True, "is no bytes"),
     ],
 )  # fmt: skip
-def test_json_values_of_another_type(tmp_path: Path, type_: str, value: Any, fault: str) -> None:
+def test_json_values_of_another_type_are_faults(tmp_path: Path, type_: str, value: Any, fault: str) -> None:
     rows = [{"path": PICTURES[0], "label": "a", "x": x} for x in (None, value)]
     ref = last_row(write_jsonl(tmp_path / "a.jsonl", rows), f"x:{type_}")
     assert ref.reason == "BAD_ROW" and fault in ref.message and len(ref.message) < 250
 
 
 @pytest.mark.parametrize("number", ["1e400", "-1e999", "1e39"])
-def test_a_number_too_large_for_json_is_no_infinity(tmp_path: Path, number: str) -> None:
+def test_a_number_too_large_for_json_is_not_infinity(tmp_path: Path, number: str) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text(f'{{"path": "{PICTURES[0]}", "label": "a", "x": {number}}}\n')
     assert "too large for the 32 bits of a float" in last_row(file, "x:float").message
@@ -188,7 +188,7 @@ def test_a_number_too_large_for_json_is_no_infinity(tmp_path: Path, number: str)
         (pyarrow.array([3]), "string", "3 is no string"),
     ],
 )  # fmt: skip
-def test_parquet_values(tmp_path: Path, column: Any, type_: str, stored: Any) -> None:
+def test_parquet_values_are_converted(tmp_path: Path, column: Any, type_: str, stored: Any) -> None:
     file = write_parquet(tmp_path / "a.parquet", path=[PICTURES[0]], label=["a"], x=column)
     ref = last_row(file, f"x:{type_}")
     if isinstance(stored, str):
@@ -197,7 +197,7 @@ def test_parquet_values(tmp_path: Path, column: Any, type_: str, stored: Any) ->
         assert decode_extra(ref.extra) == {"x": stored}
 
 
-def test_samples_of_a_tar(tmp_path: Path) -> None:
+def test_columns_in_samples_of_a_tar_are_read(tmp_path: Path) -> None:
     rows = [{"n": 3, "x": 0.1, "ok": True}, {"n": 3.0, "x": 0.1, "ok": True}, {"n": 3, "x": 1, "ok": 2}]
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         for number, row in enumerate(rows):
@@ -224,8 +224,8 @@ def test_samples_of_a_tar(tmp_path: Path) -> None:
     ("layout", "says"),
     [("classification", "--extra_columns price: "), ("mine.yaml", "--layout mine, column cost: ")],
 )
-def test_folders_have_no_columns(tmp_path: Path, layout: str, says: str) -> None:
-    """That would leave out every image; lists may be empty."""
+def test_extra_columns_are_refused_for_folders(tmp_path: Path, layout: str, says: str) -> None:
+    """This would leave out every image; lists may be empty."""
     mine = tmp_path / "mine.yaml"
     mine.write_text("extends: classification\nfeatures: {cost: {column: cost, type: float}}\n")
     settings = {"layout": str(mine)} if layout == "mine.yaml" else {"extra_columns": "price:float"}

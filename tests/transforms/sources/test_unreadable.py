@@ -1,4 +1,4 @@
-"""Images of kinds that are not decoded are bad ones, never filtered, whatever source lists them."""
+"""Images of unsupported kinds are faults and never filtered, whatever source lists them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shardwright.pipelines.convert import convert
 
 HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(range(200))
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"/>'
-#: Names below a class, contents, and what becomes of them in folders and archives.
+#: Names below a class, contents, and their outcomes in folders and archives.
 FILES: Mapping[str, tuple[bytes, str]] = {
     "1.heic": (HEIC, "UNSUPPORTED_FORMAT"),
     "2.jpg": (HEIC, "UNSUPPORTED_FORMAT"),
@@ -52,7 +52,7 @@ def _converted(tmp_path: Path, source: Path, **settings: Any) -> Path:
     return output
 
 
-def test_a_class_of_heic_alone(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_class_with_only_heic_is_counted(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for name in ("ant", "bee"):
         (tmp_path / "in" / name).mkdir(parents=True)
         for i in range(4):
@@ -81,7 +81,7 @@ def test_a_class_of_heic_alone(capfd: pytest.CaptureFixture[str], tmp_path: Path
     )
 
 
-def test_class_folders(tmp_path: Path) -> None:
+def test_unsupported_images_in_class_folders_are_faults(tmp_path: Path) -> None:
     output = _converted(tmp_path, _tree(tmp_path / "in"))
     expected = {f"ant/{name}": outcome for name, (_, outcome) in FILES.items()}
     assert outcomes(output) == expected | {"bee/1.png": "written"}
@@ -91,7 +91,7 @@ def test_class_folders(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["zip", "tar"])
-def test_archives(form: str, tmp_path: Path) -> None:
+def test_unsupported_images_in_archives_are_faults(form: str, tmp_path: Path) -> None:
     members = {f"ant/{name}": data for name, (data, _) in FILES.items()} | {"bee/1.png": picture(1)}
     archive = tmp_path / f"a.{form}"
     archive.write_bytes(zip_of(members) if form == "zip" else tar_of(members))
@@ -100,7 +100,7 @@ def test_archives(form: str, tmp_path: Path) -> None:
     assert outcomes(output) == expected | {f"a.{form}!bee/1.png": "written"}
 
 
-def test_webdataset(tmp_path: Path) -> None:
+def test_unsupported_images_in_webdataset_are_faults(tmp_path: Path) -> None:
     members = {"1.cls": b"0", "1.png": picture(1), "2.cls": b"1", "2.heic": HEIC, "3.svg": SVG, "3.cls": b"0"}
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a-0.tar").write_bytes(tar_of(members))
@@ -113,19 +113,19 @@ def test_webdataset(tmp_path: Path) -> None:
     assert document(output)["labels"] == ["0", "1"]
 
 
-def test_a_webdataset_of_heic_alone_is_recognised(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_webdataset_with_only_heic_is_recognized(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(tar_of({"1.cls": b"0", "1.heic": HEIC}))
     done = run(capfd, "convert", "--input", tmp_path / "a.tar", "--output", tmp_path / "out")
     assert done.code == 1 and "(1 UNSUPPORTED_FORMAT)" in done.err, done
 
 
-def test_manifests(tmp_path: Path) -> None:
+def test_unsupported_images_in_manifests_are_faults(tmp_path: Path) -> None:
     source = _tree(tmp_path / "in")
     rows = [("image", "label"), *((f"ant/{name}", "ant") for name in FILES), ("bee/1.png", "bee")]
     write_csv(source / "list.csv", rows)
     output = _converted(tmp_path, source / "list.csv")
     expected = {f"ant/{name}": outcome for name, (_, outcome) in FILES.items()}
-    # A manifest calls all of its rows images.
+    # A manifest states that each of its rows is an image.
     expected |= {"ant/11.mp4": "NOT_AN_IMAGE", "ant/12.txt": "NOT_AN_IMAGE", "ant/13": "EMPTY_FILE"}
     assert outcomes(output) == expected | {"bee/1.png": "written"}
 
@@ -144,7 +144,7 @@ def test_an_image_without_its_mask_is_counted_once(tmp_path: Path) -> None:
     assert outcomes(output) == {"1.png": "written", "2.heic": "UNSUPPORTED_FORMAT"}
 
 
-def test_a_class_that_is_not_kept_is_not_bad(tmp_path: Path) -> None:
+def test_images_of_a_filtered_class_are_not_faults(tmp_path: Path) -> None:
     keep = tmp_path / "keep.txt"
     keep.write_text("bee\n")
     output = _converted(tmp_path, _tree(tmp_path / "in"), keep_labels=keep)
@@ -153,7 +153,7 @@ def test_a_class_that_is_not_kept_is_not_bad(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_what_may_not_be_read(tmp_path: Path) -> None:
+def test_files_without_permission_are_faults(tmp_path: Path) -> None:
     source = _tree(tmp_path / "in")
     for name in ("1.heic", "3"):
         (source / "ant" / name).chmod(0)
@@ -161,7 +161,7 @@ def test_what_may_not_be_read(tmp_path: Path) -> None:
     assert found["ant/1.heic"] == "UNREADABLE" and found["ant/3"] == "not_an_image"
 
 
-def test_links_to_nowhere(tmp_path: Path) -> None:
+def test_broken_links_are_faults(tmp_path: Path) -> None:
     source = _tree(tmp_path / "in")
     (source / "ant/gone.heic").symlink_to("nowhere")
     (source / "ant/gone").symlink_to("nowhere")
@@ -169,10 +169,10 @@ def test_links_to_nowhere(tmp_path: Path) -> None:
     assert found["ant/gone.heic"] == "UNREADABLE" and found["ant/gone"] == "not_an_image"
 
 
-def test_a_rebuild_after_a_version_that_filtered_them(
+def test_a_rebuild_after_a_version_that_filtered_them_quarantines_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Old ledgers can still be read, and what they call filtered is looked at again."""
+    """Old ledgers can still be read, and files that they list as filtered are checked again."""
     import shardwright.transforms.sources.class_folders as folders
 
     source, output = _tree(tmp_path / "in"), tmp_path / "out"

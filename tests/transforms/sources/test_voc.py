@@ -29,7 +29,7 @@ def check_boxes(found: Any, key: str, photo: Photo) -> None:
         assert item.occluded is None
 
 
-def test_what_is_listed(tmp_path: Path) -> None:
+def test_images_and_objects_are_listed(tmp_path: Path) -> None:
     photos = put_voc(tmp_path)
     found = listed(tmp_path)
     assert found.input.source == "voc" and not found.ids and not found.reasons()
@@ -56,7 +56,7 @@ def test_lists_give_splits(tmp_path: Path) -> None:
     assert "both in train and in val" in listed(root).refs["JPEGImages/eagle.jpg"].message
 
 
-def test_trainval_alone_is_no_split(tmp_path: Path) -> None:
+def test_trainval_alone_is_not_a_split(tmp_path: Path) -> None:
     put_voc(tmp_path)
     put_list(tmp_path, "Main", trainval=("eagle", "apple"))
     found = listed(tmp_path)
@@ -67,7 +67,9 @@ def test_trainval_alone_is_no_split(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("beside", [False, True])
-def test_from_inside_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool) -> None:
+def test_the_inner_folder_can_be_the_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool
+) -> None:
     if beside:
         put_xml(tmp_path, put_photos(tmp_path))
     else:
@@ -81,14 +83,14 @@ def test_from_inside_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         }
 
 
-def test_two_years(tmp_path: Path) -> None:
+def test_two_years_are_read_together(tmp_path: Path) -> None:
     put_voc(tmp_path / "VOC2007", ("rose", "coach"))
     put_voc(tmp_path / "VOC2012")
     found = listed(tmp_path)
     assert len(found.refs) == 6 and "VOC2007/JPEGImages/rose.jpg" in found.refs
 
 
-def test_xml_beside_images(tmp_path: Path) -> None:
+def test_xml_beside_images_is_read(tmp_path: Path) -> None:
     photos = put_photos(tmp_path / "all")
     put_xml(tmp_path / "all", photos)
     found = listed(tmp_path / "all")
@@ -110,7 +112,7 @@ FOLDERS = (
 
 
 @pytest.mark.parametrize("annotations, images", FOLDERS)
-def test_two_folders_of_any_names(tmp_path: Path, annotations: str, images: str) -> None:
+def test_two_folders_of_any_names_are_read(tmp_path: Path, annotations: str, images: str) -> None:
     photos = put_photos(tmp_path / images)
     put_xml(tmp_path / annotations, photos)
     (tmp_path / annotations / "apple.xml").rename(tmp_path / annotations / "apple.XML")
@@ -123,7 +125,7 @@ def test_two_folders_of_any_names(tmp_path: Path, annotations: str, images: str)
         check_boxes(found, f"{images}/{photo.name}", photo)
 
 
-def test_two_folders_in_each_split(tmp_path: Path) -> None:
+def test_two_folders_in_each_split_are_read(tmp_path: Path) -> None:
     for split in ("train", "validation"):
         put_xml(tmp_path / split / "labels", put_photos(tmp_path / split / "data"))
     found = listed(tmp_path)
@@ -134,8 +136,8 @@ def test_two_folders_in_each_split(tmp_path: Path) -> None:
     assert not found.reasons()
 
 
-def test_xml_files_of_other_names_than_their_images(tmp_path: Path) -> None:
-    """What an XML file says of its image counts where the names differ: filename, then path."""
+def test_xml_files_may_be_named_differently_from_their_images(tmp_path: Path) -> None:
+    """If the names differ, the content of the XML file names its image: filename, then path."""
     photos = put_photos(tmp_path / "pictures")
     put_xml(tmp_path / "xml", photos)
     for number, photo in enumerate(photos):
@@ -154,7 +156,7 @@ def test_xml_files_of_other_names_than_their_images(tmp_path: Path) -> None:
     assert not found.reasons() and len(found.refs) == len(photos)
     for photo in photos:
         check_boxes(found, f"pictures/{photo.name}", photo)
-    # Two images that the file could mean: neither is taken.
+    # The file could mean two images, so neither is used.
     (tmp_path / "pictures" / "more").mkdir()
     shutil.copy(tmp_path / "pictures" / photos[1].name, tmp_path / "pictures" / "more")
     assert set(listed(tmp_path, source="voc").reasons()) == {
@@ -164,7 +166,7 @@ def test_xml_files_of_other_names_than_their_images(tmp_path: Path) -> None:
     }
 
 
-def test_folders_inside_that_differ(tmp_path: Path) -> None:
+def test_inner_folders_of_images_and_xml_may_differ(tmp_path: Path) -> None:
     photos = put_photos(tmp_path / "JPEGImages")
     put_xml(tmp_path / "Annotations", photos[:2])
     put_xml(tmp_path / "Annotations" / "more", photos[2:])
@@ -188,7 +190,7 @@ def test_images_without_xml_may_have_no_objects(tmp_path: Path) -> None:
     assert made.dataset.ledger["written"] == 4 and balanced(made.dataset.ledger)
 
 
-def test_what_has_no_partner(tmp_path: Path) -> None:
+def test_missing_partners_are_reported(tmp_path: Path) -> None:
     put_voc(tmp_path / "in")
     (tmp_path / "in" / "JPEGImages" / "apple.jpg").unlink()
     (tmp_path / "in" / "Annotations" / "house.xml").unlink()
@@ -209,7 +211,7 @@ def test_what_has_no_partner(tmp_path: Path) -> None:
     }
 
 
-def test_records_are_what_the_xml_says(tmp_path: Path) -> None:
+def test_records_match_the_xml(tmp_path: Path) -> None:
     photos = {photo.name: photo for photo in put_voc(tmp_path / "in")}
     put_list(tmp_path / "in", "Main", train=("eagle", "apple", "house"), val=("seagull",))
     made = convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection", verify="full")
@@ -229,7 +231,7 @@ def test_records_are_what_the_xml_says(tmp_path: Path) -> None:
 
 
 def put_masks(root: Path, photos: list[Photo]) -> None:
-    """Writes palette PNGs as VOC has them."""
+    """Writes palette PNGs like VOC's."""
     (root / "SegmentationClass").mkdir(parents=True)
     for number, photo in enumerate(photos):
         mask = Image.new("P", photo.size, number + 1)
@@ -237,7 +239,7 @@ def put_masks(root: Path, photos: list[Photo]) -> None:
         mask.save((root / "SegmentationClass" / photo.name).with_suffix(".png"))
 
 
-def test_segmentation(tmp_path: Path) -> None:
+def test_segmentation_masks_are_read(tmp_path: Path) -> None:
     photos = put_voc(tmp_path / "in")
     put_masks(tmp_path / "in", photos[:3])
     found = listed(tmp_path / "in", layout="segmentation")
@@ -290,13 +292,13 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("text", BROKEN)
-def test_broken_xml(text: str) -> None:
+def test_broken_xml_is_reported(text: str) -> None:
     with pytest.raises(AnnotationFault) as raised:
         parse_voc(text.encode())
     assert BROKEN[text] in str(raised.value)
 
 
-def test_odd_xml() -> None:
+def test_odd_xml_is_read() -> None:
     said = parse_voc(
         b"<annotation><object><name> a <b/>b</name><bndbox><xmin>1.5</xmin><ymin>x</ymin><xmax/></bndbox>"
         b"<difficult>Unspecified</difficult><pose/></object><object/><size><width>0</width></size></annotation>"
@@ -309,7 +311,7 @@ def test_odd_xml() -> None:
     assert (parse_voc(f"{latin}</annotation>".encode("latin-1")).objects or ())[0].label == "café"
 
 
-def test_class_folders_with_xml_inside_are_not_taken_for_voc(tmp_path: Path) -> None:
+def test_class_folders_with_xml_inside_are_not_detected_as_voc(tmp_path: Path) -> None:
     put_photos(tmp_path / "ant")
     (tmp_path / "ant" / "info.xml").write_text("<annotation/>")
     (tmp_path / "pom.xml").write_text("<project/>")

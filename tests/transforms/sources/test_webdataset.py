@@ -1,4 +1,4 @@
-"""WebDataset: samples with classes, captions and extra columns, as its writers make them."""
+"""WebDataset: samples with classes, captions and extra columns, as its writers create them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shardwright.transforms.sources.webdataset import take_name_apart
 
 
 def features_of(dataset: Path) -> dict[str, Any]:
-    """Returns the features of every record, read by TensorFlow, by the member's name."""
+    """Returns member name -> features of the record, read with TensorFlow."""
     tf = pytest.importorskip("tensorflow")
     found = {}
     for path in sorted(dataset.glob("*.tfrecord")):
@@ -39,11 +39,11 @@ def write(path: Path, members: Any) -> Path:
     ("name", "parts"),
     [("a/b.c/001.seg.png", ("a/b.c/001", "seg.png")), ("x.JPG", ("x", "jpg")), ("x", ("x", ""))],
 )
-def test_names(name: str, parts: tuple[str, str]) -> None:
+def test_names_are_split_into_sample_and_extension(name: str, parts: tuple[str, str]) -> None:
     assert take_name_apart(name) == parts
 
 
-def test_shards_with_class_numbers(tmp_path: Path) -> None:
+def test_class_numbers_in_shards_are_read(tmp_path: Path) -> None:
     photos = sorted(PHOTOS.rglob("*.jpg"))[:12]
     for shard in range(2):
         members = {}
@@ -61,7 +61,7 @@ def test_shards_with_class_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
-def test_auto_knows_shards(tmp_path: Path, suffix: str) -> None:
+def test_auto_detects_shards(tmp_path: Path, suffix: str) -> None:
     members = {f"{i}.{name}": data for i in range(3) for name, data in (("png", picture(i)), ("cls", b"1"))}
     path = tmp_path / f"a{suffix}"
     path.write_bytes(PACKERS[suffix](tar_of(members)))
@@ -70,7 +70,7 @@ def test_auto_knows_shards(tmp_path: Path, suffix: str) -> None:
     assert document(tmp_path / "out")["labels"] == ["0", "1"]
 
 
-def test_class_folders_stay_class_folders(tmp_path: Path) -> None:
+def test_class_folders_in_archives_are_not_samples(tmp_path: Path) -> None:
     path = write(
         tmp_path / "a.tar", {"ant/1.png": picture(1), "ant/1.txt": b"an ant", "bee/2.png": picture(2)}
     )
@@ -79,12 +79,12 @@ def test_class_folders_stay_class_folders(tmp_path: Path) -> None:
 
 
 def labels(tmp_path: Path, **settings: Any) -> dict[str, tuple[str, str]]:
-    """Returns class and reason of all images of `a.tar`."""
+    """Returns class and reason for all images in `a.tar`."""
     found = by_key(list_refs(tmp_path / "a.tar", "webdataset", **settings))
     return {key.removeprefix("a.tar!"): (ref.label, ref.reason) for key, ref in found.items()}
 
 
-def test_what_says_the_class(tmp_path: Path) -> None:
+def test_several_files_of_a_sample_can_give_the_class(tmp_path: Path) -> None:
     says: dict[str, tuple[str, Any, tuple[str, str]]] = {
         "a": ("cls", b"3\n", ("3", "")),
         "b": ("cls", "größe".encode(), ("größe", "")),
@@ -140,7 +140,7 @@ def test_everything_in_a_sample_is_counted(tmp_path: Path) -> None:
     }
 
 
-def test_what_img2dataset_writes(tmp_path: Path) -> None:
+def test_the_output_of_img2dataset_is_read(tmp_path: Path) -> None:
     members = {}
     for i in range(6):
         about = {
@@ -174,7 +174,7 @@ def test_what_img2dataset_writes(tmp_path: Path) -> None:
     assert captions == {(f"photo {i}",) for i in range(6)}
 
 
-def test_missing_extra_columns_are_told(tmp_path: Path) -> None:
+def test_missing_extra_columns_are_reported(tmp_path: Path) -> None:
     write(
         tmp_path / "a.tar",
         {"1.jpg": picture(1), "1.json": b'{"label": 1}', "2.jpg": picture(2), "2.cls": b"1"},
@@ -184,7 +184,7 @@ def test_missing_extra_columns_are_told(tmp_path: Path) -> None:
     assert "price" in found[0].message
 
 
-def test_samples_in_a_zip(tmp_path: Path) -> None:
+def test_samples_in_a_zip_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.zip").write_bytes(zip_of({"1.jpg": picture(1), "1.cls": b"5"}))
     found = [item for item in list_refs(tmp_path / "a.zip", "webdataset") if not isinstance(item, ClassId)]
     assert [(ref.key, ref.label) for ref in found] == [("a.zip!1.jpg", "5")]

@@ -1,4 +1,4 @@
-"""YOLO's label files: data.yaml as Ultralytics and Roboflow write it, darknet's folders, odd labels."""
+"""YOLO's label files: data.yaml in the forms of Ultralytics and Roboflow, darknet's folders, odd labels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_boxes(found: Any, key: str, photo: Photo) -> None:
         np.testing.assert_allclose(np.array(item.box) * np.array([width, height] * 2), box, atol=0.01)
 
 
-def test_what_is_listed(tmp_path: Path) -> None:
+def test_images_and_boxes_are_listed(tmp_path: Path) -> None:
     photos = put_set(tmp_path, SPLITS, YAML)
     for where in (tmp_path, tmp_path / "data.yaml"):
         found = listed(where)
@@ -45,7 +45,7 @@ def test_what_is_listed(tmp_path: Path) -> None:
                 check_boxes(found, key, photo)
 
 
-def test_records_are_what_the_labels_say(tmp_path: Path) -> None:
+def test_records_match_the_labels(tmp_path: Path) -> None:
     photos = put_set(tmp_path / "in", SPLITS, YAML)
     made = convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection", verify="full")
     assert made.dataset.labels == ("thing", "no", "bird") and balanced(made.dataset.ledger)
@@ -61,7 +61,7 @@ def test_records_are_what_the_labels_say(tmp_path: Path) -> None:
                 assert abs(xmin - left / photo.size[0]) < 1e-5 and abs(ymax - lower / photo.size[1]) < 1e-5
 
 
-def test_roboflow_and_names_by_id(tmp_path: Path) -> None:
+def test_roboflows_export_and_names_by_id_are_read(tmp_path: Path) -> None:
     for folder in ("train", "valid"):
         photos = put_photos(tmp_path / folder / "images")
         put_labels(tmp_path / folder / "labels", photos)
@@ -75,7 +75,7 @@ def test_roboflow_and_names_by_id(tmp_path: Path) -> None:
     check_boxes(found, "train/images/seagull.jpg", photos[3])
 
 
-def test_lists_of_images_and_a_path_elsewhere(tmp_path: Path) -> None:
+def test_lists_of_images_and_a_path_elsewhere_are_read(tmp_path: Path) -> None:
     root = tmp_path / "datasets" / "coco"
     photos = put_set(root, SPLITS, "")
     (root / "data.yaml").unlink()
@@ -93,7 +93,7 @@ def test_lists_of_images_and_a_path_elsewhere(tmp_path: Path) -> None:
     check_boxes(found, "images/val/coach.jpg", photos["val"][1])
 
 
-def test_the_same_folder_twice_and_one_split(tmp_path: Path) -> None:
+def test_the_same_folder_in_two_splits_gives_no_splits(tmp_path: Path) -> None:
     yaml = "train: images/train\nval: images/train\nnames: {0: thing, 1: no, 2: bird}\n"
     put_set(tmp_path, {"train": SPLITS["train"]}, yaml)
     found = listed(tmp_path)
@@ -103,16 +103,14 @@ def test_the_same_folder_twice_and_one_split(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line", ["val: http://example.com/val", "val: [images/train, 'https://e.com/x']", "path: http://e.com/x"]
 )
-def test_an_address_of_the_web_is_no_place_for_images(tmp_path: Path, line: str) -> None:
+def test_a_url_is_not_a_folder_of_images(tmp_path: Path, line: str) -> None:
     put_set(tmp_path, {"train": ("eagle",)}, f"train: images/train\n{line}\nnames: [thing]\n")
     with pytest.raises(UsageError, match=r"data\.yaml: (val|path): https?://.*: there is no storage"):
         listed(tmp_path)
 
 
 @pytest.mark.parametrize("address", ["http://example.com/a.jpg", "https://e.com/a.jpg", "ftp://e.com/a.jpg"])
-def test_an_address_of_the_web_in_a_list_is_exit_code_2(
-    tmp_path: Path, address: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_url_in_a_list_is_refused(tmp_path: Path, address: str, capsys: pytest.CaptureFixture[str]) -> None:
     source, output = tmp_path / "in", tmp_path / "out"
     put_set(source, {"train": ("eagle",)}, "train: train.txt\nval: images/train\nnames: [thing]\n")
     (source / "train.txt").write_text(f"images/train/eagle.jpg\n\n{address}\n")
@@ -124,7 +122,7 @@ def test_an_address_of_the_web_in_a_list_is_exit_code_2(
 
 
 @pytest.mark.parametrize("names", ["classes.txt", "obj.names"])
-def test_darknet(tmp_path: Path, names: str) -> None:
+def test_darknet_folders_are_read(tmp_path: Path, names: str) -> None:
     photos = put_photos(tmp_path)
     put_labels(tmp_path, photos)
     (tmp_path / names).write_text("thing\nno\nbird\n\n")
@@ -136,7 +134,7 @@ def test_darknet(tmp_path: Path, names: str) -> None:
     check_boxes(found, "seagull.jpg", photos[3])
 
 
-def test_images_and_labels_without_yaml(tmp_path: Path) -> None:
+def test_images_and_labels_without_yaml_are_read(tmp_path: Path) -> None:
     photos = put_photos(tmp_path / "images")
     put_labels(tmp_path / "labels", photos)
     (tmp_path / "classes.txt").write_text("thing\nno\nbird")
@@ -168,7 +166,7 @@ def test_bad_labels_are_quarantined(tmp_path: Path, data: bytes) -> None:
     assert len(found.refs) == sum(map(len, photos.values()))
 
 
-def test_odd_labels(tmp_path: Path) -> None:
+def test_odd_labels_are_read(tmp_path: Path) -> None:
     put_set(tmp_path / "in", SPLITS, YAML)
     labels = tmp_path / "in" / "labels" / "train"
     (labels / "eagle.txt").write_text("\ufeff0 0.5 0.5 0.2 0.2\r\n99 0.5 0.5 0.2 0.2\r\n-1 .5 .5 .1 .1\n")
@@ -188,7 +186,7 @@ def test_odd_labels(tmp_path: Path) -> None:
     assert "no image for this label file" in quarantine(tmp_path / "out")["labels/train/gone.txt"]["message"]
 
 
-def test_outlines_and_key_points() -> None:
+def test_outlines_and_key_points_are_read() -> None:
     names = {0: "a"}
     (item,) = parse_labels(b"0 0.1 0.2 0.5 0.2 0.3 0.8", names)
     assert item.box == (0.1, 0.2, 0.5, 0.8) and item.segmentation == [[0.1, 0.2, 0.5, 0.2, 0.3, 0.8]]
@@ -199,7 +197,7 @@ def test_outlines_and_key_points() -> None:
 
 
 def test_the_confidence_of_a_model_is_ignored() -> None:
-    """FiftyOne (include_confidence) and Ultralytics (save_conf) write it behind the box."""
+    """FiftyOne (include_confidence) and Ultralytics (save_conf) write it after the box."""
     names = {0: "a"}
     assert parse_labels(b"0 0.5 0.5 0.2 0.4 0.93", names) == parse_labels(b"0 0.5 0.5 0.2 0.4", names)
     assert parse_labels(b"0 0.5 0.5 0.2 0.4 1\n", names) == parse_labels(b"0 0.5 0.5 0.2 0.4 0", names)
@@ -207,7 +205,7 @@ def test_the_confidence_of_a_model_is_ignored() -> None:
 
 @pytest.mark.parametrize("prefix", ["data/", "", "build/darknet/x64/data/"])
 @pytest.mark.parametrize("where", ["", "obj.data"])
-def test_lists_of_obj_data_are_splits(tmp_path: Path, prefix: str, where: str) -> None:
+def test_lists_in_obj_data_give_splits(tmp_path: Path, prefix: str, where: str) -> None:
     photos = put_darknet(tmp_path / "set", DARKNET, prefix)
     found = listed(tmp_path / "set" / where if where else tmp_path / "set")
     assert found.input.source == "yolo" and not found.reasons() and found.ids["bird"] == 2
@@ -219,8 +217,8 @@ def test_lists_of_obj_data_are_splits(tmp_path: Path, prefix: str, where: str) -
             check_boxes(found, f"obj_{split}_data/{photo.name}", photo)
 
 
-def test_darknet_itself(tmp_path: Path) -> None:
-    """The folder that Darknet is started in, with data/obj.data and paths that begin with data/."""
+def test_the_folder_of_darknet_itself_is_read(tmp_path: Path) -> None:
+    """The folder in which Darknet is started, with data/obj.data and paths that begin with data/."""
     photos = put_photos(tmp_path / "data" / "obj")
     put_labels(tmp_path / "data" / "obj", photos)
     (tmp_path / "data" / "obj.names").write_text("thing\nno\nbird\n")
@@ -238,7 +236,7 @@ def test_darknet_itself(tmp_path: Path) -> None:
         check_boxes(found, f"{prefix}{photos[3].name}", photos[3])
 
 
-def test_lists_without_obj_data_are_splits(tmp_path: Path) -> None:
+def test_lists_without_obj_data_give_splits(tmp_path: Path) -> None:
     photos = put_darknet(tmp_path, DARKNET, "data/")
     (tmp_path / "obj.data").unlink()
     found = listed(tmp_path)
@@ -246,7 +244,7 @@ def test_lists_without_obj_data_are_splits(tmp_path: Path) -> None:
     assert len(found.refs) == sum(map(len, photos.values()))
 
 
-def test_one_list_is_no_split_and_both_the_same_neither(tmp_path: Path) -> None:
+def test_one_list_or_two_equal_ones_give_no_splits(tmp_path: Path) -> None:
     put_darknet(tmp_path, {"train": ("eagle", "apple")}, "data/")
     assert {ref.split for ref in listed(tmp_path).refs.values()} == {""}
     with (tmp_path / "obj.data").open("a") as file:
@@ -281,7 +279,7 @@ def test_paths_of_another_machine_are_found_by_name(tmp_path: Path) -> None:
     assert "could mean more/eagle.jpg and obj_train_data/eagle.jpg" in bad.message
 
 
-def test_splits_of_obj_data_in_a_dataset(tmp_path: Path) -> None:
+def test_splits_in_obj_data_are_those_of_the_dataset(tmp_path: Path) -> None:
     put_darknet(tmp_path / "in", DARKNET, "data/")
     made = convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection")
     assert {split: sum(s.records for s in shards) for split, shards in made.dataset.splits.items()} == {
@@ -291,7 +289,7 @@ def test_splits_of_obj_data_in_a_dataset(tmp_path: Path) -> None:
     assert balanced(made.dataset.ledger)
 
 
-def test_fiftyone(tmp_path: Path) -> None:
+def test_fiftyones_export_is_read(tmp_path: Path) -> None:
     """FiftyOne's YOLOv4Dataset: obj.names, images.txt, and images beside labels in data/."""
     photos = put_photos(tmp_path / "data")
     put_labels(tmp_path / "data", photos)
@@ -312,7 +310,7 @@ def test_outlines_become_masks(tmp_path: Path) -> None:
     assert mask[:, :200].all() and not mask[:, 210:].any()
 
 
-def test_where_labels_are_looked_for() -> None:
+def test_labels_are_found_in_the_usual_places() -> None:
     assert label_path("/a/images/b/images/c/x.y.jpg") == "/a/images/b/labels/c/x.y.txt"
     assert label_path("/a/b/x.jpg") == "/a/b/x.txt"
     assert label_folder("/a/images/b") == "/a/labels/b"
@@ -322,7 +320,7 @@ def test_where_labels_are_looked_for() -> None:
     assert label_path("x.jpg") == "x.txt" and label_path("images.jpg") == "images.txt"
 
 
-def test_from_inside_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_of_images_can_be_the_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_set(tmp_path, SPLITS, YAML)
     expected = listed(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -357,7 +355,7 @@ def test_wrong_yaml_is_refused(tmp_path: Path, yaml: str) -> None:
     assert WRONG_YAML[yaml] in raised.value.message and "\n" not in raised.value.message
 
 
-def test_yaml_builds_no_objects(tmp_path: Path) -> None:
+def test_yaml_cannot_create_objects(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     yaml = YAML + f"evil: !!python/object/apply:os.system ['touch {mark}']\n"
     put_set(tmp_path, SPLITS, yaml)
@@ -365,7 +363,7 @@ def test_yaml_builds_no_objects(tmp_path: Path) -> None:
     assert not mark.exists() and not os.path.lexists(mark)
 
 
-def test_class_folders_with_yaml_are_not_taken_for_yolo(tmp_path: Path) -> None:
+def test_class_folders_with_yaml_are_not_detected_as_yolo(tmp_path: Path) -> None:
     put_photos(tmp_path / "ant")
     (tmp_path / "config.yaml").write_text("names: [a]\nlr: 0.1\n")
     (tmp_path / "classes.txt").write_text("ant\n")

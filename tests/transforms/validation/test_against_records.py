@@ -1,4 +1,4 @@
-"""One record against what its source is now, and leftovers that look for each other; without Beam."""
+"""One record compared with its current source, and leftovers that are matched; without Beam."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def picture(path: Path, blue: int = 90) -> Path:
 def converted(
     path: Path, label: str = "cat", **settings: object
 ) -> tuple[ImageRef, Converted, ComparisonSettings]:
-    """Returns an image's reference, what it converts to, and what a dataset of it says of all."""
+    """Returns an image's reference, its conversion, and the facts about its dataset."""
     values = {"input": (str(path),), "resize": "20x20", **settings}
     chosen = replace(ConvertSettings(), **values)  # type: ignore[arg-type]
     layout = chosen.record_layout
@@ -48,7 +48,7 @@ def found(mine: Converted, ref: ImageRef, truth: Converted, facts: ComparisonSet
     return [code for code, _ in compare_record(mine.example, ref, mine.entry, truth_of(truth), facts)]
 
 
-def test_with_other_software_a_picture_only_has_to_look_the_same(tmp_path: Path) -> None:
+def test_with_other_software_a_picture_must_only_look_the_same(tmp_path: Path) -> None:
     path = picture(tmp_path / "a.png")
     ref, fine, facts = converted(path)
     _, coarse, _ = converted(path, quality=80)
@@ -57,8 +57,8 @@ def test_with_other_software_a_picture_only_has_to_look_the_same(tmp_path: Path)
     assert found(coarse, ref, fine, replace(facts, same_software=False)) == []
 
 
-def test_with_other_software_another_picture_is_told_all_the_same(tmp_path: Path) -> None:
-    """Its record says the right checksum: that of the source."""
+def test_with_other_software_a_different_picture_is_still_reported(tmp_path: Path) -> None:
+    """Its record contains the right checksum, that of the source."""
     ref, right, facts = converted(picture(tmp_path / "a.png"))
     _, other, _ = converted(picture(tmp_path / "b.png", blue=200))
     sha256 = (right.entry.sha256.encode(), other.entry.sha256.encode())
@@ -74,7 +74,7 @@ def test_with_other_software_another_picture_is_told_all_the_same(tmp_path: Path
 
 
 @pytest.mark.parametrize("layout", ["classification", "minimal", "tfrecorder", "raw_with_shape"])
-def test_another_class(tmp_path: Path, layout: str) -> None:
+def test_another_class_is_reported(tmp_path: Path, layout: str) -> None:
     path = picture(tmp_path / "a.png")
     ref, right, facts = converted(path, layout=layout)
     _, wrong, _ = converted(path, "dog", layout=layout)
@@ -82,8 +82,8 @@ def test_another_class(tmp_path: Path, layout: str) -> None:
     assert found(wrong, ref, right, facts) == [FindingCode.SOURCE_LABEL]
 
 
-def test_a_source_that_changed_and_bytes_that_did_not(tmp_path: Path) -> None:
-    """Kept bytes still are what the ledger says of them, whatever the source is now."""
+def test_a_changed_source_with_unchanged_kept_bytes_is_reported(tmp_path: Path) -> None:
+    """Kept bytes still match the ledger, whatever the source is now."""
     ref, kept, facts = converted(picture(tmp_path / "a.png"), resize="", image_format="keep")
     assert kept.entry.stored == "kept"
     data = picture(tmp_path / "b.png", blue=3).read_bytes()
@@ -101,7 +101,7 @@ def leftover(is_record: bool, key: str, sha256: str = "", label: str = "", split
 
 
 def met(items: list[Leftover], what: str) -> list[tuple[str, str | None]]:
-    """Returns the codes and keys of what comes of leftovers, packed one by one."""
+    """Returns the codes and keys of the findings about leftovers, packed one by one."""
     buckets: dict[tuple[str, int], list[bytes]] = {}
     for item in items:
         for bucket, pack in bucket_leftovers([item], what, 16):
@@ -111,13 +111,13 @@ def met(items: list[Leftover], what: str) -> list[tuple[str, str | None]]:
     return sorted((finding.code.value, finding.key) for finding in findings)
 
 
-def test_one_key_in_two_splits() -> None:
+def test_one_key_in_two_splits_is_reported() -> None:
     items = [leftover(True, "a", "1"), leftover(False, "a", "1", split="test"), leftover(False, "b", "1")]
     assert met(items, KEY) == [("RECORD_MISSING", "b"), ("SOURCE_LABEL", "a")]
 
 
-def test_equal_pictures_meet_those_of_their_class_first() -> None:
-    """Two of four equal pictures were renamed; none of them changed its class."""
+def test_equal_pictures_are_matched_within_their_class_first() -> None:
+    """Two of four equal pictures were renamed, and none changed its class."""
     items = [
         leftover(True, "x/1", "same", "x"), leftover(True, "y/1", "same", "y"),
         leftover(False, "x/2", "same", "x"), leftover(False, "y/2", "same", "y"),
@@ -127,6 +127,6 @@ def test_equal_pictures_meet_those_of_their_class_first() -> None:
     assert met([items[0], items[3]], SOURCE) == [("SOURCE_LABEL", "x/1")]
 
 
-def test_what_says_no_checksum_meets_nobody() -> None:
+def test_leftovers_without_a_checksum_are_not_matched() -> None:
     items = [leftover(True, "a"), leftover(False, "b")]
     assert met(items, SOURCE) == [("RECORD_MISSING", "b"), ("SOURCE_MISSING", "a")]

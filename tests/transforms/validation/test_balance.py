@@ -1,4 +1,4 @@
-"""Tiny classes, and classes out of balance."""
+"""Tiny classes, and unbalanced classes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def found(splits: dict[str, dict[str, int]], labels: tuple[str, ...] = ()) -> li
     return [(finding.code.value, finding.message) for finding in check_balance(counts, labels)]
 
 
-def test_classes_of_one_size_are_in_balance() -> None:
+def test_classes_of_equal_size_are_balanced() -> None:
     assert found({"train": {"a": 10, "b": 99, "c": 100}}) == []
     assert found({}) == [] == found({}, ("a",))
 
 
-def test_a_small_and_a_huge_class() -> None:
+def test_a_small_and_a_huge_class_are_reported() -> None:
     messages = found({"train": {"a": 1000, "b": 1000, "c": 99, "d": 10_001}})
     assert messages == [
         ("CLASS_IMBALANCE",
@@ -32,7 +32,7 @@ def test_a_small_and_a_huge_class() -> None:
     assert [code for code, _ in found({"train": {"a": 10_000, "b": 100}})] == ["CLASS_IMBALANCE"]
 
 
-def test_tiny_classes() -> None:
+def test_tiny_classes_are_reported() -> None:
     messages = found(
         {"train": {"a": 10, "b": 9, "it's": 1}, "test": {"a": 1, "it's": 1}, "empty": {}}, ("a", "z")
     )
@@ -48,12 +48,12 @@ def test_tiny_classes() -> None:
     }
 
 
-def test_without_a_split_train_the_largest_counts() -> None:
+def test_without_a_train_split_the_largest_split_is_used() -> None:
     assert found({"fit": {"a": 20, "b": 20}, "hold": {"a": 2, "b": 1}}) == []
     assert [code for code, _ in found({"": {"a": 20, "b": 5}})] == ["TINY_CLASS"]
 
 
-def test_counts_are_of_pictures_with_classes() -> None:
+def test_only_pictures_with_classes_are_counted() -> None:
     pictures = [BASE, BASE._replace(labels=("a", "b")), BASE._replace(labels=("a", "a"), split="test")]
     counts = ClassCounts().add(pictures).merge(ClassCounts().add(pictures))
     assert counts.splits == {"train": Counter(a=2, b=2), "test": Counter(a=2)}

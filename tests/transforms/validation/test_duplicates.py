@@ -1,4 +1,4 @@
-"""Duplicates among made-up pictures: which pairs are found, once each, whatever the order and the buckets."""
+"""Duplicates among generated pictures: which pairs are found, once each, whatever the order and buckets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SOURCE = random.Random(7)
 def looks(
     digest: bytes | None = None, hash_: bytes | None = None, patch: bytes | None = None
 ) -> ImageQuality:
-    """Looks of a picture like no other, but for what is given."""
+    """Returns measurements of a unique picture, except for the given values."""
     return ImageQuality(
         (),
         (),
@@ -46,7 +46,7 @@ def looks(
 
 
 def near(base: ImageQuality, bits: int = 1) -> ImageQuality:
-    """Looks of nearly the same picture."""
+    """Returns measurements of nearly the same picture."""
     changed = int.from_bytes(base.hash, "big")
     for bit in SOURCE.sample(range(256), bits):
         changed ^= 1 << bit
@@ -63,7 +63,7 @@ def picture(
 
 
 def find(pictures: Sequence[Picture], buckets: int = 16, seed: int = 0) -> list[Finding]:
-    """What the pipeline does, with each file's pictures bucketed apart and everything else in any order."""
+    """Does the same as the pipeline: each file's pictures are bucketed separately, the rest in any order."""
     order = random.Random(seed)
     shards = defaultdict(list)
     for one in pictures:
@@ -94,11 +94,11 @@ def said(findings: list[Finding]) -> list[tuple[str, int | None, int | None]]:
     return [(one.code.value, one.record, one.other.record if one.other else None) for one in findings]
 
 
-def test_pictures_like_no_other_are_not_found() -> None:
+def test_unique_pictures_are_not_reported() -> None:
     assert find([picture(number, looks()) for number in range(200)]) == []
 
 
-def test_equal_pixels_equal_sources_and_near_looks() -> None:
+def test_equal_pixels_equal_sources_and_similar_pictures_are_reported() -> None:
     first = looks()
     pictures = [
         picture(0, first),
@@ -119,7 +119,7 @@ def test_equal_pixels_equal_sources_and_near_looks() -> None:
 
 
 @pytest.mark.parametrize("kind", ["pixels", "looks"])
-def test_the_gravest_codes_name_a_pair(kind: str) -> None:
+def test_a_pair_gets_the_most_severe_code(kind: str) -> None:
     first = looks()
     other = looks(digest=first.digest) if kind == "pixels" else near(first)
     plain = "EXACT_DUPLICATE" if kind == "pixels" else "NEAR_DUPLICATE"
@@ -139,7 +139,7 @@ def test_the_gravest_codes_name_a_pair(kind: str) -> None:
         assert all(("of class 'a', not \"it's\"" in one.message) == (others == ["it's"]) for one in found)
 
 
-def test_a_group_of_n_gives_all_but_its_first() -> None:
+def test_a_group_of_n_gives_n_minus_one_findings() -> None:
     first = looks()
     for others in (
         [looks(digest=first.digest) for _ in range(9)],
@@ -166,14 +166,14 @@ def test_order_and_buckets_do_not_matter() -> None:
         assert find(pictures, buckets, seed) == first
 
 
-def test_near_pictures_further_apart_are_other_pictures() -> None:
+def test_pictures_beyond_the_limit_are_different() -> None:
     first = looks()
     assert find([picture(0, first), picture(1, near(first, 60))]) == []
     assert find([picture(0, first), picture(1, near(first)._replace(patch=looks().patch))]) == []
 
 
 def flat(level: int, mark: int = 0) -> ImageQuality:
-    """Looks of a blank page, or of one with a mark."""
+    """Returns measurements of a blank page, or of one with a mark."""
     patch = np.full(288, level, np.uint8)
     patch[17] -= mark
     return looks(hash_=bytes(32), patch=patch.tobytes())
@@ -185,16 +185,16 @@ def test_smooth_pictures_are_compared_too() -> None:
     assert said(found) == [("NEAR_DUPLICATE", 2, 0), ("NEAR_DUPLICATE", 4, 1)]
 
 
-def test_smooth_pictures_of_other_brightness_do_not_meet_in_one_bucket() -> None:
+def test_smooth_pictures_of_other_brightness_are_in_other_buckets() -> None:
     levels = range(0, 256, 5)
     bands = bands_of([bytes(32)] * len(levels), [bytes([level]) * 288 for level in levels])
     for band in zip(*bands):
         assert len(set(band)) >= 3
-    for near_by in itertools.pairwise(bands):  # however near, two have a band in common
+    for near_by in itertools.pairwise(bands):  # similar pictures have a band in common
         assert any(left == right for left, right in zip(*near_by))
 
 
-def test_pictures_nobody_looked_at_are_left_out() -> None:
+def test_pictures_without_measurements_are_left_out() -> None:
     assert find([picture(number, looks())._replace(looks=None) for number in range(3)]) == []
 
 
@@ -202,7 +202,7 @@ def no_rank(firsts: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     return np.zeros_like(firsts)
 
 
-def test_every_picture_is_found_with_the_first_like_it() -> None:
+def test_every_picture_is_reported_with_the_first_similar_one() -> None:
     first = looks()
     group = [first, near(first), looks(), near(first, 3)]
     hashes, patches = [one.hash for one in group], [one.patch for one in group]
@@ -213,7 +213,7 @@ def test_every_picture_is_found_with_the_first_like_it() -> None:
 
 @pytest.fixture
 def compared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many pairs are compared each time."""
+    """Counts the compared pairs of each comparison."""
     counts: list[int] = []
     plain = near_duplicates.bits_apart
 
@@ -225,7 +225,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-def test_many_alike_are_compared_in_linear_time(compared: list[int]) -> None:
+def test_many_similar_pictures_are_compared_in_linear_time(compared: list[int]) -> None:
     first = looks()
     for count in (250, 1000):
         compared.clear()
@@ -246,7 +246,7 @@ def test_many_white_pages_are_compared_in_linear_time(compared: list[int]) -> No
         assert sum(compared) < near_duplicates.BANDS * 130 * count
 
 
-def test_equal_prints_are_not_compared(compared: list[int]) -> None:
+def test_equal_hashes_are_not_compared_again(compared: list[int]) -> None:
     page = flat(250)
     crowd = [picture(n, page._replace(digest=SOURCE.randbytes(16))) for n in range(3000)]
     found = find(crowd)
@@ -255,7 +255,7 @@ def test_equal_prints_are_not_compared(compared: list[int]) -> None:
 
 
 class Stream:
-    """Packs as an engine hands them out: made anew each time they are gone through."""
+    """Packs as an engine returns them: created again for each pass."""
 
     def __init__(self, count: int, digest: bytes) -> None:
         self.count, self.digest = count, digest
@@ -282,7 +282,7 @@ def test_memory_does_not_grow_with_equal_pictures(kind: str) -> None:
     assert peaks[1] < 1.2 * peaks[0] + 100_000
 
 
-def test_a_worker_keeps_some_of_a_crowd(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_keeps_only_some_of_many_equal_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duplicates, "_MOST_IN_BAND", 10)
     first = looks()
     crowd = [picture(number, near(first, 1)) for number in range(100)]
@@ -290,5 +290,5 @@ def test_a_worker_keeps_some_of_a_crowd(monkeypatch: pytest.MonkeyPatch) -> None
     assert found == find(crowd, seed=5) and 9 <= len(found) <= 99
 
 
-def test_bands_of_nothing() -> None:
+def test_no_pictures_have_no_bands() -> None:
     assert bands_of([], []) == []

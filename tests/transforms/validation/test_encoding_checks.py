@@ -1,4 +1,4 @@
-"""What a validation finds in records of bare pixels, base64, tensors and features that may be absent."""
+"""Findings in records with raw pixels, base64, tensors, and features that may be absent."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def found_in(
     said: str, change: Mapping[str, Feature | None], label: str = "dog", pixels: Any = None,
     annotated: Mapping[FeatureRole, Any] | None = None, **contract: Any,
 ) -> list[str]:  # fmt: skip
-    """Writes a record of a layout, changes features of it (None leaves one out), and checks it."""
+    """Writes a record of a layout, changes features (None leaves one out), and checks it."""
     layout = layout_of(said)
     extra = encode_extra({"tags": ["a", "ü"], "numbers": [1, 2, 3, 4]})
     ref = ImageRef(key="dog/a.jpg", uri="a.jpg", label=label, split="train", extra=extra)
@@ -109,12 +109,12 @@ def tensor(values: Any, dtype: str, *shape: int) -> Feature:
 
 
 @pytest.mark.parametrize("said", ["raw", "raw_with_shape", "tfrecorder", "tfds", "imagenet", TENSORS, MAYBE])
-def test_what_is_written_is_sound(said: str) -> None:
+def test_written_records_are_sound(said: str) -> None:
     assert found_in(said, {}) == []
     assert found_in(said, {}, label="", unlabelled=True) == []
 
 
-def test_what_a_reader_of_pixels_of_one_size_is_promised_is_sound() -> None:
+def test_pixels_of_one_size_match_the_stated_shape() -> None:
     for said in ("raw", "raw_with_shape", "tfrecorder", TENSORS):
         assert found_in(said, {}, pixels=(HEIGHT, WIDTH, 3)) == []
 

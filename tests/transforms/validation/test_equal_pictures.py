@@ -1,4 +1,4 @@
-"""Equal source bytes in two splits or two classes: what is reported of them, however the rows arrive."""
+"""Equal source bytes in two splits or two classes: the findings do not depend on the order of rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def found_in(*rows: ComparedRecord) -> list[tuple[str, str | None, str | None]]:
     return sorted((one.code.value, one.key, one.other.key if one.other else None) for one in found)
 
 
-def test_a_source_in_two_classes() -> None:
+def test_a_source_in_two_classes_is_reported() -> None:
     assert found_in(row(0, "train", "cat"), row(1, "train", "dog")) == [("LABEL_CONFLICT", "key 1", "key 0")]
     assert found_in(row(0, "train", "cat"), row(1, "train", "cat")) == []
     assert found_in(row(0, "train", "a", "b"), row(1, "train", "b", "a")) == []
@@ -49,7 +49,7 @@ def test_files_without_splits_are_compared_by_class() -> None:
     assert found_in(row(0, "", "cat"), row(1, "", "dog")) == [("LABEL_CONFLICT", "key 1", "key 0")]
 
 
-def test_what_a_finding_says() -> None:
+def test_findings_name_both_records() -> None:
     rows = [row(0, "test", "it's"), row(4, "train", "a", "b")]
     (pack,) = bucket_rows(rows, 1, keys=False)
     leak, conflict = compare_bucket((pack[0], [pack[1]]))
@@ -61,7 +61,7 @@ def test_what_a_finding_says() -> None:
     assert conflict.other == ("test-0", 0, 0, "key 0")
 
 
-def test_the_first_record_that_differs_is_named_whatever_the_order() -> None:
+def test_the_first_record_that_differs_is_named_in_any_order() -> None:
     choose = random.Random(3)
     for _ in range(200):
         rows = [

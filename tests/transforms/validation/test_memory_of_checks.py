@@ -1,4 +1,4 @@
-"""The memory that a picture takes is asked for before it is decoded, and held while it is looked at."""
+"""The memory for a picture is reserved before it is decoded, and until it has been checked."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def record_of(file_format: str) -> bytes:
 @pytest.mark.parametrize(("look", "file_format", "reduction"), [
     (True, "JPEG", 1), (True, "PNG", 1), (False, "PNG", 1), (False, "JPEG", 8),
 ])  # fmt: skip
-def test_a_picture_is_decoded_and_looked_at_within_what_was_reserved(
+def test_a_picture_is_decoded_and_measured_within_its_reservation(
     monkeypatch: pytest.MonkeyPatch, look: bool, file_format: str, reduction: int
 ) -> None:
     events: list[Any] = []
@@ -61,6 +61,6 @@ def test_a_picture_is_decoded_and_looked_at_within_what_was_reserved(
     assert events == [size, "load_checked", *["looks_of"] * look, "released"]
 
 
-def test_nothing_is_reserved_for_what_is_not_decoded() -> None:
+def test_nothing_is_reserved_for_pictures_that_are_not_decoded() -> None:
     checker = RecordChecker(MINIMAL, decode=False, reserve=lambda size: pytest.fail(f"{size}"))
     assert not checker.check(record_of("PNG")).problems

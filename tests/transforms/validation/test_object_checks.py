@@ -1,4 +1,4 @@
-"""What a validation finds in records with objects, masks and several classes."""
+"""Findings in records with objects, masks and several classes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ OBJECTS: Mapping[str, Any] = {
 
 
 def record(layout: str, values: Mapping[str, Any], several_labels: bool = False) -> bytes:
-    """Serialises the values of a layout's features; None leaves one out."""
+    """Serializes the values of a layout's features; None leaves one out."""
     features = extended(layout_by_name(layout), (), several_labels).features
     return encode_example(
         {
@@ -61,7 +61,7 @@ def record(layout: str, values: Mapping[str, Any], several_labels: bool = False)
 
 
 def found_in(layout: str, values: Mapping[str, Any], **contract: Any) -> list[tuple[str, str]]:
-    """What a check finds in a record: codes and messages."""
+    """Returns the findings in a record: codes and messages."""
     made = layout_by_name(layout)
     several = bool(contract.pop("several_labels", False))
     promised = RecordSchema(extended(made, (), several).features, LABELS, made.first_label, **contract)
@@ -96,13 +96,13 @@ def test_sound_objects_are_sound() -> None:
         ("bbox/xmin", None, "MISSING_FEATURE", "'image/object/bbox/xmin' is missing"),
     ],
 )
-def test_what_is_wrong_with_objects_is_found(name: str, values: Any, code: str, message: str) -> None:
+def test_faults_of_objects_are_reported(name: str, values: Any, code: str, message: str) -> None:
     found = found_in("detection", {**OBJECTS, f"image/object/{name}": values})
     assert [found_code for found_code, _ in found] == [code]
     assert message in found[0][1]
 
 
-def test_a_float_of_32_bits_may_round_beyond_one() -> None:
+def test_a_32_bit_float_may_round_above_one() -> None:
     assert found_in("detection", {**OBJECTS, "image/object/bbox/xmax": [1 + 2**-23, 0.5]}) == []
 
 
@@ -120,7 +120,7 @@ def test_masks_are_decoded_and_measured() -> None:
     assert wrong[0][1].startswith("its mask of instances: it has 12 x 10 pixels")
 
 
-def test_an_empty_mask_is_sound_only_where_images_without_one_are_kept() -> None:
+def test_an_empty_mask_is_sound_only_if_images_without_masks_are_kept() -> None:
     values = {MASK: [b""], FORMAT: [b""]}
     assert [code for code, _ in found_in("segmentation", values)] == ["UNDECODABLE"]
     assert found_in("segmentation", values, unlabelled=True) == []
@@ -140,20 +140,20 @@ def test_every_class_of_an_image_with_several_is_checked() -> None:
     assert check([], [], unlabelled=True) == []
 
 
-def test_an_image_without_a_class_is_sound_only_where_such_are_kept() -> None:
+def test_an_image_without_a_class_is_sound_only_if_such_images_are_kept() -> None:
     values = {"image/class/label": [-1], "image/class/text": [b""]}
     assert [code for code, _ in found_in("classification", values)] == ["LABEL_RANGE"]
     assert found_in("classification", values, unlabelled=True) == []
 
 
-def test_bare_pixels_need_no_number_of_channels() -> None:
+def test_raw_pixels_need_no_number_of_channels() -> None:
     raw = {"image/encoded": [bytes(12 * 9 * 3)], "image/format": [b"raw"]}
     assert found_in("detection", {**OBJECTS, **raw}) == []
     odd = found_in("detection", {**OBJECTS, **raw, "image/encoded": [bytes(12 * 9 * 3 + 1)]})
     assert [code for code, _ in odd] == ["SIZE_MISMATCH"]
 
 
-def test_objects_of_foreign_records_are_known_by_their_names() -> None:
+def test_objects_of_foreign_records_are_recognized_by_names() -> None:
     sound = record("detection", OBJECTS)
     single = record("detection", {name: values[:1] for name, values in OBJECTS.items()})
     without = record("detection", {})
@@ -163,7 +163,7 @@ def test_objects_of_foreign_records_are_known_by_their_names() -> None:
     assert [code.value for code, _ in checker.check(bad).problems] == ["BOX_ORDER"]
 
 
-def test_what_bears_a_known_name_but_not_its_type_is_let_be() -> None:
+def test_features_with_a_known_name_but_another_type_are_ignored() -> None:
     odd = {
         "image/object/class/label": Feature(FeatureType.BYTES, [b"1"]),
         "x": Feature(FeatureType.INT64, [1]),
@@ -173,7 +173,7 @@ def test_what_bears_a_known_name_but_not_its_type_is_let_be() -> None:
     assert not RecordChecker(contract, decode=True).check(encode_example(odd)).problems
 
 
-def test_tensorflow_reads_the_masks_that_are_found_sound() -> None:
+def test_tensorflow_reads_the_masks_that_pass() -> None:
     tf = pytest.importorskip("tensorflow")
     assert tf.io.decode_png(png()).shape == (*SIZE[::-1], 1)
     out = io.BytesIO()
@@ -197,7 +197,7 @@ def test_tensorflow_reads_the_masks_that_are_found_sound() -> None:
         ("panoptic", "image/panoptic/instance_mask", 77, ""),
     ],
 )
-def test_ids_that_are_no_class_are_found(layout: str, name: str, value: int, message: str) -> None:
+def test_ids_without_a_class_are_reported(layout: str, name: str, value: int, message: str) -> None:
     out = io.BytesIO()
     Image.new("L", SIZE, value).save(out, "PNG")
     sound = {MASK: [png()], "image/panoptic/category_mask": [png()], "image/panoptic/instance_mask": [png()]}
@@ -206,6 +206,6 @@ def test_ids_that_are_no_class_are_found(layout: str, name: str, value: int, mes
     assert all(said.startswith(message) for _, said in found)
 
 
-def test_the_format_that_is_said_of_a_mask_is_compared_with_its_bytes() -> None:
+def test_the_stated_format_of_a_mask_is_compared_with_its_bytes() -> None:
     wrong = found_in("segmentation", {MASK: [png()], FORMAT: [b"jpeg"]})
     assert wrong == [("FORMAT_MISMATCH", "its semantic mask is png but the record says 'jpeg'")]

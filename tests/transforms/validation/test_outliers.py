@@ -1,4 +1,4 @@
-"""Odd sizes and grey pictures among others, against numpy's percentiles."""
+"""Odd sizes and gray pictures among others, compared with numpy's percentiles."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def rows(sizes: list[tuple[int, int]], grey: int = 0) -> list[SizeRow]:
 
 
 def odd(sizes: list[tuple[int, int]]) -> set[int | None]:
-    """The numbers of the pictures with odd sizes."""
+    """Returns the numbers of the pictures with odd sizes."""
     items = rows(sizes)
     found = find_outliers(("s", items), Sizes().add(items))
     return {finding.record for finding in found if finding.code is FindingCode.ODD_SIZE}
 
 
 @given(st.lists(st.tuples(st.integers(1, 100), st.integers(1, 100)), min_size=1, max_size=40))
-def test_odd_sizes_are_those_of_the_definition(sizes: list[tuple[int, int]]) -> None:
+def test_odd_sizes_match_the_definition(sizes: list[tuple[int, int]]) -> None:
     sides = np.array([math.sqrt(width * height) for width, height in sizes])
     first, third = np.percentile(sides, [25, 75])
     margin = 3 * (third - first)
@@ -52,17 +52,17 @@ def test_huge_sizes_are_counted_within_bounds() -> None:
     assert sizes.areas.total() == 2000 and len(sizes.areas) < 1500
 
 
-def test_grey_is_odd_unless_most_are() -> None:
+def test_gray_pictures_are_odd_unless_most_are_gray() -> None:
     for grey, found in ((0, 0), (1, 1), (5, 5), (6, 0), (10, 0)):
         items = rows([(10, 10)] * 10, grey)
         assert len(list(find_outliers(("s", items), Sizes().add(items)))) == found
 
 
-def test_nothing_is_odd_about_nothing() -> None:
+def test_no_pictures_have_no_odd_sizes() -> None:
     assert list(find_outliers(("s", []), Sizes())) == []
 
 
-def test_counts_merge_in_any_order() -> None:
+def test_counts_can_be_merged_in_any_order() -> None:
     parts = [("s", rows([(i + 1, 7)] * (i + 1), grey=1)) for i in range(6)]
     combine = CountSizes()
     together = combine.create_accumulator()

@@ -1,4 +1,4 @@
-"""A JPEG that is only decoded to be checked is reduced, and judged as if it were not."""
+"""A JPEG that is decoded only for a check is reduced, with the same verdict as the full size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PHOTOS = Path(__file__).resolve().parents[3] / "examples" / "photos"
 
 
 def jpegs() -> list[bytes]:
-    """JPEGs of the kinds there are: plain, progressive, grey, CMYK, tiny, with restart markers."""
+    """JPEGs of every kind: plain, progressive, gray, CMYK, tiny, with restart markers."""
     made = []
     for place, path in enumerate(sorted(PHOTOS.glob("*/*"))[:12]):
         with Image.open(path) as image:
@@ -30,7 +30,7 @@ def jpegs() -> list[bytes]:
 
 
 @pytest.mark.parametrize("damage", ["none", "flip", "cut", "remove", "insert"])
-def test_reduced_and_whole_decoding_agree(damage: str) -> None:
+def test_reduced_and_full_decoding_agree(damage: str) -> None:
     chance = random.Random(damage)
     bad = 0
     for data in jpegs():

@@ -1,4 +1,4 @@
-"""Records taken apart fast, and files hashed while they are read, give what the plain ways give."""
+"""Records that are parsed fast, and files that are hashed while read, give the same results as plain code."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RECORDS = st.dictionaries(st.sampled_from(["image", "label", "name", "é" * 70, 
 
 
 def plain(features: dict[str, Feature]) -> dict[str, Any]:
-    """Features as what can be compared: pictures as bytes, floats as text, since no NaN equals another."""
+    """Returns features in a comparable form: pictures as bytes, floats as text because of NaN."""
     return {
         name: (type_, [repr(bytes(value) if isinstance(value, memoryview) else value) for value in values])
         for name, (type_, values) in features.items()
@@ -51,7 +51,7 @@ def plain(features: dict[str, Feature]) -> dict[str, Any]:
 
 
 @given(st.lists(RECORDS.map(encode_example), max_size=5), st.data())
-def test_records_are_parsed_as_ever(records: list[bytes], data: st.DataObject) -> None:
+def test_records_are_parsed_like_plain_examples(records: list[bytes], data: st.DataObject) -> None:
     reader = RepeatedEntries(["label", "name"], "image")
     for record in records:
         assert plain(reader.read(record).features) == plain(parse_example(record))
@@ -66,7 +66,7 @@ def test_records_are_parsed_as_ever(records: list[bytes], data: st.DataObject) -
             assert plain(reader.read(broken).features) == expected
 
 
-def test_equal_signatures_mean_that_what_repeats_is_equal() -> None:
+def test_equal_signatures_mean_equal_repeated_entries() -> None:
     reader = RepeatedEntries(["label"], "image")
 
     def signature(label: list[int], image: bytes, **more: Feature) -> Any:
@@ -79,7 +79,7 @@ def test_equal_signatures_mean_that_what_repeats_is_equal() -> None:
     assert signature([7] * 200, b"a") != signature([8] * 200, b"a")
 
 
-def test_what_one_record_says_is_not_held_against_the_next() -> None:
+def test_values_of_one_record_do_not_affect_the_next() -> None:
     layout = parse_layout_file(TENSORS, "tensors.yaml")
     checker = RecordChecker(RecordSchema(layout.features, ("a", "b")), decode=True)
     for side, label in ((3, 0), (5, 1), (4, 0)):
@@ -96,7 +96,7 @@ def test_what_one_record_says_is_not_held_against_the_next() -> None:
 
 @pytest.mark.parametrize("aside", [True, False])
 @given(steps=st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 3000)), max_size=8))
-def test_a_file_is_hashed_whatever_is_read_of_it(
+def test_a_file_is_hashed_whatever_parts_are_read(
     tmp_path_factory: pytest.TempPathFactory, aside: bool, steps: list[tuple[int, int]]
 ) -> None:
     path: Path = tmp_path_factory.getbasetemp() / "hashed"

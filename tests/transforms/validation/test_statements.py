@@ -1,4 +1,4 @@
-"""`quarantine.jsonl` is compared with the ledgers, which are read again for that."""
+"""`quarantine.jsonl` is compared with the ledgers, which are read again for this."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BAD = 4
 
 @pytest.fixture
 def dataset(photos: Path, tmp_path: Path) -> Path:
-    """A dataset with bad images in both of its shards, as far as their hashes allow it."""
+    """A dataset with bad images in both of its shards, if their hashes allow it."""
     source = tmp_path / "in" / "birds"
     source.mkdir(parents=True)
     for number, photo in enumerate(sorted(photos.glob("*/*.jpg"))[:6]):
@@ -33,7 +33,7 @@ def dataset(photos: Path, tmp_path: Path) -> Path:
 
 
 def findings(directory: Path) -> list[str]:
-    """Returns what is said of the quarantine by what the ledgers told when they were checked."""
+    """Returns the findings about the quarantine, given the ledgers at the time of their check."""
     made = Dataset.from_bytes((directory / "dataset.json").read_bytes(), "it")
     return [finding.message for finding in check_quarantine(str(directory), made, told_of(directory, made))]
 
@@ -47,7 +47,7 @@ def told_of(directory: Path, made: Dataset) -> Told:
     return Told(books, {}, False)
 
 
-def test_what_the_ledgers_say_is_what_the_file_says(dataset: Path) -> None:
+def test_the_file_matches_the_ledgers(dataset: Path) -> None:
     path = dataset / "quarantine.jsonl"
     lines = path.read_bytes().splitlines(True)
     assert len(lines) == BAD and findings(dataset) == []
@@ -59,7 +59,7 @@ def test_what_the_ledgers_say_is_what_the_file_says(dataset: Path) -> None:
     assert len(findings(dataset)) == 1 and "sha256" in findings(dataset)[0]
 
 
-def test_a_ledger_that_changes_meanwhile_is_no_finding(dataset: Path) -> None:
+def test_a_ledger_that_changes_meanwhile_is_not_a_finding(dataset: Path) -> None:
     made = Dataset.from_bytes((dataset / "dataset.json").read_bytes(), "it")
     told = told_of(dataset, made)
     for split, number, count, _ in made.placed_shards():

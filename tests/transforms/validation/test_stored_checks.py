@@ -1,4 +1,4 @@
-"""What was found in a shard, stored beside it: told exactly, and only on the terms on which it was found."""
+"""Findings of a shard that are stored beside it: reused exactly, and only under the same conditions."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def _check(task: ShardTask, contract: RecordSchema, depth: Depth) -> ShardSummar
 
 
 def _told(checked: ShardSummary | None) -> dict[str, Any] | None:
-    """Returns all that is known of a shard, without what depends on where that comes from.
+    """Returns everything known about a shard, except values that depend on where it comes from.
 
-    Nobody asks twice for the digests of its records, and only what is stored has a file with a digest.
+    Nobody needs the digests of its records again, and only stored findings have a file with a digest.
     """
     if checked is None:
         return None
@@ -70,7 +70,7 @@ def _told(checked: ShardSummary | None) -> dict[str, Any] | None:
 
 
 def _break_one(folder: Path, task: ShardTask) -> ShardTask:
-    """Writes a shard's middle record anew with a picture that is none, and says so in all checksums."""
+    """Replaces a shard's middle record by one with a broken picture, and updates all checksums."""
     from shardwright.schemas.dataset import Shard
     from shardwright.transforms.records.framing import masked_crc32c
 
@@ -95,7 +95,7 @@ def _break_one(folder: Path, task: ShardTask) -> ShardTask:
 
 
 @pytest.mark.parametrize("depth", DEEP)
-def test_what_was_found_is_told_exactly(folder: Path, depth: Depth) -> None:
+def test_stored_findings_are_reused_exactly(folder: Path, depth: Depth) -> None:
     contract = _contract(folder)
     tasks = _tasks(folder)
     tasks[0] = _break_one(folder, tasks[0])
@@ -105,7 +105,7 @@ def test_what_was_found_is_told_exactly(folder: Path, depth: Depth) -> None:
         assert bool(found.pictures) == (depth is Depth.LOOKS)
         stored = store_check(task, contract, depth, found)
         assert stored == hashlib.sha256(Path(stored_checks._path(task)).read_bytes()).hexdigest()
-        os.unlink(task.path)  # nobody needs the shard itself
+        os.unlink(task.path)  # the shard itself is not needed
         known = stored_check(task, contract, depth)
         assert known is not None and known.stored == stored
         assert _told(stored_check(task, contract, depth)) == _told(found)
@@ -116,7 +116,7 @@ def test_what_was_found_is_told_exactly(folder: Path, depth: Depth) -> None:
     assert len(wrong.rows) == wrong.records
 
 
-def test_it_holds_less_deep_where_nothing_is_wrong(folder: Path) -> None:
+def test_a_sound_check_also_serves_shallower_ones(folder: Path) -> None:
     contract, (broken, *tasks) = _contract(folder), _tasks(folder)
     for task in tasks:
         found = _check(task, contract, Depth.PIXELS)
@@ -160,7 +160,9 @@ def _no_json(folder: Path, task: ShardTask) -> ShardTask:
 @pytest.mark.parametrize(
     "alter", [_other_ledger, _other_index, _other_shard, _damaged, _no_json, lambda _, task: task]
 )
-def test_of_other_files_it_says_nothing(folder: Path, alter: Callable[[Path, ShardTask], ShardTask]) -> None:
+def test_checks_of_other_files_are_not_used(
+    folder: Path, alter: Callable[[Path, ShardTask], ShardTask]
+) -> None:
     contract, task = _contract(folder), _tasks(folder)[0]
     store_check(task, contract, Depth.PIXELS, _check(task, contract, Depth.PIXELS))
     altered = alter(folder, task)
@@ -168,7 +170,7 @@ def test_of_other_files_it_says_nothing(folder: Path, alter: Callable[[Path, Sha
     assert (known is not None) == (alter.__name__ == "<lambda>")
 
 
-def test_other_software_looks_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_software_checks_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     contract, task = _contract(folder), _tasks(folder)[0]
     store_check(task, contract, Depth.PIXELS, _check(task, contract, Depth.PIXELS))
     here = stored_checks._software()
@@ -178,7 +180,7 @@ def test_other_software_looks_again(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert sound_records(later, contract, Depth.PIXELS) == {}
 
 
-def test_new_classes_change_nothing_that_was_sound(folder: Path) -> None:
+def test_new_classes_do_not_affect_sound_records(folder: Path) -> None:
     contract, (broken, task, *_) = _contract(folder), _tasks(folder)
     names = contract.labels or ()
     broken = _break_one(folder, broken)
@@ -205,7 +207,7 @@ def test_new_classes_change_nothing_that_was_sound(folder: Path) -> None:
     assert stored_check(task._replace(split="another"), contract, Depth.LOOKS) is None
 
 
-def test_what_was_read_from_other_bytes_is_not_stored(folder: Path) -> None:
+def test_findings_from_other_bytes_are_not_stored(folder: Path) -> None:
     contract, (task, gone, *_) = _contract(folder), _tasks(folder)
     with open(task.path, "ab") as file:
         file.write(b"more")
@@ -221,7 +223,7 @@ def test_what_was_read_from_other_bytes_is_not_stored(folder: Path) -> None:
 def test_records_that_were_sound_are_not_decoded_again(
     folder: Path, depth: Depth, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same records in another order, one of them broken and one altered: as if all were decoded."""
+    """The same records in another order, one broken and one changed: the result is as if all were decoded."""
     contract, task = _contract(folder), _tasks(folder)[0]
     store_check(task, contract, depth, _check(task, contract, depth))
     decoded = []
@@ -239,17 +241,17 @@ def test_records_that_were_sound_are_not_decoded_again(
     decoded.clear()
     quick = check_shard(broken, contract, depth, sound=sound)
     assert len(decoded) == whole.records > 3
-    assert sum(decoded) == (depth >= Depth.PIXELS)  # the broken one
+    assert sum(decoded) == (depth >= Depth.PIXELS)  # the broken record
     assert quick.findings == whole.findings
     assert _told(sum_up(quick, depth)) == _told(sum_up(whole, depth))
     assert quick.digests == whole.digests
-    if depth >= Depth.PIXELS:  # what was found wrong is looked at each time
+    if depth >= Depth.PIXELS:  # wrong records are checked each time
         store_check(broken, contract, depth, sum_up(whole, depth))
         assert len(sound_records(later, contract, depth)) == whole.records - 1
     assert shard_module.record_digest(b"") not in sound
 
 
-def test_it_is_plain_json_without_dates(folder: Path) -> None:
+def test_the_stored_file_is_json_without_dates(folder: Path) -> None:
     contract, task = _contract(folder), _tasks(folder)[0]
     path = folder / "_checks" / f"{task.file}.json.gz"
     found = _check(task, contract, Depth.LOOKS)
@@ -263,7 +265,7 @@ def test_it_is_plain_json_without_dates(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("removed", [False, True])
-def test_who_lost_the_lease_stores_nothing(folder: Path, removed: bool) -> None:
+def test_a_run_that_lost_its_lease_stores_nothing(folder: Path, removed: bool) -> None:
     output = folder.parent
     mine, other = (HeldLease(str(output), Lease(holder, "v", seconds=60.0)) for holder in ("me", "other"))
     contract, (task, *_) = _contract(folder), _tasks(folder)

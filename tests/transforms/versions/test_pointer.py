@@ -1,4 +1,4 @@
-"""What a path means where there are versions, and the pointer that says which is the latest."""
+"""The meaning of paths if there are versions, and the pointer to the latest version."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def out(tmp_path: Path, sound_dataset: Path) -> str:
     return str(tmp_path / "out")
 
 
-def test_paths_with_versions(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_with_versions_are_resolved(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in (out, f"{out}/", f"{out}@{V3}", f"{out}/@{V3}", f"{out}@{V3}/"):
         assert os.path.samefile(located(path), f"{out}/versions/{V3}"), path
     assert located(f"{out}@{V1}") == located(f"{out}/versions/{V1}") == f"{out}/versions/{V1}"
@@ -34,7 +34,7 @@ def test_paths_with_versions(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert located("out") == f"out/versions/{V1}" and located(f"./out@{V2}") == f"./out/versions/{V2}"
 
 
-def test_paths_without_versions(tmp_path: Path, sound_dataset: Path) -> None:
+def test_paths_without_versions_stay_the_same(tmp_path: Path, sound_dataset: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("x")
     for path in (
@@ -45,7 +45,7 @@ def test_paths_without_versions(tmp_path: Path, sound_dataset: Path) -> None:
         assert located(path) == path
 
 
-def test_versions_that_are_not_there(out: str, tmp_path: Path) -> None:
+def test_missing_versions_are_reported(out: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=rf"has no version {V1[:-2]}9Z; did you mean {V1}\?"):
         located(f"{out}@{V1[:-2]}9Z")
     with pytest.raises(UsageError, match="holds no versions"):
@@ -57,7 +57,7 @@ def test_versions_that_are_not_there(out: str, tmp_path: Path) -> None:
         located(f"{out}@{V4}")
 
 
-def test_none_is_published_yet(tmp_path: Path, sound_dataset: Path) -> None:
+def test_a_directory_without_a_published_version_is_reported(tmp_path: Path, sound_dataset: Path) -> None:
     add_version(tmp_path, sound_dataset, V1, "refused")
     with pytest.raises(UsageError, match=f"none is published.*{tmp_path}@{V1}"):
         located(str(tmp_path))
@@ -66,7 +66,7 @@ def test_none_is_published_yet(tmp_path: Path, sound_dataset: Path) -> None:
 @pytest.mark.parametrize(
     "data", ["", "{", "[]", '{"format_version": 1}', '{"format_version": 2, "version": "x"}']
 )
-def test_damaged_pointers_are_told(out: str, data: str) -> None:
+def test_damaged_pointers_are_reported(out: str, data: str) -> None:
     Path(out, "latest.json").write_text(data)
     for read in (located, read_pointer):
         with pytest.raises(UsageError, match=f"latest.json cannot be used: .*shardwright rollback {out} V"):
@@ -74,13 +74,13 @@ def test_damaged_pointers_are_told(out: str, data: str) -> None:
     assert located(f"{out}@{V1}")
 
 
-def test_a_pointer_to_what_is_gone(out: str) -> None:
+def test_a_pointer_to_a_missing_version_is_reported(out: str) -> None:
     shutil.rmtree(f"{out}/versions/{V3}")
     with pytest.raises(UsageError, match=f"names version {V3}, which is gone"):
         located(out)
 
 
-def test_a_version_that_goes_while_it_is_looked_for(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_removed_during_the_search_is_reported(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     is_dataset = pointers._is_dataset
 
     def rebuilt_meanwhile(directory: str) -> bool:
@@ -93,7 +93,7 @@ def test_a_version_that_goes_while_it_is_looked_for(out: str, monkeypatch: pytes
     assert located(out) == f"{out}/versions/{V2}"
 
 
-def test_switching(out: str) -> None:
+def test_the_pointer_is_switched(out: str) -> None:
     found = read_pointer(out)
     assert found is not None and found[0].version == V3
     tag = found[1]
@@ -103,7 +103,7 @@ def test_switching(out: str) -> None:
     assert latest_of(out)["version"] == V2
 
 
-def test_the_first_switch(tmp_path: Path) -> None:
+def test_the_pointer_can_be_created(tmp_path: Path) -> None:
     out = str(tmp_path / "new")
     assert read_pointer(out) is None
     assert switch_pointer(out, Pointer(V1, "f", 1.0), None)
@@ -112,7 +112,7 @@ def test_the_first_switch(tmp_path: Path) -> None:
     assert not switch_pointer(out, Pointer(V1, "f", 2.0), None)
 
 
-def test_one_of_many_switches(out: str) -> None:
+def test_one_of_many_concurrent_switches_succeeds(out: str) -> None:
     found = read_pointer(out)
     assert found is not None
     versions = [f"202701{day:02}T000000Z" for day in range(1, 9)]
@@ -124,7 +124,7 @@ def test_one_of_many_switches(out: str) -> None:
     assert latest_of(out)["version"] == versions[done.index(True)]
 
 
-def test_listing_versions(out: str, sound_dataset: Path) -> None:
+def test_versions_are_listed(out: str, sound_dataset: Path) -> None:
     shutil.copytree(f"{out}/versions/{V1}", f"{out}/versions/{V4}")
     os.makedirs(f"{out}/versions/20261125T020000Z/_shards")
     Path(out, "versions", "20261126T020000Z").write_text("a file")

@@ -1,4 +1,4 @@
-"""Which versions stay, by rules that are written down here a second time, and how one goes."""
+"""The versions to keep, by a second implementation of the rules, and the removal of versions."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ PUBLISHED, REFUSED, WITHDRAWN, BUILDING = (
 
 
 def name_of(day: int) -> str:
-    """Returns the version of a day."""
+    """Returns the name of the version of a day."""
     return f"202601{day:02}T000000Z"
 
 
 def records_of(*states: VersionState) -> list[VersionRecord]:
-    """Returns a version a day, the oldest 100 days old."""
+    """Returns one version per day, the oldest 100 days old."""
     return [
         VersionRecord(name_of(day), state, (day - 1) * 86_400.0 + 1) for day, state in enumerate(states, 1)
     ]
@@ -48,33 +48,33 @@ def test_the_newest_stay() -> None:
     assert surplus([], "", (), Retention(1), NOW) == []
 
 
-def test_the_latest_stays_wherever_it_is() -> None:
+def test_the_latest_version_always_stays() -> None:
     records = records_of(*[PUBLISHED] * 8)
     assert days_of(surplus(records, name_of(2), (), Retention(2), NOW)) == [1, *range(3, 8)]
 
 
-def test_pinned_ones_stay() -> None:
+def test_pinned_versions_stay() -> None:
     records = records_of(*[PUBLISHED] * 6)
     records[1] = VersionRecord(records[1].version, PUBLISHED, 0.0, pinned=True)
     assert days_of(surplus(records, name_of(6), [name_of(1)], Retention(2), NOW)) == [3, 4]
 
 
-def test_young_ones_stay() -> None:
+def test_young_versions_stay() -> None:
     records = records_of(*[PUBLISHED] * 6)
     assert days_of(surplus(records, name_of(6), (), Retention(1, 97.5), NOW)) == [1, 2, 3]
 
 
-def test_refused_ones_push_nothing_out_and_do_not_heap_up() -> None:
+def test_refused_versions_displace_nothing_and_do_not_accumulate() -> None:
     records = records_of(PUBLISHED, PUBLISHED, *[REFUSED] * 6)
     assert days_of(surplus(records, name_of(2), (), Retention(2), NOW)) == [3, 4, 5, 6]
 
 
-def test_what_was_rolled_back_is_remembered() -> None:
+def test_a_newer_version_that_was_rolled_back_stays() -> None:
     records = records_of(WITHDRAWN, PUBLISHED, WITHDRAWN, *[REFUSED] * 6)
     assert days_of(surplus(records, name_of(2), (), Retention(1), NOW)) == [1, 4, 5, 6, 7, 8]
 
 
-def test_what_is_being_built_stays() -> None:
+def test_versions_being_built_stay() -> None:
     records = records_of(BUILDING, *[PUBLISHED] * 3, BUILDING)
     assert days_of(surplus(records, name_of(4), (), Retention(1), NOW)) == [2, 3]
 
@@ -86,7 +86,7 @@ def test_what_is_being_built_stays() -> None:
     st.integers(0, 6),
     st.sampled_from([0.0, 5.0, 90.0]),
 )
-def test_never_too_much(
+def test_no_rule_removes_too_much(
     states: list[VersionState], latest: int, pinned: set[int], keep: int, keep_days: float
 ) -> None:
     records = records_of(*states)
@@ -107,7 +107,7 @@ def test_never_too_much(
     assert all(ages[name] >= keep_days * 86_400 for name in gone)
 
 
-def test_removal(tmp_path: Path, sound_dataset: Path) -> None:
+def test_versions_are_removed_completely(tmp_path: Path, sound_dataset: Path) -> None:
     out = tmp_path / "out"
     make_versions(out, sound_dataset)
     (out / "versions" / V2 / "pinned.json").write_text("{}")
@@ -119,7 +119,7 @@ def test_removal(tmp_path: Path, sound_dataset: Path) -> None:
     assert located(f"{out}@{V2}") == str(out / "versions" / V2)
 
 
-def test_shards_that_others_share_stay(tmp_path: Path, sound_dataset: Path) -> None:
+def test_shards_shared_with_other_versions_stay(tmp_path: Path, sound_dataset: Path) -> None:
     out = tmp_path / "out"
     make_versions(out, sound_dataset)
     shard = "train-00000-of-00003.tfrecord"
@@ -133,7 +133,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("after", range(4))
-def test_a_removal_that_is_killed(
+def test_a_killed_removal_is_continued(
     after: int, tmp_path: Path, sound_dataset: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
@@ -163,7 +163,7 @@ def test_a_removal_that_is_killed(
     assert V1 not in os.listdir(out / "versions")
 
 
-def test_a_version_that_never_was_whole(tmp_path: Path, sound_dataset: Path) -> None:
+def test_incomplete_versions_are_removed(tmp_path: Path, sound_dataset: Path) -> None:
     out = tmp_path / "out"
     add_version(out, None, V1, "building")
     assert remove_version(str(out), V1)
