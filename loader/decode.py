@@ -48,11 +48,11 @@ class PictureReader:
         self._encoded = readers.get(FeatureRole.ENCODED)
         self._raw = stored_format(dataset) == "raw"
         self._shape = picture_shape(dataset)
-        #: If only some images are grey, all are returned in color.
+        #: If only some images are gray, all are returned in color.
         self._channels = 1 if self._shape[2] == 1 else 3
 
     def pixels(self, spans: ExampleSpans) -> Pixels:
-        """Returns a record's image: height x width x channels, with 1 channel if all images are grey, else 3.
+        """Returns a record's image: height x width x channels, with 1 channel if all images are gray, else 3.
 
         Raises:
           UsageError: if the layout stores no image.
@@ -67,7 +67,7 @@ class PictureReader:
         return found[:, :, : self._channels]
 
     def picture(self, spans: ExampleSpans) -> Image.Image:
-        """Returns a record's image as a Pillow image: mode L if all images are grey, else RGB.
+        """Returns a record's image as a Pillow image: mode L if all images are gray, else RGB.
 
         Raises:
           UsageError: if the layout stores no image.

@@ -135,11 +135,11 @@ class Records:
         return self._shards.read(item.file, number)
 
     def image(self, index: int | np.integer[Any]) -> Pixels:
-        """Returns a record's image: uint8, height x width x channels (1 if all images are grey, else 3)."""
+        """Returns a record's image: uint8, height x width x channels (1 if all images are gray, else 3)."""
         return self._of(index, self._pictures.pixels)
 
     def pil(self, index: int | np.integer[Any]) -> Image.Image:
-        """Returns a record's image as a Pillow image: mode L if all images are grey, else RGB."""
+        """Returns a record's image as a Pillow image: mode L if all images are gray, else RGB."""
         return self._of(index, self._pictures.picture)
 
     def label(self, index: int | np.integer[Any]) -> int | np.ndarray[Any, Any]:

@@ -137,7 +137,7 @@ class Picture:
         return tf.stack([tf.reshape(tf.cast(side, tf.int64), []) for side in sides])
 
     def _in_colour(self, image: tf.Tensor) -> tf.Tensor:
-        """Returns pixels, which may be grey or have alpha, with the dataset's number of channels."""
+        """Returns pixels, which may be gray or have alpha, with the dataset's number of channels."""
         if self._stored[2] is not None:
             return image
         grey = tf.shape(image)[2] < 3

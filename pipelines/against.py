@@ -29,7 +29,7 @@ from shardwright.transforms.sources.source import Input
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.validation.against.shard import Comparison
 
-#: Settings of `convert` that say how a source is listed and that may be given (anew) beside `--against`.
+#: Settings of `convert` that decide how a source is listed and that may be given (again) with `--against`.
 LISTING = ("source", "image_root", "mask_dir", "keep_labels", "rename_labels", "folders")
 #: Those of them that a dataset does not store, for they are places; its `run.json` says that there were some.
 UNSTORED = ("image_root", "mask_dir", "keep_labels")
@@ -170,7 +170,7 @@ def _read_run(directory: str) -> Mapping[str, Any]:
 
 
 def _check_given(run: Mapping[str, Any], listing: Mapping[str, Any]) -> None:
-    """Checks that what a dataset was listed with and does not store is said again.
+    """Checks that settings of the listing that the dataset does not store are given again.
 
     Raises:
       UsageError: A setting is missing; the message names the first one.

@@ -259,7 +259,7 @@ def fits(patch: Patch) -> bool:
         return True
     try:
         return source_digest(patch.checked) == patch.sha256
-    except (AttributeError, OSError, TypeError):  # it is no more, or its source is not there
+    except (AttributeError, OSError, TypeError):  # it does not exist any more, or it has no source
         return False
 
 

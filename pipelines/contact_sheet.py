@@ -29,10 +29,10 @@ from shardwright.transforms.records.sample import (
 _FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 #: Feature names of the class in widely used layouts, the best first.
 _CLASS_NAMES = ("image/class/text", "image/class/label", "label")
-#: Where no ledger says where the classes are: records, and their bytes, that are looked at.
+#: Maximum number of records, and of their bytes, to read for their classes if there is no ledger.
 _MAX_SCANNED = 2_048
 _MAX_SCANNED_BYTES = 256 * 10**6
-#: Where one does: ledger lines.
+#: Maximum number of ledger lines to read for classes.
 _MAX_LISTED = 200_000
 
 

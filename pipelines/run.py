@@ -262,11 +262,11 @@ def suppress_beam_logs(verbose: bool) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        quiet = False  # whoever interrupts does not want to wait
+        quiet = False  # after an interrupt, the user does not want to wait
         raise
     finally:
         if quiet:
-            wait_for_late_workers()  # they print what the command has said in one sentence
+            wait_for_late_workers()  # they would print a traceback of the reported error
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)
         _set_enabled(engines, enabled)

@@ -250,7 +250,7 @@ def picture_shape_of(settings: Mapping[str, Any]) -> PictureShape:
         width, height = parse_resize(settings["resize"])
     channels = {"rgb": 3, "gray": 1}.get(settings["color"])
     if settings["image_format"] == "webp":
-        channels = 3 if channels else None  # WebP has no grey images
+        channels = 3 if channels else None  # WebP has no gray images
     return height, width, channels
 
 

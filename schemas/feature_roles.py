@@ -86,7 +86,7 @@ def _object(type_: FeatureType, what: str) -> RoleInfo:
     return RoleInfo(type_, _EACH, f"of each object: {what}", Needs.OBJECTS)
 
 
-#: Description of each role. Masks are grey PNGs with 8 bits, or with 16 bits if an image has an id above 255.
+#: Description of each role. Masks are gray PNGs with 8 bits, or with 16 bits if an image has an id above 255.
 FEATURE_ROLES: Mapping[FeatureRole, RoleInfo] = {
     FeatureRole.ENCODED: RoleInfo(
         _BYTES, _ONE, "the image file's bytes, or its bare uint8 pixels row by row (--image_format raw)"

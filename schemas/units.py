@@ -1,4 +1,4 @@
-"""Parses and prints the values of settings: sizes, shares, boxes, colours."""
+"""Parses and prints the values of settings: sizes, shares, boxes, colors."""
 
 from __future__ import annotations
 
@@ -214,10 +214,10 @@ def parse_shards(text: str) -> int | dict[str, int]:
 
 
 def parse_color(text: str) -> tuple[int, int, int]:
-    """Parses a CSS colour name, `#rrggbb` or `rgb(r, g, b)` as Pillow's ImageColor does.
+    """Parses a CSS color name, `#rrggbb` or `rgb(r, g, b)` as Pillow's ImageColor does.
 
     Raises:
-      ValueError: if it is not a colour.
+      ValueError: if it is not a color.
     """
     try:
         red, green, blue = ImageColor.getrgb(str(text))[:3]

@@ -1,4 +1,4 @@
-"""Reads a layout of one's own where the settings name a file."""
+"""Reads a custom layout if the settings name a file."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from shardwright.transforms import storage
 
 
 def read_layout(value: str) -> str:
-    """Returns a value of `--layout` with a file replaced by what it says, so that workers need no file.
+    """Returns a value of `--layout`, with the content of a file instead of its path for workers.
 
     Raises:
       UsageError: If the file cannot be read, or is wrong.
     """
     if not is_layout_file(value):
         return value
-    from shardwright.schemas.layouts.layout_file import parse_layout_file  # and with it YAML
+    from shardwright.schemas.layouts.layout_file import parse_layout_file  # imports YAML
 
     return inline_layout(parse_layout_file(storage.read_text("--layout", value), value))

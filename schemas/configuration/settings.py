@@ -489,7 +489,7 @@ class ConvertSettings:
 
     @cached_property
     def background_rgb(self) -> tuple[int, int, int]:
-        """The background colour, 0 to 255 per channel."""
+        """The background color, 0 to 255 per channel."""
         return units.parse_color(self.background)
 
     @cached_property

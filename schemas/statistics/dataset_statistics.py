@@ -11,7 +11,7 @@ the document does not depend on the parts and their order.
                         (number -> pictures), spreads of bytes, width, height, aspect_ratio (width by height),
                         megapixels, boxes and scores
         pixels          mean and std over all pixels, and `per_image` with equal weight for each picture.
-                        If any picture has colours, all are read as RGB (grey repeated, alpha ignored).
+                        If any picture has colors, all are read as RGB (gray repeated, alpha ignored).
       classes           class -> the same without quantiles; classes beyond the largest 1,000: only records
       number_of_classes estimated above 131,072
       objects           classes -> number of objects, if records have objects

@@ -13,7 +13,7 @@ from shardwright.schemas.statistics.sketches import FRACTION_BITS, Histogram, Mo
 _WHOLE = ("boxes_per_image", "bytes", "height", "width")
 _SHARES = ("box_area", "box_height", "box_width")
 _SCORE = "score."
-#: Number of colour channels: the first three channels, or the grey one three times.
+#: Number of color channels: the first three channels, or the gray one three times.
 _COLOURS = 3
 _WHITE = 255
 
@@ -56,7 +56,7 @@ class ChannelSums:
         return self
 
     def colours(self, number: int) -> ChannelSums:
-        """Returns the sums for another number of channels: of the first channels, or of grey repeated."""
+        """Returns the sums for another number of channels: of the first channels, or of gray repeated."""
         return ChannelSums(
             self.images,
             self.pixels,
@@ -163,7 +163,7 @@ class PictureStatistics:
     def pixels(self) -> ChannelSums | None:
         """Returns the sums over all pixels; None if no pixels were measured.
 
-        If any picture has colours, all are read as colours, and transparency is ignored.
+        If any picture has colors, all are read as colors, and transparency is ignored.
         """
         if not self.channels:
             return None

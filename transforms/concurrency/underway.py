@@ -185,7 +185,7 @@ class Step:
         self.begun = _PAUSED
 
     def resume(self) -> None:
-        """Starts the clock anew."""
+        """Starts the clock again."""
         now = self.begun = time.monotonic()
         if now - self._noted >= _NOTED_EVERY:
             self._noted = now

@@ -63,11 +63,11 @@ class Converted:
 
     Attributes:
       entry: its ledger entry, without the position of its record.
-      example: its serialised Example; empty if the image was left out or its record copied.
+      example: its serialized Example; empty if the image was left out or its record copied.
       source_bytes: number of bytes read.
       decode_seconds: seconds that decoding took; None if the image was left out or its record copied.
       frame: the framed record from an earlier build; empty unless it was copied.
-      on_background: whether a part of the picture shows the background colour.
+      on_background: whether a part of the picture shows the background color.
     """
 
     entry: Entry

@@ -1,4 +1,4 @@
-"""Converts any picture that Pillow opens to 8-bit sRGB or grey, without clipping or hidden colours."""
+"""Converts any picture that Pillow opens to 8-bit sRGB or gray, without clipping or hidden colors."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _ALPHA_MODES = {"RGBA": "RGB", "LA": "L", "PA": "RGB", "RGBa": "RGB", "La": "L"}
 
 
 def is_grey(image: Image.Image) -> bool:
-    """Returns whether a picture is grey: one colour channel."""
+    """Returns whether a picture is gray: one color channel."""
     return image.mode in _GREY_MODES or image.mode.startswith("I;")
 
 
 def is_translucent(image: Image.Image) -> bool:
-    """Returns whether a picture has an alpha channel or names transparent colours."""
+    """Returns whether a picture has an alpha channel or names transparent colors."""
     return image.mode in _ALPHA_MODES or "transparency" in image.info
 
 
@@ -48,7 +48,7 @@ def _profile(image: Image.Image) -> bytes | None:
 
 
 def is_plain(image: Image.Image) -> bool:
-    """Returns whether the pixels need no conversion: 8 bits, and sRGB, grey or an opaque palette."""
+    """Returns whether the pixels need no conversion: 8 bits, and sRGB, gray or an opaque palette."""
     return image.mode in ("RGB", "L", "P", "1") and not is_translucent(image) and not has_profile(image)
 
 
@@ -73,7 +73,7 @@ def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
         return None
     if mode not in ("RGB", "L"):
         return transform
-    # Ramps of each channel and of grey show whether primaries or curves differ.
+    # Ramps of each channel and of gray show whether primaries or curves differ.
     ramp = np.arange(0, 256, 5, dtype=np.uint8)
     if mode == "L":
         probe = Image.fromarray(ramp[None])
@@ -143,14 +143,14 @@ def _expanded(image: Image.Image) -> Image.Image:
 
 
 def to_color(image: Image.Image, color: str, background: tuple[int, int, int]) -> Image.Image:
-    """Converts a picture to 8-bit sRGB ("RGB") or grey ("L").
+    """Converts a picture to 8-bit sRGB ("RGB") or gray ("L").
 
     Palettes are expanded, 16 bits scaled, ICC profiles applied and alpha flattened.
 
     Args:
       image: a loaded picture in any mode of the supported formats.
-      color: `rgb`, `gray`, or `keep` (grey stays grey, everything else becomes RGB).
-      background: colour under transparent pixels, 0 to 255 per channel.
+      color: `rgb`, `gray`, or `keep` (gray stays gray, everything else becomes RGB).
+      background: color under transparent pixels, 0 to 255 per channel.
 
     Raises:
       ImageFault: if the pixel values have no defined brightness.

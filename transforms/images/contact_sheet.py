@@ -48,7 +48,7 @@ class Tile(NamedTuple):
 
 
 def thumbnail(encoded: bytes, bounds: Bounds = DEFAULT_BOUNDS) -> Image.Image:
-    """Decodes a stored picture, upright and in colour, at most `SIDE` on each side.
+    """Decodes a stored picture, upright and in color, at most `SIDE` on each side.
 
     Args:
       encoded: the picture.
@@ -74,7 +74,7 @@ def with_boxes(image: Image.Image, boxes: Sequence[tuple[float, ...]], ids: Sequ
     Args:
       image: result of `thumbnail`.
       boxes: xmin, ymin, xmax, ymax, as shares of width and height.
-      ids: class of each box, which decides its colour.
+      ids: class of each box, which decides its color.
     """
     marked = image.copy()
     draw = ImageDraw.Draw(marked)
@@ -89,7 +89,7 @@ def with_boxes(image: Image.Image, boxes: Sequence[tuple[float, ...]], ids: Sequ
 
 
 def with_masks(image: Image.Image, masks: Sequence[bytes], bounds: Bounds = DEFAULT_BOUNDS) -> Image.Image:
-    """Returns a thumbnail tinted with the colours of its classes or segments.
+    """Returns a thumbnail tinted with the colors of its classes or segments.
 
     Args:
       image: result of `thumbnail`.
@@ -116,7 +116,7 @@ def _shrunk_ids(mask: bytes, size: tuple[int, int], bounds: Bounds) -> np.ndarra
 
 
 def _color_of(number: int) -> tuple[int, int, int]:
-    """Returns a colour that differs clearly from those of nearby numbers; black for nothing."""
+    """Returns a color that differs clearly from those of nearby numbers; black for nothing."""
     if number == 0:
         return (0, 0, 0)
     red, green, blue = colorsys.hsv_to_rgb(number * _GOLDEN % 1, 1, 0.9 if number % 2 else 0.7)

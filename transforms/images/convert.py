@@ -23,7 +23,7 @@ from shardwright.transforms.images.resize import resize, resize_steps
 Reserve = Callable[[int], AbstractContextManager[None]]
 
 _KEEPABLE = frozenset(("jpeg", "png", "webp"))
-#: Bytes per pixel while a picture is decoded, rotated and converted to its colour.
+#: Bytes per pixel while a picture is decoded, rotated and converted to its color.
 BYTES_PER_PIXEL = 8
 #: The same for a picture that is flattened onto a background or scaled from 16 bits, with all steps.
 _FLATTENED_BYTES = 12
@@ -65,7 +65,7 @@ class ConvertedImage:
       decode_seconds: seconds that decoding the pixels took.
       warning: the decoder's warning about the file; empty without one.
       damaged: whether a part of the pixels is missing in the file; only with `--damaged keep`.
-      on_background: whether a part of the picture shows the background colour.
+      on_background: whether a part of the picture shows the background color.
     """
 
     encoded: bytes
@@ -89,7 +89,7 @@ def convert_image(
 
     Args:
       data: the source file's bytes.
-      name: its key, of which the extension is used.
+      name: its key; only the extension is used.
       settings: checked settings.
       reserve: function that reserves working memory for decoding; takes a number of bytes.
 
@@ -144,7 +144,7 @@ def _convert(
             stored = "jpeg" if opened.kind == "jpeg" else "png"
         encoded = encode_image(image, stored, settings.quality)
         width, height = image.size
-        channels = 3 if stored == "webp" else len(image.getbands())  # WebP has no grey
+        channels = 3 if stored == "webp" else len(image.getbands())  # WebP has no gray
         del image  # free the source before other threads use its reservation
     return ConvertedImage(
         encoded=encoded,
@@ -163,7 +163,7 @@ def _convert(
 
 
 def reserve_nothing(_: int) -> AbstractContextManager[None]:
-    """Does nothing; used where there is no budget."""
+    """Does nothing; used if there is no budget."""
     return nullcontext()
 
 
@@ -210,7 +210,7 @@ def _keep(
 
 
 def channels_of(image: Image.Image) -> int:
-    """Returns the number of channels that a reader gets; a palette counts as its colours."""
+    """Returns the number of channels that a reader gets; a palette counts as its colors."""
     if image.mode in ("P", "PA"):
         return 4 if color.is_translucent(image) else 3
     return len(image.getbands())

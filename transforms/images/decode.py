@@ -122,7 +122,7 @@ def check_kind(head: bytes, name: str) -> str:
 
     Args:
       head: the first `HEAD_BYTES` bytes of the file, or all if it is shorter.
-      name: its name, of which the extension is used.
+      name: its name; only the extension is used.
 
     Raises:
       ImageFault: if it is an image by content or by name, but cannot be decoded.
@@ -355,10 +355,10 @@ def _check_webp(data: bytes) -> None:
 
 
 def _scale_transparency(image: Image.Image, depth: int) -> None:
-    """Scales the transparent colour of a PNG to the depth of its decoded pixels.
+    """Scales the transparent color of a PNG to the depth of its decoded pixels.
 
     Pillow leaves it in the depth of the file. Pillow decodes only the upper bytes of 16-bit RGB, so all
-    colours with the same upper bytes become transparent too.
+    colors with the same upper bytes become transparent too.
     """
     key = image.info.get("transparency")
     if isinstance(key, str):  # a text chunk of the same name

@@ -57,7 +57,7 @@ def codec_versions() -> dict[str, str]:
 
 
 def encode_image(image: Image.Image, stored_format: str, quality: int) -> bytes:
-    """Encodes an RGB or grey picture without any metadata.
+    """Encodes an RGB or gray picture without any metadata.
 
     Args:
       image: picture in mode RGB or L.

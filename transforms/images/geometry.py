@@ -86,7 +86,7 @@ def _cover(width: int, height: int, target: tuple[int, int]) -> tuple[int, int]:
 
 
 def _middle(width: int, height: int, target: tuple[int, int]) -> tuple[float, float, float, float]:
-    """Returns the largest centred box in the source with the target's aspect ratio."""
+    """Returns the largest centered box in the source with the target's aspect ratio."""
     ratio, target_ratio = width / height, target[0] / target[1]
     if ratio == target_ratio:
         crop_width, crop_height = float(width), float(height)

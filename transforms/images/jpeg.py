@@ -1,6 +1,6 @@
 """Decodes JPEGs with libjpeg-turbo and reports the damage that Pillow hides.
 
-libjpeg repairs what it can and counts warnings. Pillow, TensorFlow and OpenCV drop them, so half a grey
+libjpeg repairs what it can and counts warnings. Pillow, TensorFlow and OpenCV drop them, so half a gray
 picture passes for a photograph. simplejpeg can turn the first warning into an error; its pixels are the
 same as Pillow's.
 """

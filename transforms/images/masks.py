@@ -28,7 +28,7 @@ _TIFF_BITS = 258
 def read_class_ids(data: bytes, frame: Frame, settings: ConvertSettings) -> Image.Image:
     """Reads a mask of class ids: mode L, or I if an id is above 255.
 
-    In a palette, the ids are the indices, never the colours. In grey masks of any bit depth, the ids are
+    In a palette, the ids are the indices, never the colors. In gray masks of any bit depth, the ids are
     the values in the file.
 
     Args:
@@ -77,7 +77,7 @@ def read_segments(data: bytes, frame: Frame, settings: ConvertSettings) -> Image
     if opened.depth == 16:
         raise bad_annotation("it has 16 bits a channel; segment ids stand in a PNG of 8 bits a channel")
     if image.mode == "RGBA":
-        return image.convert("RGB")  # drops alpha, keeps the colours
+        return image.convert("RGB")  # drops alpha, keeps the colors
     if image.mode == "L":  # if all ids are below 256, two channels are empty, and some tools omit them
         empty = Image.new("L", image.size)
         return Image.merge("RGB", (image, empty, empty))
@@ -166,7 +166,7 @@ def narrow(values: np.ndarray) -> Image.Image:
 
 
 def encode_mask(mask: Image.Image) -> bytes:
-    """Encodes a mask as a grey PNG: 8 bits for mode L, 16 bits for mode I."""
+    """Encodes a mask as a gray PNG: 8 bits for mode L, 16 bits for mode I."""
     if mask.mode == "I":
         mask = Image.fromarray(np.asarray(mask).astype(np.uint16))
     out = io.BytesIO()
@@ -176,7 +176,7 @@ def encode_mask(mask: Image.Image) -> bytes:
 
 
 def encode_object_mask(mask: Image.Image) -> bytes:
-    """Encodes the mask of an object (mode L) as a grey 8-bit PNG.
+    """Encodes the mask of an object (mode L) as a gray 8-bit PNG.
 
     An image may have many, and Pillow holds the interpreter lock while it encodes a PNG. A PNG consists of a
     header, deflated rows that each begin with a filter number (none), and an end.
@@ -184,7 +184,7 @@ def encode_object_mask(mask: Image.Image) -> bytes:
     rows = np.zeros((mask.height, mask.width + 1), np.uint8)
     rows[:, 1:] = np.asarray(mask)
     deflate = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION, strategy=zlib.Z_RLE)
-    head = struct.pack(">IIBBBBB", mask.width, mask.height, 8, 0, 0, 0, 0)  # 8 bits, grey
+    head = struct.pack(">IIBBBBB", mask.width, mask.height, 8, 0, 0, 0, 0)  # 8 bits, gray
     chunks = ((b"IHDR", head), (b"IDAT", deflate.compress(rows.data) + deflate.flush()), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
@@ -205,7 +205,7 @@ def _open(data: bytes, frame: Frame, settings: ConvertSettings) -> decode.Opened
 
 
 def _equal_channels(values: np.ndarray, mode: str, depth: int) -> np.ndarray:
-    """Returns the single channel of a grey picture that is stored with equal color channels."""
+    """Returns the single channel of a gray picture that is stored with equal color channels."""
     if depth == 16:
         raise bad_annotation("it has several channels of 16 bits; save ids as a grey PNG")
     colors = values if mode == "RGB" else values[..., :-1]

@@ -22,7 +22,7 @@ MOST_BYTES_PER_PIXEL = 5
 #: few hundred times its size may be a photograph of 50 megapixels.
 MOST_BYTES_PER_PIXEL_OF_LARGE_FILES = 20
 _BYTES_PER_BYTE_OF_FILE = 256
-#: Bytes of a pixel in Pillow's memory, for every mode; grey takes one, but that is ignored.
+#: Bytes of a pixel in Pillow's memory, for every mode; gray takes one, but that is ignored.
 _PIXEL_BYTES = 4
 _COEFFICIENT_BYTES = 2
 #: Bytes per pixel in Pillow's decoder of animated WebP (two canvases, a copy, the image, its colors) and of

@@ -8,7 +8,7 @@ import re
 #: RST0 to RST7 and SOI.
 _JPEG_MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd8]", re.DOTALL)
 _JPEG_END, _JPEG_COMMENT = 0xD9, 0xFE
-#: The application segments that a decoder needs: JFIF, a colour profile, Adobe's colour transform.
+#: The application segments that a decoder needs: JFIF, a color profile, Adobe's color transform.
 _JPEG_DECODING = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0", 0xEE: b"Adobe"}
 _PNG_METADATA = frozenset((b"eXIf", b"tEXt", b"zTXt", b"iTXt", b"tIME"))
 _WEBP_METADATA = frozenset((b"EXIF", b"XMP "))
@@ -18,7 +18,7 @@ _WEBP_METADATA_FLAGS = 0x08 | 0x04
 def strip_metadata(data: bytes, kind: str) -> bytes:
     """Removes EXIF, GPS, XMP, text and comments from an encoded image; its pixels do not change.
 
-    Data that a decoder needs (colour profile, Adobe marker, gamma) stays.
+    Data that a decoder needs (color profile, Adobe marker, gamma) stays.
 
     Args:
       data: bytes of the whole file, which can be decoded.

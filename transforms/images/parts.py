@@ -233,7 +233,7 @@ def _varints(data: bytes) -> np.ndarray:
 
 
 def _pixels_as_file(data: bytes, place: ByteRange) -> bytes:
-    """Returns raw pixels as an image file with 8 bits (or 16 bits of grey), which is decoded like any other.
+    """Returns raw pixels as an image file with 8 bits (or 16 bits of gray), which is decoded like any other.
 
     False and true become 0 and 255. Integers with more than 16 bits, and signed ones, must be 0 to 255.
     """

@@ -5,7 +5,7 @@ shrunk to 32x32 (a discrete cosine transform, as in the pHash of Zauner, "Implem
 Perceptual Image Hash Functions", 2010, which uses 8x8). Frequencies with almost no amplitude count as zero.
 Otherwise noise would determine their signs, and so the hash of every smooth picture. Different pictures on
 the same background have similar hashes, and smooth pictures have few bits. So the patch decides: 16x16
-values of brightness and 4x4 of colour.
+values of brightness and 4x4 of color.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _cosines() -> Array:
 #: Pictures differ if more bits of their hashes differ.
 MOST_BITS_APART = 32
 #: Limits for patches of pictures that look alike: least correlation of brightness, largest difference of
-#: means, largest difference of a colour value (benchmarks/duplicates.py).
+#: means, largest difference of a color value (benchmarks/duplicates.py).
 _LEAST_CORRELATION = 0.985
 _MOST_BRIGHTER = 24.0
 _MOST_COLOUR_APART = 12
@@ -80,7 +80,7 @@ def bits_apart(left: Array, right: Array) -> Array:
 
     Args:
       left: rows of uint8.
-      right: as many rows.
+      right: rows of the same number.
     """
     counts: Array = np.bitwise_count(left ^ right).sum(axis=-1, dtype=np.int64)
     return counts
@@ -91,7 +91,7 @@ def patches_agree(left: Array, right: Array) -> Array:
 
     Args:
       left: rows of uint8.
-      right: as many rows.
+      right: rows of the same number.
     """
     luma_left, mean_left = _centred(left)
     luma_right, mean_right = _centred(right)
@@ -116,7 +116,7 @@ def patches_agree(left: Array, right: Array) -> Array:
 
 
 def means_of(patches: Array) -> Array:
-    """Returns the means of each patch: brightness and two colours.
+    """Returns the means of each patch: brightness and two colors.
 
     Args:
       patches: rows of uint8.

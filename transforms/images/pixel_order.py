@@ -20,7 +20,7 @@ _DARK = 0x0FFF
 def are_planar(pictures: Iterable[tuple[np.ndarray, tuple[int, ...]]]) -> bool:
     """Returns whether pictures store one channel after another, as in CIFAR's rows.
 
-    Neighbours in a picture are alike; in the wrong order they are not. If this cannot be decided, as with
+    Neighbors in a picture are alike; in the wrong order they are not. If this cannot be decided, as with
     noise, the channels of each pixel are taken to be together.
 
     Args:
@@ -35,7 +35,7 @@ def are_planar(pictures: Iterable[tuple[np.ndarray, tuple[int, ...]]]) -> bool:
 
 
 def _roughness(picture: np.ndarray) -> float:
-    """Returns the mean difference between neighbours, vertically and horizontally."""
+    """Returns the mean difference between neighbors, vertically and horizontally."""
     values = picture.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         return float(sum(np.abs(np.diff(values, axis=axis)).sum() for axis in (0, 1)))

@@ -3,7 +3,7 @@
 Issues are defined as in cleanvision 0.3.7 (issue_managers/image_property.py there), with its thresholds, so
 that its users find the same pictures. The computation differs: pictures of any size are processed in strips,
 and percentiles come from some thousands of pixels. As in cleanvision, these measures ignore transparency.
-For the fingerprints, transparent pixels are drawn on a background. A picture is grey if its channels are
+For the fingerprints, transparent pixels are drawn on a background. A picture is gray if its channels are
 equal; cleanvision looks at its mode instead.
 """
 
@@ -42,7 +42,7 @@ _PERCENTILES = (5, 99)
 #: Bits of entropy for an information of 1, and the rate at which sharpness approaches 1.
 _FULL_BITS = 10.0
 _SHARPNESS_RATE = 0.01
-#: A spread of grey values below this adds nothing to sharpness.
+#: A spread of gray values below this adds nothing to sharpness.
 _SPREAD_COUNTS = 0.18
 _BLUR_SIDE = 64
 _SCORE_DIGITS = 4

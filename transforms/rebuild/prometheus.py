@@ -1,7 +1,7 @@
 """Facts about the last rebuild, as metrics in Prometheus' text format (`OUT/metrics.prom`).
 
 All metrics are gauges that the last run set, because nobody can scrape a scheduled job. The textfile
-collector of node_exporter, or any web server, serves the file. A failed run knows nothing of the dataset.
+collector of node_exporter, or any web server, serves the file. A failed run knows nothing about the dataset.
 Values that a run does not know keep the values of the previous run.
 """
 

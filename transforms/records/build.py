@@ -1,4 +1,4 @@
-"""Fills the features of a layout for one image and serialises them."""
+"""Fills the features of a layout for one image and serializes them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardwright.schemas.source_ids import source_id_of
 from shardwright.transforms.images.convert import ConvertedImage
 from shardwright.transforms.records.encodings import encoded_values
 
-#: Names of colour spaces in ImageNet.
+#: Names of color spaces in ImageNet.
 RGB, GREY = b"RGB", b"Grayscale"
 
 
@@ -154,5 +154,5 @@ def build_example(
     annotated: Mapping[FeatureRole, Sequence[Any]] | None = None,
     texts: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Returns the result of `build_features`, serialised as `tf.train.Example`."""
+    """Returns the result of `build_features`, serialized as `tf.train.Example`."""
     return encode_example(build_features(ref, image, sha256, layout, ids, annotated, texts))

@@ -99,7 +99,7 @@ def _near(item: Quarantined, directory: str) -> bool:
 
 
 def _look(uri: str) -> Thumbnail | None:
-    """Returns a thumbnail of a faulty image, or None if nothing of it can be decoded."""
+    """Returns a thumbnail of a faulty image, or None if it cannot be decoded at all."""
     try:
         data = _read(uri)
         if not data:

@@ -110,7 +110,7 @@ class _Work:
       source_bytes: number of source bytes of each image that was read.
       decode_us: decoding time of each image in microseconds.
       copied: number of records copied from an earlier build.
-      on_background: number of images that show the background colour.
+      on_background: number of images that show the background color.
       rejected: damaged shards of an earlier build, from which nothing was copied.
     """
 

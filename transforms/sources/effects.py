@@ -25,7 +25,7 @@ class ConversionFacts:
       sources: Names of the sources that read the inputs; None if unknown.
       splits_from: What decides the splits; None before the inputs are listed.
       metadata: Whether metadata files are beside the images of class folders.
-      on_background: Number of images that show the background colour; None before the conversion.
+      on_background: Number of images that show the background color; None before the conversion.
     """
 
     settings: ConvertSettings

@@ -1,4 +1,4 @@
-"""A first look at an input, just enough to recognise it."""
+"""A first look at an input, just enough to recognize it."""
 
 from __future__ import annotations
 

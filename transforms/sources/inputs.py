@@ -1,4 +1,4 @@
-"""Parses inputs (paths, with a prefix if there are several) and recognises the source of each."""
+"""Parses inputs (paths, with a prefix if there are several) and recognizes the source of each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def parse_input(text: str) -> Input:
 
 
 def check_inputs(settings: ConvertSettings, output: str | None) -> tuple[Input, ...]:
-    """Parses inputs, recognises them, and checks that they are readable and separate from the output.
+    """Parses inputs, recognizes them, and checks that they are readable and separate from the output.
 
     Raises:
       UsageError: if an input is wrong; the message names it and says what to do.

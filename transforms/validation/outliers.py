@@ -49,7 +49,7 @@ class Sizes:
 
     Attributes:
       areas: Mapping of rounded area to number of images.
-      grey: Number of images without colors.
+      gray: Number of images without colors.
     """
 
     areas: Counter[int] = field(default_factory=Counter)
