@@ -11,7 +11,7 @@ TESTERS ?= 2
 SOURCES := $(shell find package pipelines loader transforms schemas -type d)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo uv install lock test prism-test flink-test airflow-test test-all lint format docs bench bench-rebuild clean
+.PHONY: help demo uv install lock test prism-test flink-test airflow-test test-all lint format docs report-picture bench bench-rebuild clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,7 +87,11 @@ format: $(STAMP) ## format the code with ruff
 
 docs: $(STAMP) ## build the documentation site into build/site; fails on a broken link
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	$(BIN)/python docs/site_build/report_screenshot.py build/site/report.webp
 	@echo "Open build/site/index.html in a browser."
+
+report-picture: $(STAMP) ## take the picture of the report in the README again; needs Chromium
+	$(BIN)/python docs/site_build/report_screenshot.py docs/report.webp
 
 bench: $(STAMP) ## compare with other tools: PHOTOS=folder of photographs
 	sh benchmarks/bench.sh "$(PHOTOS)"

@@ -4,7 +4,8 @@ Beam works without these changes and gives the same bytes. With them a small run
 processes print no tracebacks for errors that the command explains in one sentence, and the log lines of
 rebuilds come through from worker processes.
 
-Only commands apply the patches. A function that is called from a notebook leaves Beam as it was found.
+Only commands apply the patches. A function that is called from a notebook leaves Beam as it was found, except
+that it keeps Beam from importing its interactive runner while it builds a pipeline.
 
 To support another version of Beam, run `tests/pipelines/test_beam_patches.py` with it. The test of a patch
 fails if Beam has changed the code that the patch goes by. Read that code, adapt the patch if necessary, and
@@ -34,6 +35,8 @@ LATE_WORKER_SECONDS = 3.0
 _WORKER_THREAD = "run_worker"
 _PAUSE_SECONDS = 0.01
 _MISSING = object()
+#: Held while a pipeline is built, so that each build finds Beam as it was before the others.
+_BUILDING = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -321,6 +324,24 @@ def wait_for_late_workers() -> None:
         thread.name.startswith(_WORKER_THREAD) for thread in threading.enumerate()
     ):
         time.sleep(_PAUSE_SECONDS)
+
+
+@contextlib.contextmanager
+def no_interactive_runner() -> Iterator[None]:
+    """Lets a pipeline be built in a notebook without Beam's interactive runner.
+
+    In IPython, Beam imports that runner to number the steps of pipelines that the user's variables hold.
+    Ours is not one of these, and the import fails where pandas is missing or newer than Beam supports.
+    """
+    from apache_beam.utils import interactive_utils
+
+    with _BUILDING:
+        is_in_ipython = interactive_utils.is_in_ipython
+        interactive_utils.is_in_ipython = lambda: False
+        try:
+            yield
+        finally:
+            interactive_utils.is_in_ipython = is_in_ipython
 
 
 @contextlib.contextmanager

@@ -12,7 +12,13 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from shardwright.pipelines.beam_patches import apply_patches, is_beam_silent, patching, wait_for_late_workers
+from shardwright.pipelines.beam_patches import (
+    apply_patches,
+    is_beam_silent,
+    no_interactive_runner,
+    patching,
+    wait_for_late_workers,
+)
 from shardwright.pipelines.options import DEFAULT_RUNNER
 from shardwright.pipelines.signals import Ending, graceful_shutdown
 from shardwright.pipelines.streams import forgiving_streams
@@ -61,7 +67,8 @@ def _run_pipeline(build: Callable[[Any], Any], options: Any) -> Any:
         except (ValueError, ImportError) as error:
             detail = " ".join(str(error).split()).rstrip(".")
             raise UsageError(f"Beam does not take its options: {detail}.") from error
-        build(pipeline)
+        with no_interactive_runner():
+            build(pipeline)
         described = description_of(options)
         if options.view_as(TestOptions).dry_run and not _is_dataflow(options):
             raise NotRun(described)  # other runners ignore the option and would run the job

@@ -22,8 +22,8 @@ from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.transforms.sources.source import SOURCES
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-#: Documents with examples that run here; test_docs_scheduling.py runs those of the other one.
-TRIED = [path for path in DOCUMENTS if path.name != "scheduling.md"]
+#: Documents with examples that run here; test_docs_scheduling.py and tests/docs run those of the others.
+TRIED = [path for path in DOCUMENTS if path.name not in ("scheduling.md", "getting-started.md")]
 #: Commands that need more than this machine, and those that other tests cover.
 ELSEWHERE = ("gs://", "s3://", "--runner=DataflowRunner", "convert --job ", "--help")
 
