@@ -17,6 +17,7 @@ from helpers.hostile import make_tree
 from helpers.storage.amazon import S3
 from helpers.storage.buckets import Bucket, free_port
 from helpers.storage.proxy import Proxy
+from helpers.storage.retries import Retries
 from moto.server import ThreadedMotoServer
 
 from shardwright.pipelines.convert import convert
@@ -68,6 +69,14 @@ def proxy(_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Proxy:
     monkeypatch.setattr(gcs, "_RETRY_FIRST", 0.01)
     monkeypatch.setattr(gcs, "_RETRY_MOST", 0.1)
     return _proxy
+
+
+@pytest.fixture
+def retries() -> Iterator[Retries]:
+    """How long operations on Google Cloud Storage retry in this test."""
+    made = Retries()
+    yield made
+    made.as_usual()
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,41 @@ from typing import Any
 import pytest
 from helpers.annotation_sets.each_format import SETS
 from helpers.hostile import outcomes, shard_hashes
+from helpers.listing import listed
+from helpers.long_tail import slow
 from helpers.storage.buckets import Bucket
 
 from shardwright.pipelines.convert import convert
+from shardwright.schemas.annotations import decode_annotations
+
+#: Those that read more from the bucket than images and texts: masks, data inside JSON, several folders.
+_CONVERTED = ("coco", "panoptic", "yolo", "cityscapes", "labelme", "semantic_masks")
+
+
+def _references(root: str, kind: str, name: str) -> dict[str, tuple[Any, ...]]:
+    """Returns what is listed under each key, without what depends on the storage."""
+    masks = {"mask_dir": f"{root}/masks"} if kind == "semantic_masks" else {}
+    refs = listed(f"{root}/{name}".rstrip("/"), SETS[kind][1], **masks).refs
+    return {
+        key: (
+            ref.split,
+            ref.labels,
+            ref.reason,
+            decode_annotations(ref.annotations).objects if ref.annotations else (),
+        )
+        for key, ref in refs.items()
+    }
 
 
 @pytest.mark.parametrize("kind", SETS)
+def test_references_equal_those_of_a_local_disk(bucket: Bucket, tmp_path: Path, kind: str) -> None:
+    name = SETS[kind][0](tmp_path / "in")
+    bucket.put_tree(tmp_path / "in", "in/")
+    local = _references(str(tmp_path / "in"), kind, name)
+    assert len(local) >= 3 and _references(f"{bucket.url}/in", kind, name) == local
+
+
+@pytest.mark.parametrize("kind", [*_CONVERTED, *slow(kind for kind in SETS if kind not in _CONVERTED)])
 def test_annotated_images_give_the_same_dataset_as_on_a_disk(
     bucket: Bucket, tmp_path: Path, kind: str
 ) -> None:

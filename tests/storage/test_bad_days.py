@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 from helpers.hostile import document, outcomes, run, run_command, sentence_of
+from helpers.long_tail import slow
 from helpers.storage.buckets import Bucket, free_port
 from helpers.storage.proxy import Fault, Proxy, Request, Rule, before_reading, flaky
+from helpers.storage.retries import Retries
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.inspect import inspect
@@ -36,7 +38,7 @@ def always(fault: Fault, kind: str, name: str = "", times: int = 10**9) -> Rule:
     return rule
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, *slow([2])])
 def test_a_flaky_storage_changes_nothing(
     shared: Bucket, bucket: Bucket, proxy: Proxy, small_local: Path, tmp_path: Path, seed: int
 ) -> None:
@@ -203,8 +205,8 @@ def test_an_unreachable_storage_is_reported(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tree: Path
 ) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{free_port()}")
-    monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 2.0)
-    monkeypatch.setattr(gcs, "RETRY_SECONDS", 2.0)
+    monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 0.3)
+    monkeypatch.setattr(gcs, "RETRY_SECONDS", 0.3)
     for argv in (("plan", "--input", "gs://b/in"), ("validate", "--dataset", "gs://b/out")):
         sentence = sentence_of(run(capfd, *argv), 3)
         assert "Google Cloud Storage does not answer" in sentence and "again and again" in sentence
@@ -212,11 +214,9 @@ def test_an_unreachable_storage_is_reported(
 
 @pytest.mark.parametrize("kind", ["media", "upload"])
 def test_a_storage_that_disappears_ends_the_job_and_resume_continues(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch, shared: Bucket, bucket: Bucket, proxy: Proxy,
+    capfd: Capture, retries: Retries, shared: Bucket, bucket: Bucket, proxy: Proxy,
     small_local: Path, kind: str,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(gcs, "RETRY_SECONDS", 2.0)
-    monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 2.0)
     down = threading.Event()
 
     def rule(request: Request) -> Fault | None:
@@ -224,6 +224,7 @@ def test_a_storage_that_disappears_ends_the_job_and_resume_continues(
             "00001-of-00002" in request.name or (kind == "media" and request.attempt)
         ):
             down.set()
+            retries.end_soon()
         return Fault("drop") if down.is_set() else None
 
     argv = ("convert", "--input", f"{shared.url}/small", "--output", f"{bucket.url}/out", "--shards=2")
@@ -232,6 +233,7 @@ def test_a_storage_that_disappears_ends_the_job_and_resume_continues(
     assert "Google Cloud Storage does not answer" in sentence and sentence.endswith(
         "run again with --resume."
     )
+    retries.as_usual()
     assert re.match(r"Cannot \w+( to)? gs://", sentence)
     assert "out/dataset.json" not in bucket.names()
     assert run(capfd, *argv, "--resume").code == 0

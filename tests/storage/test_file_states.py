@@ -10,6 +10,7 @@ import pytest
 from helpers.annotation_sets.each_format import SETS
 from helpers.hostile import outcomes
 from helpers.listing import listed
+from helpers.long_tail import slow
 from helpers.storage.buckets import Bucket
 
 from shardwright.pipelines.convert import convert
@@ -22,6 +23,17 @@ _KINDS = ("coco", "panoptic", "open_images")
 
 
 @pytest.mark.parametrize("kind", _KINDS)
+def test_an_image_has_the_state_of_its_object(bucket: Bucket, tmp_path: Path, kind: str) -> None:
+    put, layout = SETS[kind]
+    name = put(tmp_path / "in")
+    bucket.put_tree(tmp_path / "in", "in/")
+    refs = listed(f"{bucket.url}/in/{name}", layout).refs.values()
+    (ref,) = (ref for ref in refs if ref.key.endswith("house.jpg"))
+    state = storage.stat(ref.uri)
+    assert state is not None and ref.version and (ref.size, ref.version) == (state.size, state.version)
+
+
+@pytest.mark.parametrize("kind", [_KINDS[0], *slow(_KINDS[1:])])
 def test_resume_detects_a_changed_image(bucket: Bucket, tmp_path: Path, kind: str) -> None:
     put, layout = SETS[kind]
     name = put(tmp_path / "in")

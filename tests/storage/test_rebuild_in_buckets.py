@@ -11,6 +11,7 @@ from helpers.long_tail import slow
 from helpers.storage.amazon import S3
 from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy, Request, flaky
+from helpers.storage.retries import Retries
 
 from shardwright.loader import pin
 from shardwright.pipelines.convert import convert
@@ -19,7 +20,6 @@ from shardwright.pipelines.rollback import rollback
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.version import LATEST_JSON, LEASE_JSON, VersionState
-from shardwright.transforms.storage import gcs
 from shardwright.transforms.versions.listing import list_versions
 
 NEW = "in/ant/new.jpg"
@@ -71,10 +71,8 @@ def test_a_flaky_storage_changes_nothing(source: Bucket, proxy: Proxy, tree: Pat
 
 
 def test_a_storage_that_disappears_ends_the_rebuild_and_the_next_one_continues(
-    source: Bucket, proxy: Proxy, tree: Path, monkeypatch: pytest.MonkeyPatch
+    source: Bucket, proxy: Proxy, tree: Path, retries: Retries
 ) -> None:
-    monkeypatch.setattr(gcs, "RETRY_SECONDS", 2.0)
-    monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 2.0)
     settings = {"input": f"{source.url}/in", "output": f"{source.url}/out", "shards": 3}
     first = rebuild(**settings)
     source.put(NEW, _picture(tree))
@@ -83,10 +81,12 @@ def test_a_storage_that_disappears_ends_the_rebuild_and_the_next_one_continues(
     def rule(request: Request) -> Fault | None:
         if request.kind == "upload" and request.name.endswith("dataset.json"):
             gone.set()
+            retries.end_soon()
         return Fault("status", 503) if gone.is_set() else None
 
     with proxy.watch(rule), pytest.raises(EngineError, match="answers with 503"):
         rebuild(**settings)
+    retries.as_usual()
     assert _pointer(source)["version"] == first.version
     # The lease was not returned; its holder is this very process, but an earlier run in it.
     source.delete(f"out/{LEASE_JSON}")
@@ -98,11 +98,7 @@ def test_a_storage_that_disappears_ends_the_rebuild_and_the_next_one_continues(
     ]
 
 
-def test_a_lost_storage_is_reported(
-    source: Bucket, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gcs, "RETRY_SECONDS", 2.0)
-    monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 2.0)
+def test_a_lost_storage_is_reported(source: Bucket, proxy: Proxy, tmp_path: Path, retries: Retries) -> None:
     job, told, gone = tmp_path / "job.yaml", tmp_path / "told.json", threading.Event()
     job.write_text(
         f"input: {source.url}/in\noutput: {source.url}/out\n"
@@ -112,6 +108,7 @@ def test_a_lost_storage_is_reported(
     def rule(request: Request) -> Fault | None:
         if request.kind == "upload" and request.name.endswith(".tfrecord"):
             gone.set()
+            retries.end_soon()
         return Fault("status", 503) if gone.is_set() else None
 
     with proxy.watch(rule), pytest.raises(EngineError, match="answers with 503"):

@@ -42,23 +42,24 @@ def test_reading_a_shard_in_order_takes_one_request(
     assert len(list(records[::2])) == len(records[::2]) and len(asked) == 6
 
 
-def test_compressed_and_missing_shards_are_handled(bucket: Bucket, sound_dataset: Path) -> None:
-    convert(input=str(sound_dataset), output=f"{bucket.url}/packed", shards=2, compression="gzip")
+def test_compressed_and_missing_shards_are_handled(bucket: Bucket, small_local: Path) -> None:
+    convert(input=str(small_local), output=f"{bucket.url}/packed", shards=2, compression="gzip")
     packed = Records(f"{bucket.url}/packed", "all")
     pictures = [packed[i]["image/encoded"] for i in range(len(packed))]
-    assert sorted(pictures) == sorted(record["image/encoded"] for record in Records(sound_dataset, "all"))
-    bucket.put_tree(sound_dataset, "gone/")
-    storage.remove(f"{bucket.url}/gone/test-00000-of-00001.tfrecord")
-    records = Records(f"{bucket.url}/gone", "test")
-    with pytest.raises(EngineError, match=r"gs://.*test-00000-of-00001.tfrecord is missing"):
+    assert sorted(pictures) == sorted(record["image/encoded"] for record in Records(small_local, "all"))
+    bucket.put_tree(small_local, "gone/")
+    for number in range(2):
+        storage.remove(f"{bucket.url}/gone/train-0000{number}-of-00002.tfrecord")
+    records = Records(f"{bucket.url}/gone", "train")
+    with pytest.raises(EngineError, match=r"gs://.*train-0000\d-of-00002.tfrecord is missing"):
         records[0]
 
 
-def test_a_conversion_to_a_bucket_writes_indexes(bucket: Bucket, sound_dataset: Path) -> None:
-    convert(input=str(sound_dataset), output=f"{bucket.url}/out", shards=2)
+def test_a_conversion_to_a_bucket_writes_indexes(bucket: Bucket, small_local: Path) -> None:
+    convert(input=str(small_local), output=f"{bucket.url}/out", shards=2)
     assert validate(f"{bucket.url}/out", mode="fast").sound
     storage.write_bytes(f"{bucket.url}/out/_index/train-00000-of-00002.idx", b"0 9\n")
     storage.remove(f"{bucket.url}/out/_index/train-00001-of-00002.idx")
     assert validate(f"{bucket.url}/out", mode="fast").counts == {"INDEX_MISMATCH": 2}
-    convert(input=str(sound_dataset), output=f"{bucket.url}/out", shards=2, resume=True)
+    convert(input=str(small_local), output=f"{bucket.url}/out", shards=2, resume=True)
     assert validate(f"{bucket.url}/out", mode="fast").sound

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow
 import pytest
+from helpers.listing import listed
 from helpers.storage.buckets import Bucket
 from pyarrow import parquet
 
@@ -31,7 +32,7 @@ def rows_of(tree: Path) -> list[tuple[str, str]]:
     return [(path, path.partition("/")[0]) for path in paths]
 
 
-def test_all_ways_to_name_objects_give_the_same_shards(
+def test_all_ways_to_name_objects_give_the_same_images(
     bucket: Bucket, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(manifest, "STRETCH", 100)
@@ -51,24 +52,22 @@ def test_all_ways_to_name_objects_give_the_same_shards(
     bucket.put("many/2.csv", as_csv([header, *rows[5:]]))
     (tmp_path / "local.csv").write_bytes(as_csv([header, *rows]))
     root = f"{bucket.url}/set"
-    fingerprints = set()
-    for number, (path, image_root) in enumerate(
-        (
-            (f"{root}/rows.csv", ""),
-            (f"{root}/absolute.csv", ""),
-            (f"{root}/automl.csv", ""),
-            (f"{root}/rows.parquet", ""),
-            (f"{bucket.url}/lists/a.csv", root),
-            (f"{bucket.url}/many/", root),
-            (str(tmp_path / "local.csv"), root),
-        )
+    expected = {path: (f"{root}/{path}", (label,)) for path, label in rows}
+    for path, image_root in (
+        (f"{root}/rows.csv", ""),
+        (f"{root}/absolute.csv", ""),
+        (f"{root}/automl.csv", ""),
+        (f"{root}/rows.parquet", ""),
+        (f"{bucket.url}/lists/a.csv", root),
+        (f"{bucket.url}/many/", root),
+        (str(tmp_path / "local.csv"), root),
     ):
-        given = {"image_root": image_root} if image_root else {}
-        made = convert(input=path, output=str(tmp_path / f"out{number}"), **given)
-        assert made.dataset.ledger["written"] == len(rows), path
-        fingerprints.add(made.dataset.fingerprint)
+        refs = listed(path, "classification", image_root=image_root).refs.values()
+        assert {ref.key: (ref.uri, ref.labels) for ref in refs if ref.is_candidate} == expected, path
+    remote = convert(input=f"{root}/automl.csv", output=str(tmp_path / "out"))
+    assert remote.dataset.ledger["written"] == len(rows)
     local = convert(input=str(tree), output=str(tmp_path / "folders"))
-    assert fingerprints == {local.dataset.fingerprint}
+    assert remote.dataset.fingerprint == local.dataset.fingerprint
 
 
 def test_a_manifest_that_changed_since_its_listing_stops_the_job(bucket: Bucket, tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import pytest
 from helpers.hostile import document, run, sentence_of
 from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy, Request
+from helpers.storage.retries import Retries
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
-from shardwright.transforms.storage import gcs
 
 Capture = pytest.CaptureFixture[str]
 MARK = "_work/replacement/"
@@ -112,10 +112,9 @@ def test_overwriting_removes_all_old_files(
     ],
 )
 def test_an_interrupted_replacement_never_shows_a_mixture(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch, shared: Bucket, bucket: Bucket, proxy: Proxy,
+    capfd: Capture, retries: Retries, shared: Bucket, bucket: Bucket, proxy: Proxy,
     small_local: Path, cut: str,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(gcs, "RETRY_SECONDS", 2.0)
     output = f"{bucket.url}/out"
     old = convert(input=f"{shared.url}/small", output=output, shards=5).dataset.fingerprint
     new = document(small_local)["fingerprint"]
@@ -125,6 +124,7 @@ def test_an_interrupted_replacement_never_shows_a_mixture(
     def rule(request: Request) -> Fault | None:
         if request.kind == kind and request.name.startswith(name) and "probe" not in request.name:
             down.append(request)
+            retries.end_soon()
         return Fault("drop") if down else None
 
     argv = ("convert", "--input", f"{shared.url}/small", "--output", output, "--shards=2")
@@ -132,6 +132,7 @@ def test_an_interrupted_replacement_never_shows_a_mixture(
         sentence = sentence_of(run(capfd, *argv, "--overwrite"), 3)
     assert "Google Cloud Storage does not answer" in sentence and "--resume" in sentence
     assert state_of(bucket) in (old, "", new)
+    retries.as_usual()
     assert run(capfd, *argv, "--resume").code == 0
     assert state_of(bucket) == new
     assert not [item for item in bucket.names() if MARK in item]
@@ -140,17 +141,20 @@ def test_an_interrupted_replacement_never_shows_a_mixture(
 
 
 def test_resume_reuses_finished_shards(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch, shared: Bucket, bucket: Bucket, proxy: Proxy,
+    capfd: Capture, retries: Retries, shared: Bucket, bucket: Bucket, proxy: Proxy,
     small_local: Path,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(gcs, "RETRY_SECONDS", 2.0)
 
     def rule(request: Request) -> Fault | None:
-        return Fault("drop") if request.name.endswith("findings.json") else None
+        if request.name.endswith("findings.json"):
+            retries.end_soon()
+            return Fault("drop")
+        return None
 
     argv = ("convert", "--input", f"{shared.url}/small", "--output", f"{bucket.url}/out", "--shards=2")
     with proxy.watch(rule):
         sentence_of(run(capfd, *argv), 3)
+    retries.as_usual()
     assert "unfinished run" in sentence_of(run(capfd, *argv), 2)
     with proxy.watch():
         assert run(capfd, *argv, "--resume").code == 0
