@@ -16,6 +16,7 @@ from shardwright.transforms import storage
 from shardwright.transforms.buckets import bucket_count
 from shardwright.transforms.validation.duplicate_keys import bucket_rows, compare_bucket, rows_of_ledger
 from shardwright.transforms.validation.duplicates import Bucket
+from shardwright.transforms.validation.tagged_types import with_tagged_types
 
 _ROWS = "rows"
 
@@ -37,9 +38,8 @@ class CompareLedgers(beam.PTransform):
 
     def expand(self, results: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
-        read = beam.ParDo(_ReadLedger(self._directory), self._forecast).with_output_types(
-            FindingSummary, **{_ROWS: tuple[Bucket, bytes]}
-        )
+        step = beam.ParDo(_ReadLedger(self._directory), self._forecast)
+        read = with_tagged_types(step, FindingSummary, {_ROWS: tuple[Bucket, bytes]})
         found = results | "ReadLedger" >> read.with_outputs(_ROWS, main="damaged")
         # FindingSummary, ((what, bucket), rows)
         equal = (

@@ -29,6 +29,7 @@ from shardwright.transforms.validation.stored_checks import (
     stored_check,
     sum_up,
 )
+from shardwright.transforms.validation.tagged_types import with_tagged_types
 
 _FINDINGS, _ROWS, _STATISTICS = "findings", "rows", "statistics"
 _PRINTS, _PLACES, _SIZES, _CLASSES = "prints", "places", "sizes", "classes"
@@ -136,7 +137,7 @@ class ValidateShards(beam.PTransform):
             shards = tasks | "CountShards" >> count  # int
             tasks = tasks | "SpreadOut" >> beam.Reshuffle()  # ShardTask
         do = _CheckShard(self._depth, self._stores, self._hold)
-        check = beam.ParDo(do, contract, shards).with_output_types(ShardCheck, **_TYPES)
+        check = with_tagged_types(beam.ParDo(do, contract, shards), ShardCheck, _TYPES)
         checked = tasks | "CheckShard" >> check.with_outputs(*_TYPES, main="checks")
         # ShardCheck, FindingSummary, ((what, bucket), rows), Statistics, ...
         findings = [checked[_FINDINGS]]
