@@ -35,5 +35,7 @@ def absolute(directory: str | os.PathLike[str]) -> str:
     """
     path = os.fspath(directory)
     if not path:
-        raise UsageError("The directory is an empty text; name the one that `shardwright convert` finished.")
+        raise UsageError(
+            "The directory is an empty string; name the one that `shardwright convert` finished."
+        )
     return path.rstrip("/") if storage.is_remote(path) else os.path.abspath(path)

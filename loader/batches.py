@@ -69,8 +69,8 @@ def _stacked(pairs: list[tuple[Any, Any]]) -> Batch:
     shapes = sorted({picture.shape for picture in pictures})
     if len(shapes) > 1:
         raise UsageError(
-            f"The pictures of a batch have {len(shapes)} shapes, such as {shapes[0]} and {shapes[-1]}: "
-            "bring them to one with transform, or convert with --resize and --color rgb."
+            f"The images of a batch have {len(shapes)} shapes, such as {shapes[0]} and {shapes[-1]}; give "
+            "them one shape with transform, or convert with --resize and --color rgb."
         )
     labels = [label for _, label in pairs]
     several = any(isinstance(label, np.ndarray) for label in labels)

@@ -85,7 +85,7 @@ class PictureReader:
 
     def _stored(self, spans: ExampleSpans) -> Image.Image | Pixels:
         if self._encoded is None:
-            raise UsageError(f"The records of layout {self._layout} have no picture; choose another layout.")
+            raise UsageError(f"The records of layout {self._layout} have no image; choose another layout.")
         value = self._encoded.read(spans)
         if isinstance(value, np.ndarray):
             return _checked(value)
@@ -102,7 +102,7 @@ class PictureReader:
             if role in self._readers:
                 sides[place] = self._readers[role].read(spans)
         if sides[0] is None or sides[1] is None:
-            raise ValueError("nothing says the height and width of its bare pixels")
+            raise ValueError("the height and width of its bare pixels are unknown")
         if sides[2] is None:
             sides[2] = len(data) // max(sides[0] * sides[1], 1)
         height, width, channels = (int(side) for side in sides)
@@ -114,7 +114,7 @@ class PictureReader:
 def _checked(array: npt.NDArray[Any]) -> Pixels:
     """Returns the pixels of a tensor."""
     if array.ndim != 3 or array.dtype == object:
-        raise ValueError(f"its tensor is {array.dtype} of shape {array.shape}, and no picture")
+        raise ValueError(f"its tensor is {array.dtype} of shape {array.shape}, which is not an image")
     return array if array.dtype == np.uint8 else np.clip(array, 0, 255).astype(np.uint8)
 
 
@@ -144,8 +144,9 @@ def decode_picture(data: bytes) -> Image.Image:
     except ImageFault as fault:
         if fault.reason is QuarantineReason.TOO_MANY_PIXELS:
             raise UsageError(
-                "A picture has more pixels than Pillow opens unasked; set PIL.Image.MAX_IMAGE_PIXELS = None."
+                "An image has more pixels than Pillow opens by default; set PIL.Image.MAX_IMAGE_PIXELS = "
+                "None."
             ) from None
-        raise ValueError(f"its picture cannot be decoded: {fault.message}") from None
+        raise ValueError(f"its image cannot be decoded: {fault.message}") from None
     except NotACandidate:
-        raise ValueError("its picture is of no kind that can be decoded") from None
+        raise ValueError("the format of its image cannot be decoded") from None

@@ -49,7 +49,7 @@ def read_labels(
       EngineError: if it cannot be read.
     """
     if not os.fspath(directory):
-        raise UsageError("keep and resplit read the dataset's ledgers; say the dataset's directory.")
+        raise UsageError("keep and resplit read the dataset's ledgers; name the dataset's directory.")
     ledgers = {
         shard.file: (storage.join(os.fspath(directory), ledger_file(split, number, count)), shard.sha256)
         for split, number, count, shard in dataset.placed_shards()
@@ -72,7 +72,7 @@ def _of_slice(item: ShardSlice, path: str, sha256: str) -> list[RecordLabel]:
         except OtherBuild:
             raise UsageError(
                 f"{printable(path)} belongs to another build of {item.file}; "
-                "`shardwright validate` says what else does not fit."
+                "`shardwright validate` finds all differences."
             ) from None
         except FileNotFoundError:
             raise UsageError(

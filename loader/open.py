@@ -98,6 +98,6 @@ def read_dataset(directory: str) -> Dataset:
             return Dataset.from_bytes(storage.read_bytes(path), printable(path))
         except (FileNotFoundError, NotADirectoryError):
             raise UsageError(
-                f"{printable(directory)} is no dataset: it has no {DATASET_JSON}; "
+                f"{printable(directory)} is not a dataset, because it has no {DATASET_JSON}; "
                 "name a directory that `shardwright convert` finished."
             ) from None

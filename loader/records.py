@@ -191,7 +191,7 @@ class Records:
           EngineError: if a record is damaged or cannot be read.
         """
         if not at_least(1, batch_size):
-            raise UsageError(f"batch_size {batch_size!r} is no number of records; write 1 or more.")
+            raise UsageError(f"batch_size {batch_size!r} is not a number of records; write 1 or more.")
         require_seed(seed)
         if threads is not None and not at_least(1, threads):
             raise UsageError(f"threads {threads!r}: write 1 or more, or None.")
@@ -219,7 +219,7 @@ class Records:
         try:
             position = self._positions[as_int(index)]
         except IndexError:
-            raise IndexError(f"record {index} of {len(self)}") from None
+            raise IndexError(f"record {index} is out of range: there are {len(self)}") from None
         place = bisect_right(self._starts, position) - 1
         item = self._slices[place]
         return item, int(item.numbers[position - self._starts[place]])
@@ -273,8 +273,8 @@ class Records:
         reader = next((self._by_role[role] for role in _NAMES if role in self._by_role), None)
         if reader is None:
             raise UsageError(
-                f"Records of layout {self.dataset.layout} have no class of the whole image; "
-                "records[i] has what they do have."
+                f"Records of layout {self.dataset.layout} have no class for the whole image; records[i] "
+                "returns what they have."
             )
         names = reader.read(spans)
         if isinstance(names, np.ndarray):

@@ -68,7 +68,7 @@ def select(
       EngineError: if a ledger cannot be read.
     """
     if not isinstance(split, str):
-        raise UsageError(f"split {split!r} is no text; write train, train+test, all or train[:80%].")
+        raise UsageError(f"split {split!r} is not text; write train, train+test, all or train[:80%].")
     splits = {
         name: [_whole(dataset, shard.file, shard.records) for shard in shards]
         for name, shards in dataset.splits.items()
@@ -162,12 +162,14 @@ def _divided(
     rest = {name: slices for name, slices in splits.items() if name not in names}
     for name in shares:
         if name in rest:
-            raise UsageError(f"resplit: split {name!r} is not divided, so its name is taken; choose another.")
+            raise UsageError(
+                f"resplit: split {name!r} is not divided, so its name is in use; choose another."
+            )
     settings = dataset.plan.settings
     if settings.get("group_column") or "(?P<group>" in str(settings.get("label_regex", "")):
         raise UsageError(
-            "resplit: this dataset keeps groups of images together that its ledgers do not name, so "
-            "dividing it would tear them apart; convert it again with the splits wanted."
+            "resplit: this dataset keeps groups of images together, but its ledgers do not name them, so "
+            "dividing it would separate them; convert it again with the splits that you want."
         )
     pattern = re.compile(settings["split_by"]) if settings.get("split_by") else None
     bounds = split_bounds(shares)
@@ -202,13 +204,13 @@ def _sliced(splits: Mapping[str, list[ShardSlice]], part: str, expression: str) 
     match = _PART.match(part)
     if not match:
         raise UsageError(
-            f"split {expression!r}: {part!r} is no split; write train, train+test, all, train[:80%] "
+            f"split {expression!r}: {part!r} is not a split; write train, train+test, all, train[:80%] "
             "or train[100:200]."
         )
     name = match["name"]
     if name == ALL:
         if match["begin"] is not None:
-            raise UsageError(f"split {expression!r}: all cannot be sliced; slice each of its splits.")
+            raise UsageError(f"split {expression!r}: all cannot be sliced; slice each split.")
         return [item for slices in splits.values() for item in slices]
     _require_split(splits, name, f"split {expression!r}")
     slices = splits[name]
@@ -224,7 +226,7 @@ def _bounds(slices: Sequence[ShardSlice], begin: str, end: str, expression: str)
     low, high = (_BOUND.match(text.strip()) for text in (begin, end))
     if (begin.strip() and not low) or (end.strip() and not high):
         raise UsageError(
-            f"split {expression!r}: [{begin}:{end}] is no slice; write [:80%], [10:200] or [-100:]."
+            f"split {expression!r}: [{begin}:{end}] is not a slice; write [:80%], [10:200] or [-100:]."
         )
     percent = any(found and found["unit"] for found in (low, high))
 
@@ -233,7 +235,7 @@ def _bounds(slices: Sequence[ShardSlice], begin: str, end: str, expression: str)
             return default
         if not percent and not found["value"].lstrip("-").isdigit():
             raise UsageError(
-                f"split {expression!r}: {found['value']} is no whole number; write % behind a share."
+                f"split {expression!r}: {found['value']} is not a whole number; write % after a share."
             )
         value = float(found["value"])
         if abs(value) > (100 if percent else records):

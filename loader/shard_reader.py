@@ -169,13 +169,13 @@ class ShardReader:
         """Returns a record's data after checking its frame."""
         reason = ""
         if len(frame) < end - begin:
-            reason = "the file ends inside of it"
+            reason = "the file ends inside it"
         else:
             (length,) = _LENGTH.unpack_from(frame)
             if self._verify and masked_crc32c(frame[:8]) != _CRC.unpack_from(frame, 8)[0]:
                 reason = "the checksum of its length is wrong"
             elif length != len(frame) - FRAME_BYTES:
-                reason = f"it has {length} bytes where {len(frame) - FRAME_BYTES} should be"
+                reason = f"it has {length} bytes instead of {len(frame) - FRAME_BYTES}"
             else:
                 data = frame[HEADER_BYTES:-FOOTER_BYTES]
                 if not self._verify or masked_crc32c(data) == _CRC.unpack_from(frame, end - begin - 4)[0]:
@@ -196,7 +196,7 @@ class ShardReader:
             offset = self._bounds_of(file).of(number)[0]
         return EngineError(
             f"{printable(self._path(file))}: record {number} at byte {offset} is damaged: {reason}; "
-            "`shardwright validate` finds all that is, then restore the file or convert again."
+            "`shardwright validate` finds all damage; then restore the file or convert again."
         )
 
     def _bounds_of(self, file: str) -> Bounds:
@@ -225,7 +225,7 @@ class ShardReader:
             if masked_crc32c(head[:8]) != _CRC.unpack_from(head, 8)[0]:
                 raise self.damaged(file, number, begin, "the checksum of its length is wrong")
             if end > size:
-                raise self.damaged(file, number, begin, "the file ends inside of it")
+                raise self.damaged(file, number, begin, "the file ends inside it")
             ends.append(end)
         return Bounds(np.array(ends, np.int64))
 

@@ -107,8 +107,8 @@ def load(
     make_element, shape, kind = _element(dataset, size, as_dict)
     if batch_size is not None and None in shape:
         raise UsageError(
-            "The pictures are of different sizes, so they cannot be batched; say image_size=(height, "
-            "width), or batch_size=None for single ones."
+            "The images have different sizes, so they cannot be batched; set image_size=(height, width), "
+            "or batch_size=None for single examples."
         )
 
     # The order of the shards cannot change once elements are cached.
@@ -176,7 +176,7 @@ def _check(
     if not at_least(0, repeat):
         raise UsageError(f"repeat {repeat!r}: write True, or a number of epochs.")
     if augment is not None and not callable(augment):
-        raise UsageError(f"augment {augment!r} is no function of a picture.")
+        raise UsageError(f"augment {augment!r} is not a function; give one that takes an image.")
 
 
 def _element(
@@ -196,8 +196,8 @@ def _element(
             kind = "mask"
         elif as_dict is False:
             raise UsageError(
-                f"as_dict=False: records of layout {dataset.layout} have more to them than a picture and "
-                "a class; leave it out."
+                f"as_dict=False: records of layout {dataset.layout} have more than an image and a class; "
+                "leave it out."
             )
     index = class_index(dataset, label) if label is not None and kind != "mask" else None
     if kind == "dict":

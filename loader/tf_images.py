@@ -40,7 +40,9 @@ class Picture:
         """
         found = feature_of(dataset.features, FeatureRole.ENCODED)
         if found is None:
-            raise UsageError("The dataset's records hold no picture; read them with tf.data.TFRecordDataset.")
+            raise UsageError(
+                "The dataset's records contain no image; read them with tf.data.TFRecordDataset."
+            )
         self.feature = found
         self._formats = stored_formats(dataset)
         height, width, channels = picture_shape(dataset)

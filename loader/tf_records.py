@@ -106,6 +106,6 @@ def _require_readable(directory: str) -> None:
     scheme = directory.partition("://")[0]
     if storage.is_remote(directory) and scheme not in tf.io.gfile.get_registered_schemes():
         raise UsageError(
-            f"{printable(directory)}: this TensorFlow reads no {scheme}://; copy the dataset to this "
-            "machine, or read it with shardwright.loader.Records."
+            f"{printable(directory)}: the installed TensorFlow cannot read {scheme}://; copy the dataset "
+            "to this machine, or read it with shardwright.loader.Records."
         )

@@ -181,8 +181,8 @@ def _check_given(run: Mapping[str, Any], listing: Mapping[str, Any]) -> None:
     for name in UNSTORED:
         if name not in listing and made_with.get(name):
             raise UsageError(
-                f"The dataset was made with --{name} {made_with[name]}, a place that it does not store: give "
-                f"--{name} beside --against, too."
+                f"The dataset was made with --{name} {made_with[name]}, a path that it does not store; "
+                f"give --{name} together with --against."
             )
 
 

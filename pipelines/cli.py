@@ -27,7 +27,7 @@ COMMANDS = {
     "diff": ("diff", "compare two datasets; limits make it a gate"),
     "init": ("init", "write a commented job file for rebuild"),
     "versions": ("versions", "list the versions of a dataset, and pin some"),
-    "rollback": ("rollback", "return to the version before, or to another one"),
+    "rollback": ("rollback", "return to the previous version, or to another one"),
     "publish": ("publish_version", "publish a version that a gate refused"),
     "layouts": ("layouts", "list the record layouts, or explain one"),
 }

@@ -77,7 +77,7 @@ def write_contact_sheet(
     picked = pick_evenly(places, counts, count, _MAX_LISTED if dataset else _MAX_SCANNED)
     tiles = _tiles(picked, contract)
     if not tiles:
-        raise UsageError(f"--contact_sheet {shown}: there is no picture to draw; choose another --split.")
+        raise UsageError(f"--contact_sheet {shown}: there is no image to draw; choose another --split.")
     buffer = io.BytesIO()
     draw_sheet(tiles).save(buffer, _FORMATS[extension])
     try:

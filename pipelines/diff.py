@@ -214,7 +214,9 @@ def _gates(said: Thresholds | Mapping[str, Any] | str | None) -> JobGates | None
         names = (*(["fail_on and warn_on"] if unread else []), *gates.expectations.names_read_from_shards())
         notes = list(gates.notes)
         if names:
-            notes.append(f"diff reads no shard and leaves {', '.join(names)} aside; run shardwright validate")
+            notes.append(
+                f"diff reads no shards, so it ignores {', '.join(names)}; use shardwright validate for them"
+            )
         tell(path, notes)
         return gates
     from shardwright.schemas.configuration.gate_file import gates_from  # and with it pydantic
@@ -270,7 +272,8 @@ def _drift(old: Described, new: Described, changes: Changes) -> Drift:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         names = " or ".join(dict.fromkeys(printable(one.name) for one in (old, new)))
         raise UsageError(
-            f"dataset.json or findings.json of {names} is damaged ({error!r}); restore it, or make it anew."
+            f"dataset.json or findings.json of {names} is damaged ({error!r}); restore it, or create it "
+            "again."
         ) from error
     shown = (printable(version_name(name)) for name in drift.datasets)
     return replace(drift, datasets=type(drift.datasets)(*shown))

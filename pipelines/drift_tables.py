@@ -25,9 +25,9 @@ _TOTAL = "total.all."
 _WORDS = {
     Kind.ADDED: "added",
     Kind.REMOVED: "removed",
-    Kind.RENAMED: "renamed (same source, other key)",
-    Kind.CHANGED: "changed (other source)",
-    Kind.RE_ENCODED: "re-encoded (same source, other record)",
+    Kind.RENAMED: "renamed (same source, different key)",
+    Kind.CHANGED: "changed (different source)",
+    Kind.RE_ENCODED: "re-encoded (same source, different record)",
     Kind.RELABELLED: "other classes",
     Kind.MOVED: "other split",
 }
@@ -147,7 +147,7 @@ def _print_classes(out: Any, drift: Drift) -> None:
     if rows:
         print_table(out, ("class", "old share", "new share"), rows)
         more = len(classes.shifts) - _ROWS_SHOWN
-        _print_more(out, more, "class with another share", "classes with another share", "at least ")
+        _print_more(out, more, "class with a different share", "classes with different shares", "at least ")
     for what, names in (("new", classes.new), ("vanished", classes.vanished)):
         if names:
             listed = ", ".join(map(shown, names[:_ROWS_SHOWN])) + (
@@ -157,7 +157,7 @@ def _print_classes(out: Any, drift: Drift) -> None:
     for name, pair in list(classes.renumbered.items())[:_ROWS_SHOWN]:
         out.print(f"  class {shown(name)} had the id {pair.old} and has {pair.new}")
     _print_more(
-        out, len(classes.renumbered) - _ROWS_SHOWN, "class with another id", "classes with another id"
+        out, len(classes.renumbered) - _ROWS_SHOWN, "class with a different id", "classes with different ids"
     )
 
 

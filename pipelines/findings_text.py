@@ -21,8 +21,8 @@ _EXAMPLES_OF_CODE = 3
 _SHORTEST = 20
 #: Parts that a check of each depth skips.
 _NOT_LOOKED_AT = {
-    CheckDepth.FRAMES: ", though no record was looked into",
-    CheckDepth.FAST: ", though no image was decoded",
+    CheckDepth.FRAMES: ", but records were not read",
+    CheckDepth.FAST: ", but images were not decoded",
 }
 
 

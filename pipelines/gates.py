@@ -49,7 +49,7 @@ def read_gates(fail_on: str | Sequence[str], warn_on: str | Sequence[str]) -> Ga
                 hint = nearest(code, list(FindingCode.__members__))
                 raise UsageError(f"--{option} {code}: there is no such finding{hint or _LISTED}")
             if code in fail_on and code in warn_on:
-                raise UsageError(f"{code} stands in --fail_on and in --warn_on; choose one.")
+                raise UsageError(f"{code} is in both --fail_on and --warn_on; choose one.")
     return Gates(fail_on, warn_on)
 
 
@@ -80,7 +80,10 @@ def expected_of(gates: JobGates, path: str) -> Expectations:
     others = [name for name in gates.limits.names if name != "max_bad_fraction"]
     notes = list(gates.notes)
     if others:
-        notes.append(f"{', '.join(others)} compare two datasets and are left aside; run shardwright diff")
+        notes.append(
+            f"{', '.join(others)} compare two datasets, so they are ignored here; use shardwright diff "
+            "for them"
+        )
     tell(path, notes)
     return gates.alone
 
@@ -115,10 +118,8 @@ def mode_for(mode: str, gates: Gates, expectations: Expectations, target: Target
     for name in ("min_images_per_split", "max_bad_fraction"):
         if name in expectations.names and not counted:
             raise UsageError(
-                f"--expect {name}: these files have no dataset.json, which alone says it; leave {name} out."
+                f"--expect {name} needs a dataset.json, which these files do not have; leave {name} out."
             )
     if asking and mode == "fast":
-        raise UsageError(
-            f"{asking[0]} asks what the pictures are like, and --fast decodes none; leave --fast out."
-        )
+        raise UsageError(f"{asking[0]} needs decoded images, and --fast decodes none; leave --fast out.")
     return "quality" if asking else mode

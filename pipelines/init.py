@@ -77,7 +77,7 @@ def init(
         raise UsageError(f"--keep {keep}: {error}.") from None
     for name in not_for_rebuilds():
         if name in values:
-            raise UsageError(f"--{name} is no setting of a rebuild; leave it out.")
+            raise UsageError(f"--{name} is not a setting of a rebuild; leave it out.")
     as_beam_options(list(beam_options))
     if values.get("input") and not values.get("output"):
         raise UsageError("--output is missing; name the directory for the versions of the dataset.")
@@ -100,7 +100,7 @@ def _check_place(file: str, overwrite: bool) -> None:
     with storage.translated_errors("look for", file):
         if not overwrite and storage.exists(file):
             raise UsageError(
-                f"--file {printable(file)} is there already; name another, or replace it with --overwrite."
+                f"--file {printable(file)} already exists; name another file, or replace it with --overwrite."
             )
 
 
@@ -127,7 +127,9 @@ def _ask(question: str, default: str, check: Callable[[str], Any]) -> str:
         print(f"{question}{f' [{default}]' if default else ''}: ", end="", file=sys.stderr, flush=True)
         line = sys.stdin.readline()
         if not line:
-            raise UsageError("The answers end here; say the rest with options, as --help shows them.")
+            raise UsageError(
+                "The answers ended before the last question; give the rest as options (see --help)."
+            )
         answer = line.strip() or default
         try:
             check(answer)
@@ -156,11 +158,11 @@ def _asked(given: Mapping[str, Any]) -> dict[str, Any]:
     if "input" not in answers:
         answers["input"] = _ask("Where are the images (a folder, file or archive)", "", check_input)
     if "output" not in answers:
-        answers["output"] = _ask("Where shall the versions of the dataset go", "dataset", check_output)
+        answers["output"] = _ask("Where to write the versions of the dataset", "dataset", check_output)
     if not given:
-        size = _ask("Resize to, such as 224 or 320x240 (empty: as they are)", "", checked("resize"))
+        size = _ask("Resize to, such as 224 or 320x240 (empty: keep their size)", "", checked("resize"))
         answers |= {"resize": size} if size else {}
-        answers["splits"] = _ask("Splits, where the input does not say them", _SPLITS, checked("splits"))
+        answers["splits"] = _ask("Splits, if the input does not name them", _SPLITS, checked("splits"))
     return answers
 
 
@@ -190,7 +192,7 @@ def _execute(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
         file=file, keep=options.keep, overwrite=options.overwrite, beam_options=others.tokens, **given
     )
     if made.unseen:
-        print(f"shardwright: nobody looked at the input: {made.unseen}", file=sys.stderr)
+        print(f"shardwright: the input was not examined: {made.unseen}", file=sys.stderr)
     _show(made)
     return ExitCode.DONE
 
@@ -207,8 +209,8 @@ def _show(made: InitResult) -> None:
         sys.stdout.buffer.flush()
         return
     for text in made.detected_as:
-        print(f"  the input was taken for {printable(text)}")
-    print(f"  {printable(made.path)} is written; look it over, then run:")
+        print(f"  the input was detected as {printable(text)}")
+    print(f"  {printable(made.path)} is written; check it, then run:")
     print(f"  shardwright rebuild --job {shell_word(made.path)}")
 
 

@@ -83,7 +83,7 @@ def inspect(
     shards = _shards(target, made, found.get("split", ""))
     found["records"], found["damages"] = _first_records(shards, contract, records)
     if made is None and not contract.features:
-        problem = found["damages"][0]["message"] if found["damages"] else "they hold no record"
+        problem = found["damages"][0]["message"] if found["damages"] else "they contain no records"
         raise UsageError(
             f"--dataset {found['dataset']} names no TFRecord files of tf.train.Example ({problem}); "
             "name a dataset directory or 'dir/*.tfrecord'."
@@ -183,13 +183,13 @@ def _first_records(
                 try:
                     example = parse_example(item.data)
                 except ValueError as error:
-                    damages.append({**where, "message": f"it is no tf.train.Example: {error}"})
+                    damages.append({**where, "message": f"it is not a tf.train.Example: {error}"})
                     continue
                 records.append({**where, "features": dict(values_of(example, contract))})
                 if len(records) >= count:
                     break
         if shard is not None and len(records) < count and seen < shard.records:
-            message = f"the shard ends here, dataset.json says {counted(shard.records, 'record')}"
+            message = f"the shard ends here, but dataset.json says {counted(shard.records, 'record')}"
             damages.append({"shard": name, "record": seen, "offset": None, "message": message})
     return records, damages
 
@@ -211,7 +211,7 @@ def print_inspection(found: Mapping[str, Any]) -> None:
         [[shown(item["name"]), item["type"], _shape(item)] for item in found["features"]],
     )
     if "files" not in found:
-        out.print("  files listed, by what became of them")
+        out.print("  listed files by outcome")
         print_ledger(out, found["ledger"])
         if found["labels"]:
             _print_classes(out, found)
@@ -226,10 +226,10 @@ def print_inspection(found: Mapping[str, Any]) -> None:
         byte = "" if damage["offset"] is None else f", byte {damage['offset']}"
         out.print(f"  damaged: {damage['shard']}, record {damage['record']}{byte}: {damage['message']}")
     if found["damages"]:
-        out.print("  shardwright validate says what else is wrong")
+        out.print("  shardwright validate finds everything that is wrong")
     if found["contact_sheet"]:
         sheet = found["contact_sheet"]
-        out.print(f"  {counted(sheet['thumbnails'], 'picture')} drawn in {sheet['file']}")
+        out.print(f"  {counted(sheet['thumbnails'], 'image')} drawn in {sheet['file']}")
 
 
 def _print_dataset(out: Any, found: Mapping[str, Any]) -> None:

@@ -115,7 +115,7 @@ def read_job(
             raise document.wrong(f"{name}: {why}; take it out", name)
     if not settings.get("input") or not settings.get("output"):
         missing = "output" if settings.get("input") else "input"
-        raise document.wrong(f"{missing} is missing; write {missing}: and a path, or say --{missing}")
+        raise document.wrong(f"{missing} is missing; write {missing}: and a path, or give --{missing}")
     scalars = {name: _scalar(document, name, overrides, variables) for name in SCALARS}
     with document.saying_where():
         gates = read_job_gates(_section(document, "gates", variables, numbers=True), path)
@@ -149,7 +149,7 @@ def read_job_settings(path: str, given: Mapping[str, Any] | None = None) -> dict
     document = _read(path)
     aside = [name for name in SECTIONS if name in document.values]
     if aside:
-        print(f"{printable(path)}: {', '.join(aside)} are for rebuilds and left aside", file=sys.stderr)
+        print(f"{printable(path)}: {', '.join(aside)} are only for rebuilds and are ignored", file=sys.stderr)
     return _settings(document, given or {}, variables_at(time.time(), os.environ))
 
 
@@ -204,11 +204,11 @@ def _read(path: str) -> _Document:
         values, texts = load_plain_yaml(text), load_plain_texts(text)
         places = places_of_keys(text)
     except NotPlain as error:
-        why = f"this is no YAML: {error.why}" if error.line else str(error)
-        if error.why.endswith("stands twice"):
+        why = f"this is not YAML: {error.why}" if error.line else str(error)
+        if error.why.endswith("occurs twice"):
             why = f"{error.why}; leave one out"
         elif r"'\t'" in error.why:
-            why = "this is no YAML: a tab begins no value; indent with spaces"
+            why = "this is not YAML: a tab cannot begin a value; indent with spaces"
         if error.line and "{" in "".join(text.splitlines()[error.line - 1 : error.line]):
             why += "; put a value with braces in quotes"
         raise _wrong(path, why, error.line, error.column) from None
@@ -222,7 +222,7 @@ def _read(path: str) -> _Document:
         name = str(key).replace("-", "_")
         if name in keys:
             raise document.wrong(
-                f"{name} stands twice, as {keys[name]} and as {key}; leave one out", str(key)
+                f"{name} occurs twice, as {keys[name]} and as {key}; leave one out", str(key)
             )
         _check_name(document, str(key), name)
         keys[name] = str(key)
@@ -326,8 +326,8 @@ def _check_plain(text: Any, *path: str) -> None:
         for key, item in text.items() if isinstance(text, Mapping) else enumerate(text):
             _check_plain(item, *path, str(key))
     elif not isinstance(text, str):
-        said = "has no value" if text is None else "is no text"
-        raise WrongValue(f"{': '.join(path)} {said}; write one, in quotes if need be", *path)
+        said = "has no value" if text is None else "is not text"
+        raise WrongValue(f"{': '.join(path)} {said}; write one, in quotes if needed", *path)
 
 
 def _checked(name: str, value: Any) -> Any:

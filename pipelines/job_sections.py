@@ -95,7 +95,7 @@ def verification_for(said: str, gates: JobGates) -> str:
     looks = gates.expectations.names_of_looks()
     if (asking or looks) and said == "none":
         raise WrongValue(
-            f"verify none finds nothing, and the gates ask for {[*asking, *looks][0]}; write verify: fast",
+            f"verify: none finds nothing, but the gates need {[*asking, *looks][0]}; write verify: fast",
             "verify",
         )
     if looks or any(code in QUALITY for code in asking):
@@ -163,16 +163,16 @@ def _command(said: Any, variables: Variables, *path: str) -> tuple[str, ...]:
         except ValueError:
             raise WrongValue("a quote in the command is not closed", *path) from None
         if _SHELL.intersection(parts):
-            raise WrongValue("no shell runs the command; write [sh, -c, '...'] for one", *path)
+            raise WrongValue("the command runs without a shell; write [sh, -c, '...'] to use one", *path)
     if not isinstance(parts, list) or not parts or not all(isinstance(part, str) for part in parts):
         raise WrongValue("write a command, such as notify.sh or [notify.sh, --loud]", *path)
     command = tuple(expanded(part, variables, *path) for part in parts)
     if not command[0]:
         raise WrongValue("the command is empty; write one, or take it out", *path)
     if urlsplit(command[0]).scheme in ("http", "https"):
-        raise WrongValue("this is an address and no command; write webhook: before it", *path)
+        raise WrongValue("this is an address, not a command; write webhook: before it", *path)
     if any("\0" in part for part in command):
-        raise WrongValue("the command has a character that no command can have", *path)
+        raise WrongValue("the command contains the character NUL, which no command can have", *path)
     return command
 
 
@@ -184,7 +184,7 @@ def _webhook(said: Any, variables: Variables, *path: str) -> str:
     except ValueError:
         sound = False
     if not sound or any(ord(char) <= ord(" ") for char in url):
-        raise WrongValue("the webhook is no address; write https://HOST/...", *path)
+        raise WrongValue("the webhook is not an address; write https://HOST/...", *path)
     return str(url)
 
 
@@ -201,7 +201,7 @@ def read_beam(said: Any) -> tuple[str, ...]:
     for key, value in _mapping(said, "runner: DataflowRunner", "runner").items():
         name = str(key).removeprefix("--").replace("-", "_")
         if not _OPTION_NAME.fullmatch(name):
-            raise WrongValue(f"runner: {str(key)!r} is no option's name", "runner", key)
+            raise WrongValue(f"runner: {str(key)!r} is not the name of an option", "runner", key)
         if value is None:
             raise WrongValue(f"{key} has no value; write one or take it out", "runner", key)
         if isinstance(value, list) and not all(isinstance(item, str) for item in value):

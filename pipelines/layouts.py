@@ -100,9 +100,7 @@ def _what(spec: FeatureSpec, layout: Layout) -> str:
     if spec.fill is FeatureRole.CONSTANT:
         return f"always {', '.join(_value(value) for value in spec.value)}"
     if spec.fill is FeatureRole.ENCODED:
-        return (
-            "the picture's bare uint8 pixels, row by row" if layout.pixels else FEATURE_ROLES[spec.fill].what
-        )
+        return "the image's bare uint8 pixels, row by row" if layout.pixels else FEATURE_ROLES[spec.fill].what
     if spec.fill is FeatureRole.FORMAT:
         names = [layout.format_names.get(name, name) for name in ("jpg", "png", "webp", "raw")]
         return f"the stored image's format: {', '.join(names[:-1])} or {names[-1]}"
@@ -118,23 +116,23 @@ def _notes(layout: Layout) -> Iterator[str]:
     if layout.needs is not Needs.LABEL or FeatureRole.LABEL in layout.by_role():
         unused = "; 0 stays free, as for a background" if layout.first_label == 1 else ""
         yield f"Class ids begin at {layout.first_label}{unused}."
-    kept = "left out" if layout.needs is not Needs.OBJECTS else "stored all the same, without objects"
+    kept = "left out" if layout.needs is not Needs.OBJECTS else "stored without objects"
     if layout.needs is Needs.LABEL:
         kept = "quarantined, or with --unlabelled keep stored with the label -1"
     if layout.needs in (Needs.SEMANTIC, Needs.PANOPTIC):
         kept = "quarantined"
-    yield f"The source has to say {_NEEDS[layout.needs]}; images without are {kept}."
+    yield f"Requires a source with {_NEEDS[layout.needs]}; images without are {kept}."
     of_objects = [spec for spec in layout.features if spec.fill in (*OBJECT_ROLES, FeatureRole.BOXES)]
     if of_objects:
-        yield "The values of all objects stand in the same order in each feature of objects."
+        yield "All object features list the objects in the same order."
     if any(not spec.optional for spec in of_objects):
-        yield "Of an image without objects, features of objects that are not optional are empty lists."
+        yield "For an image without objects, object features that are not optional are empty lists."
     if any(spec.optional for spec in layout.features):
-        yield "Optional features are left out of a record where the source says nothing of the kind."
+        yield "Optional features are left out of a record if the source does not provide them."
     if layout.pixels:
-        yield "Pictures are stored as bare pixels, not as files: larger, and read without a decoder."
+        yield "Images are stored as bare pixels, not as files: larger, but readable without a decoder."
     if layout.pixels and not layout.says_size:
-        yield "Records do not say the picture's sides, so --resize has to choose one size for all."
+        yield "Records do not contain the size of the image, so --resize must choose one size for all."
 
 
 def print_list(found: Mapping[str, Any]) -> None:

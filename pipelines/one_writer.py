@@ -80,8 +80,8 @@ def _acquired(hold: HeldLease) -> bool:
         hold.acquire()
     except storage.NoConditions:
         print(
-            f"shardwright: the storage of {printable(hold.output)} knows no conditional requests; make sure "
-            "that no other run writes there.",
+            f"shardwright: the storage of {printable(hold.output)} does not support conditional requests; "
+            "make sure that no other run writes there.",
             file=sys.stderr,
         )
         return False

@@ -79,8 +79,8 @@ def _check_no_version(output: str) -> None:
     versions_of = split_version(version_name(output))[0]
     if versions_of != output:
         raise UsageError(
-            f"--output {printable(output)} is the name of a version, which only rebuilds write; name another "
-            f"place, or make the next one with shardwright rebuild --output {printable(versions_of)}."
+            f"--output {printable(output)} is a version, which only rebuilds write; choose another place, "
+            f"or make the next version with shardwright rebuild --output {printable(versions_of)}."
         )
 
 
@@ -89,7 +89,7 @@ def _check_no_versions(output: str, files: Sequence[str]) -> None:
     folders = (file.split("/") for file in files)
     if LATEST_JSON in files or any(part[0] == VERSIONS_DIR and is_version(part[1]) for part in folders):
         raise UsageError(
-            f"--output {printable(output)} holds versions, and a conversion there would be the end of all of "
+            f"--output {printable(output)} holds versions, and a conversion there would delete all of "
             "them; make the next one with shardwright rebuild, or choose another place."
         )
 
@@ -110,8 +110,8 @@ def check_versioned_output(output: str) -> None:
     with storage.translated_errors("list", output):
         if storage.exists(storage.join(output, DATASET_JSON)):
             raise UsageError(
-                f"--output {shown} is a dataset made by convert, and rebuild keeps versions; choose another "
-                f"place, and carry its plan on with --plan_from {shown}."
+                f"--output {shown} is a dataset made by convert, and rebuild needs a directory of "
+                f"versions; choose another place, and reuse its plan with --plan_from {shown}."
             )
         files = (LATEST_JSON, LEASE_JSON, INDEX_HTML, METRICS_PROM, SCRUB_JSON)
         kept = (*files, f"{WORK_DIR}/", f"{VERSIONS_DIR}/")
@@ -120,8 +120,10 @@ def check_versioned_output(output: str) -> None:
             return
     if any(is_version(file.rstrip("/")) for file in found):
         above = printable(os.path.dirname(output.rstrip("/"))) or "."
-        raise UsageError(f"--output {shown} is where versions lie; name the directory above it, {above}.")
-    raise UsageError(f"--output {shown} holds files and no versions; choose another place, or empty it.")
+        raise UsageError(
+            f"--output {shown} is the folder of the versions; name the directory above it, {above}."
+        )
+    raise UsageError(f"--output {shown} holds files but no versions; choose another place, or empty it.")
 
 
 def _top_files(output: str) -> list[str]:
@@ -168,8 +170,7 @@ def _check_free(shown: str, files: Sequence[str], settings: ConvertSettings) -> 
     raise UsageError(
         f"--output {shown} holds an unfinished run; finish it with --resume, or begin anew with --overwrite."
         if unfinished
-        else f"--output {shown} is not empty; choose another place, or replace all that is in it "
-        "with --overwrite."
+        else f"--output {shown} is not empty; choose another place, or replace its content with --overwrite."
     )
 
 
@@ -182,7 +183,7 @@ def check_place(output: str) -> None:
         if error.errno == errno.ENAMETOOLONG:
             raise UsageError(f"--output {shown}: the name is too long; choose a shorter one.") from None
     if os.path.islink(output) and not os.path.exists(output):
-        raise UsageError(f"--output {shown} is a symbolic link to nowhere; name a directory.")
+        raise UsageError(f"--output {shown} is a broken symbolic link; name a directory.")
     if os.path.lexists(output) and not os.path.isdir(output):
         raise UsageError(f"--output {shown} is a file; name a directory.")
     _check_writable(output)
@@ -198,7 +199,7 @@ def _check_replaceable(output: str, staging: str) -> None:
         )
     if os.path.commonpath((real, os.getcwd())) == real:
         raise UsageError(
-            f"--output {shown} is where this command runs, and --overwrite would replace it; run "
+            f"--output {shown} is the current directory, and --overwrite would replace it; run "
             "from another directory."
         )
     check_place(staging)

@@ -264,8 +264,8 @@ def fetch_result(path: str, option: str) -> bytes:
             return storage.read_bytes(path)
         except FileNotFoundError:
             raise EngineError(
-                "The workers ran on other machines and left their result there; name a place that all "
-                f"can reach with {option} gs://BUCKET/..."
+                "The workers ran on other machines and wrote their result there; name a place that all "
+                f"machines can reach with {option} gs://BUCKET/..."
             ) from None
 
 

@@ -149,9 +149,13 @@ def _accepted(output: str, record: VersionRecord, given: Sequence[str]) -> tuple
         if word not in known and word not in _GATES:
             hint = nearest(word, [*known, *_GATES])
             refused = ", ".join(dict.fromkeys(refusal.name for refusal in errors))
-            reason = f"it was refused for {printable(refused)}" if refused else "nothing was; leave it out"
+            reason = (
+                f"it was refused because of {printable(refused)}"
+                if refused
+                else "it was not refused, so leave --accept out"
+            )
             raise UsageError(
-                f"--accept {printable(word)}: no gate refused {printable(place)} for that"
+                f"--accept {printable(word)}: no gate refused {printable(place)} for that reason"
                 + (hint or f"; {reason}.")
             )
     if not errors:
@@ -166,8 +170,8 @@ def _accepted(output: str, record: VersionRecord, given: Sequence[str]) -> tuple
     base, _, rest = command.partition(" --accept ")
     words = ",".join(dict.fromkeys((*given, *filter(None, rest.split(",")))))
     raise DataRefused(
-        f"{printable(place)} is not published, for it is refused: {printable(said)}{more}; if that is right, "
-        f"run {base} --accept {words}."
+        f"{printable(place)} was not published, because gates refused it: {printable(said)}{more}; to "
+        f"publish it anyway, run {base} --accept {words}."
     )
 
 
@@ -181,7 +185,7 @@ def _check_unseen(output: str, record: VersionRecord, current: str) -> None:
         return  # its rebuild was interrupted between its gates and the switch
     word = "was rolled back" if record.state is VersionState.WITHDRAWN else "was published before"
     raise UsageError(
-        f"{printable(output)}@{record.version} {word}; have readers get it again with shardwright rollback "
+        f"{printable(output)}@{record.version} {word}; return to it with shardwright rollback "
         f"{shell_word(output)} {record.version}."
     )
 

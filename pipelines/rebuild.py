@@ -282,7 +282,7 @@ def _check_launched_once(beam_options: Any) -> None:
     written = description_of(beam_options) and not beam_options.view_as(TestOptions).dry_run
     if written and not os.environ.get(_FLEX_LAUNCHER):
         raise UsageError(
-            "A job that is written down once makes one version only, whenever it is launched; build the Flex "
+            "A template makes only one version, however often it is launched; build the Flex "
             "Template (docs/dataflow.md), which describes a job for each launch, or let a scheduler run "
             "shardwright rebuild."
         )

@@ -74,12 +74,12 @@ def report(
     if target.directory is None:
         if previous:
             raise UsageError(
-                "--previous compares datasets, and files without a dataset.json are none; leave it out."
+                "--previous compares datasets, and these files have no dataset.json; leave it out."
             )
         if not output:
             raise UsageError(
-                "--output is missing: files without a dataset.json have no place of their own for the page; "
-                "name a file such as report.html."
+                "--output is missing; for files without a dataset.json, name the page to write, such as "
+                "report.html."
             )
         data = gather_files(target.name, foreign_files(target.pattern or ""), drawn=drawn)
     else:
@@ -97,7 +97,7 @@ def report(
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     cli_options.add_dataset(parser, "a dataset directory, or 'dir/*.tfrecord'")
     parser.add_argument(
-        "--previous", default="", metavar="DIR", help="the dataset before it, to show the differences"
+        "--previous", default="", metavar="DIR", help="the previous dataset, to show the differences"
     )
     parser.add_argument(
         "--output", default="", metavar="FILE",

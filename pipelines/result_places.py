@@ -38,7 +38,7 @@ def check_result_place(option: str, path: str) -> None:
         raise UsageError(f"{option} {shown} is a device or a pipe; name a file.")
     folder = nearest_existing(os.path.dirname(os.path.abspath(path)))
     if not os.path.isdir(folder):
-        raise UsageError(f"{option} {shown}: {printable(folder)} is no directory; choose another place.")
+        raise UsageError(f"{option} {shown}: {printable(folder)} is not a directory; choose another place.")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise EngineError(
             f"Cannot write {shown}: {printable(folder)} is not writable; choose another place with {option}."

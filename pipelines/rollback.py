@@ -123,8 +123,8 @@ def rollback(
 
 def _not_withdrawn(output: str, version: str) -> str:
     return (
-        f"version {version} is not marked as withdrawn, for its version.json is damaged; a rebuild that "
-        "makes the same data again is refused all the same"
+        f"version {version} is not marked as withdrawn, because its version.json is damaged; a rebuild "
+        "that makes the same data again is still refused"
     )
 
 
@@ -166,9 +166,9 @@ def newest_published(records: Mapping[str, VersionRecord], before: str) -> str:
 def moved_meanwhile(output: str) -> EngineError:
     """Returns the error for a pointer that another process switched first."""
     return EngineError(
-        f"{printable(storage.join(output, LATEST_JSON))} was switched by another process at the same time, a "
-        "rebuild or somebody else, and stays as that left it; look with shardwright versions "
-        f"{shell_word(output)}, then run again if need be."
+        f"{printable(storage.join(output, LATEST_JSON))} was changed by another process, such as a "
+        "rebuild, at the same time and was left as it is; check it with shardwright versions "
+        f"{shell_word(output)}, then run again if needed."
     )
 
 
@@ -177,7 +177,7 @@ def _before(output: str, records: Mapping[str, VersionRecord], pointer: Pointer 
     shown = shell_word(output)
     if pointer is None:
         raise UsageError(
-            f"No version of {printable(output)} is published yet, so there is none to go back from; see "
+            f"No version of {printable(output)} is published yet, so there is nothing to roll back; see "
             f"shardwright versions {shown}."
         )
     if pointer.previous == pointer.version and pointer.version in records:
@@ -188,8 +188,8 @@ def _before(output: str, records: Mapping[str, VersionRecord], pointer: Pointer 
     earlier = newest_published(records, pointer.version)
     if not earlier:
         raise UsageError(
-            f"{printable(output)} has no published version before {pointer.version} to go back to; name one "
-            f"of shardwright versions {shown}."
+            f"{printable(output)} has no published version before {pointer.version} to return to; name one "
+            f"that shardwright versions {shown} lists."
         )
     return records[earlier]
 

@@ -66,7 +66,7 @@ def _run_pipeline(build: Callable[[Any], Any], options: Any) -> Any:
             pipeline = beam.Pipeline(runner=_runner(options), options=options)
         except (ValueError, ImportError) as error:
             detail = " ".join(str(error).split()).rstrip(".")
-            raise UsageError(f"Beam does not take its options: {detail}.") from error
+            raise UsageError(f"Beam rejects its options: {detail}.") from error
         with no_interactive_runner():
             build(pipeline)
         described = description_of(options)
@@ -146,7 +146,7 @@ def description_of(options: Any) -> str:
     template = options.view_as(GoogleCloudOptions).template_location
     jar = options.view_as(PortableOptions).output_executable_path
     if options.view_as(TestOptions).dry_run:
-        return "The job was described as --dry_run asks (leave it out to run it); nothing was converted."
+        return "--dry_run described the job; nothing was converted. Leave it out to run the job."
     if template and _is_dataflow(options):
         return f"The job was written to the template {template}; nothing runs until it is launched."
     if jar and options.view_as(StandardOptions).runner != DEFAULT_RUNNER:

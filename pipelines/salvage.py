@@ -204,9 +204,7 @@ def _target(name: str) -> Target:
     """
     shown = printable(name)
     if name and not storage.exists(storage.join(name, DATASET_JSON)) and _has_ledgers(name):
-        raise UsageError(
-            f"--dataset {shown} has lost its dataset.json, but not its ledgers; {_advice(shown)}"
-        )
+        raise UsageError(f"--dataset {shown} has ledgers but no dataset.json; {_advice(shown)}")
     target = resolve_target(name, "salvage")
     if target.directory is None:
         by_name: dict[str, str] = {}
@@ -214,7 +212,7 @@ def _target(name: str) -> Target:
             other = by_name.setdefault(os.path.basename(path), path)
             if other != path:
                 raise UsageError(
-                    f"--dataset {shown} names two files that would have one name, {printable(other)} and "
+                    f"--dataset {shown} names two files that would get the same name, {printable(other)} and "
                     f"{printable(path)}; salvage one directory at a time."
                 )
         return target
@@ -241,8 +239,8 @@ def _has_ledgers(name: str) -> bool:
 
 def _advice(shown: str) -> str:
     return (
-        "restore it, or give the same convert command again with --resume, which takes over every sound "
-        f"shard; without the images, save the bare records with --dataset '{shown.rstrip('/')}/*.tfrecord*'."
+        "restore it, or run the same convert command again with --resume, which reuses every sound shard; "
+        f"without the images, save only the records with --dataset '{shown.rstrip('/')}/*.tfrecord*'."
     )
 
 
@@ -262,7 +260,7 @@ def _check_output(target: Target, output: str, holder: str = "") -> None:
     if not storage.is_remote(output):
         check_place(output)
     if target.directory and _lies_in(output, target.directory):
-        raise UsageError(f"--output {shown} lies in the dataset itself; choose another place.")
+        raise UsageError(f"--output {shown} is inside the dataset; choose another place.")
     if storage.knows_conditions(output):
         check_free(output, holder, WRITER_JSON)
     with storage.translated_errors("list", output):
@@ -309,11 +307,11 @@ def print_salvage_summary(result: SalvageResult) -> None:
     rewritten = outcome["shards"] - outcome["copied_shards"]
     out.print(
         f"  {counted(result.records, 'record')} saved in {counted(outcome['shards'], 'shard')}: "
-        f"{outcome['copied_shards']:,} copied as they are, {rewritten:,} written anew"
+        f"{outcome['copied_shards']:,} copied unchanged, {rewritten:,} rewritten"
     )
     if result.lost:
         codes = ", ".join(f"{count:,} {code}" for code, count in outcome["lost_codes"].items())
-        unnamed = f"; {outcome['unnamed']:,} of them cannot be named" if outcome["unnamed"] else ""
+        unnamed = f"; {outcome['unnamed']:,} of them have no known key" if outcome["unnamed"] else ""
         what = "record" if result.dataset else "stretch or record"
         lost = counted(result.lost, what, "" if result.dataset else "stretches or records")
         out.print(f"  {lost} lost ({codes}){unnamed}: see {shown}/{LOST_JSONL}")

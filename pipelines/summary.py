@@ -75,7 +75,7 @@ def _boxes_text(layout: str, boxes: Mapping[str, int]) -> str:
     texts = {
         "written": "written",
         "clipped": "clipped",
-        "vanished": "vanished in the crop",
+        "vanished": "cropped away",
         "dropped": "bad ones dropped",
         "unlisted": "not listed",
     }
@@ -107,9 +107,9 @@ def print_convert_summary(result: ConvertResult) -> None:
     notes = {
         "kept": ("image", "kept as their original bytes"),
         "animated": ("animation", "reduced to their first frame"),
-        "damaged": ("damaged image", "kept, a part of their pixels made up (--damaged keep)"),
-        "warned": ("image", "with a harmless warning of the decoder (decoder_warning in the ledgers)"),
-        "reused_shards": ("shard", "taken over from the earlier run"),
+        "damaged": ("damaged image", "kept with pixels that the decoder made up (--damaged keep)"),
+        "warned": ("image", "with a harmless decoder warning (decoder_warning in the ledgers)"),
+        "reused_shards": ("shard", "reused from the previous run"),
     }
     for name, (noun, text) in notes.items():
         if outcome.get(name):

@@ -69,7 +69,7 @@ from shardwright.transforms.validation.statements import (
 )
 from shardwright.transforms.validation.version_files import check_version_files
 
-_STRAY = "dataset.json does not list it, and patterns take it for a shard"
+_STRAY = "dataset.json does not list it, but its name is like that of a shard"
 EXAMPLE = "shardwright validate out/ --quality"
 
 
@@ -276,7 +276,7 @@ def _validate(
         for option, path in (("--report", files.report), ("--html", files.page), ("--junit", junit)):
             check_result_place(option, path)
         if previous and not files.page:
-            raise UsageError("--previous is shown on the page, and none is written; name one with --html.")
+            raise UsageError("--previous needs a page to show the differences on; name one with --html.")
         if not files.report:
             files = replace(files, report=os.path.join(scratch, FINDINGS_JSON))
         remove_unfinished((files.report, files.statistics, files.stats, files.page, files.junit))
@@ -351,7 +351,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fail_on", default="", metavar="CODE,...", help="make these findings errors")
     parser.add_argument("--warn_on", default="", metavar="CODE,...", help="make these findings warnings")
     parser.add_argument(
-        "--expect", default="", metavar="FILE", help="a gate file: what the dataset must be like"
+        "--expect", default="", metavar="FILE", help="a gate file: the requirements of the dataset"
     )
     parser.add_argument(
         "--junit", default="", metavar="FILE", help="write the findings as JUnit XML, for CI systems"
@@ -366,7 +366,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--previous", default="", metavar="DIR",
-        help="the dataset before this one, to show the differences in the page",
+        help="the previous dataset, to show the differences on the page",
     )  # fmt: skip
     source.add_options(parser)
 
@@ -374,7 +374,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _execute(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
     place = cli_options.dataset_of(options)
     if options.fast and options.quality:
-        raise UsageError("--fast decodes no image and --quality looks at every one; choose one.")
+        raise UsageError("--fast decodes no images and --quality measures all of them; choose one.")
     report, files = _validate(
         place,
         mode="fast" if options.fast else "quality" if options.quality else "full",

@@ -101,8 +101,8 @@ def versions(
             raise no_such_version(output, name, list(records))
     if pin and records[pin].state is VersionState.BUILDING:
         raise UsageError(
-            f"--pin {pin}: this version is not complete, and the next rebuild goes on with it or removes it; "
-            "pin it when it is."
+            f"--pin {pin}: this version is not complete, and the next rebuild continues or removes it; pin "
+            "it when it is complete."
         )
     if pin:
         path = storage.join(version_path(output, pin), PINNED_JSON)
@@ -120,14 +120,14 @@ def versions(
         problem = error.message
     if latest and latest not in records and latest not in version_names(output):  # not even since then
         problem = (
-            f"{LATEST_JSON} names version {latest}, which is gone; go back to another one with shardwright "
+            f"{LATEST_JSON} names version {latest}, which is missing; return to another one with shardwright "
             f"rollback {shell_word(output)}."
         )
     if latest in records and records[latest].fingerprint not in ("", stated):
         problem = (
-            f"{LATEST_JSON} states another fingerprint than version {latest} has, so somebody changed one of "
-            "them; restore it, or go to another version and back with shardwright rollback "
-            f"{shell_word(output)} --to VERSION."
+            f"{LATEST_JSON} and version {latest} have different fingerprints, so one of them was changed; "
+            f"restore it, or go to another version and back with shardwright rollback {shell_word(output)} "
+            "--to VERSION."
         )
     if pin or unpin:
         records = read_versions(output)
@@ -173,7 +173,7 @@ def read_versions(output: str) -> dict[str, VersionRecord]:
         there = storage.is_remote(output) or os.path.isdir(output)
         is_file = not there and os.path.lexists(output)
     if is_file:
-        raise UsageError(f"{shown} is no directory; name the --output of shardwright rebuild.")
+        raise UsageError(f"{shown} is not a directory; name the --output of shardwright rebuild.")
     if there:
         raise UsageError(f"{shown} holds no versions; check the path, or make one with shardwright rebuild.")
     raise UsageError(f"{shown} does not exist; check the path.")
@@ -203,7 +203,7 @@ def print_versions(result: VersionsResult) -> None:
     if result.problem:
         out.print(f"  {result.problem}", soft_wrap=True)
     elif not result.latest:
-        out.print("  none is published, so that readers get none yet", soft_wrap=True)
+        out.print("  no version is published, so readers cannot open one yet", soft_wrap=True)
 
 
 def _fitting(width: int, rows: Sequence[Sequence[str]]) -> list[str]:

@@ -76,7 +76,7 @@ class Bounds(NamedTuple):
         """
         code = QuarantineReason(_PREFIX + name.upper())
         limit = getattr(self, name)
-        message = f"{text}, more than {limit}; to take it, raise --bounds {code}={limit}"
+        message = f"{text}, more than {limit}; to accept it, raise --bounds {code}={limit}"
         return ImageFault(code, Stage.DECODE, message)
 
 
@@ -103,7 +103,7 @@ def parse_bounds(text: str) -> Bounds:
                 f"{code!r} needs a number, such as {code}={getattr(DEFAULT_BOUNDS, _NAMES[code])}"
             )
         if _NAMES[code] in given:
-            raise ValueError(f"{code} stands twice")
+            raise ValueError(f"{code} occurs twice")
         try:
             given[_NAMES[code]] = parse_int(number, low=1, high=_HIGHEST)
         except ValueError as error:

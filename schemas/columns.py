@@ -53,10 +53,11 @@ def parse_extra_columns(text: str) -> tuple[ExtraColumn, ...]:
         match = _COLUMN.match(part)
         if not match or match["type"] not in TYPE_NAMES:
             raise ValueError(
-                f"{part!r} is no column; write NAME:TYPE or NAME:TYPE[], types {', '.join(TYPE_NAMES)}"
+                f"{part!r} is not a column; write NAME:TYPE or NAME:TYPE[], with one of the types "
+                f"{', '.join(TYPE_NAMES)}"
             )
         if match["name"] in columns:
-            raise ValueError(f"column {match['name']!r} stands twice")
+            raise ValueError(f"column {match['name']!r} occurs twice")
         columns[match["name"]] = ExtraColumn(match["name"], value_type(match["type"]), bool(match["list"]))
     return tuple(columns.values())
 
@@ -109,7 +110,7 @@ def _items(column: ExtraColumn, value: Any, separator: str) -> Iterable[Any]:
     if isinstance(value, bytes) or not isinstance(value, Iterable):
         return (value,)
     if isinstance(value, Mapping):
-        raise ValueError(f"{column.name}: {shown(value)} is no list of single values")
+        raise ValueError(f"{column.name}: {shown(value)} is not a list of single values")
     items = list(value)
     if column.rows and items and _is_row(items[0]):
         return _in_row_order(column, items)
@@ -129,10 +130,10 @@ def _in_row_order(column: ExtraColumn, value: Any) -> list[Any]:
     level = [value]
     for side in column.rows:
         if not all(map(_is_row, level)):
-            raise ValueError(f"{column.name}: {shown(value)} has other rows than {_shape_shown(column)}")
+            raise ValueError(f"{column.name}: {shown(value)} does not have the shape {_shape_shown(column)}")
         sizes = {len(row) for row in level}
         if len(sizes) > 1 or (side is not None and sizes - {side}):
-            raise ValueError(f"{column.name}: {shown(value)} has other rows than {_shape_shown(column)}")
+            raise ValueError(f"{column.name}: {shown(value)} does not have the shape {_shape_shown(column)}")
         level = [item for row in level for item in row]
     return level
 
@@ -145,7 +146,7 @@ def _convert(column: ExtraColumn, value: Any) -> Any:
     if value is None:
         raise ValueError(f"{column.name}: an item of its list is missing")
     if isinstance(value, list | tuple | dict):
-        raise ValueError(f"{column.name}: {shown(value)} inside of a list is no single value")
+        raise ValueError(f"{column.name}: {shown(value)} inside a list is not a single value")
     try:
         stored = coerce(value, column.value_type, column.names, column.wide)
     except ValueError as error:

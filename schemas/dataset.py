@@ -185,7 +185,7 @@ class Dataset:
         try:
             document = json.loads(data)
         except (ValueError, RecursionError):
-            raise UsageError(f"{where} is no JSON; restore it or convert again.") from None
+            raise UsageError(f"{where} is not JSON; restore it or convert again.") from None
         return Dataset.from_json(document, where)
 
     @staticmethod
@@ -197,7 +197,7 @@ class Dataset:
         """
         version = value.get("format_version") if isinstance(value, Mapping) else None
         if version is None:
-            raise UsageError(f"{where} is no dataset.json of shardwright; name one, or convert again.")
+            raise UsageError(f"{where} is not a dataset.json of Shardwright; name one, or convert again.")
         if version != FORMAT_VERSION:
             raise UsageError(
                 f"{where} has format_version {version!r}; this version of shardwright reads "
@@ -302,7 +302,7 @@ def has_own_digest(document: Mapping[str, Any]) -> bool:
 
 def _whole(value: Any) -> int:
     if type(value) is not int:
-        raise TypeError(f"{value!r} is no whole number")
+        raise TypeError(f"{value!r} is not a whole number")
     return value
 
 

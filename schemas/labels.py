@@ -255,7 +255,7 @@ def parse_class_names(text: str, path: str, first_label: int = 0) -> tuple[str, 
         if ids[0] != begin or ids != sorted(set(ids)) or ids[-1] > MAX_OWN_ID:
             raise UsageError(
                 f"--class_names {path}: ids must begin with {begin}, grow from line to line and end by "
-                f"{MAX_OWN_ID:,}; number them anew."
+                f"{MAX_OWN_ID:,}; renumber them."
             )
         known = {number: name.strip() for number, (_, name) in zip(ids, pairs)}
         if "" in known.values():
@@ -267,5 +267,5 @@ def parse_class_names(text: str, path: str, first_label: int = 0) -> tuple[str, 
         raise UsageError(f"--class_names {path}: the file names no class; put one name on a line.")
     twice = [name for name, count in Counter(filter(None, names)).items() if count > 1]
     if twice:
-        raise UsageError(f"--class_names {path}: {twice[0]!r} stands twice; remove one of them.")
+        raise UsageError(f"--class_names {path}: {twice[0]!r} occurs twice; remove one of them.")
     return tuple(names)

@@ -400,7 +400,7 @@ def load_index(data: bytes) -> list[tuple[int, int]]:
     """
     numbers = [int(number) for number in data.split()]
     if len(numbers) % 2 or any(number < 0 for number in numbers):
-        raise ValueError("the index is no list of offsets and lengths")
+        raise ValueError("the index is not a list of offsets and lengths")
     return list(zip(numbers[::2], numbers[1::2]))
 
 

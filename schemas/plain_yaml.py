@@ -24,7 +24,7 @@ class NotPlain(ValueError):
         self.line: int = mark.line + 1 if mark else 0
         self.column: int = mark.column + 1 if mark else 0
         self.why = why
-        super().__init__(f"it is no YAML in line {self.line}, column {self.column}: {why}" if mark else why)
+        super().__init__(f"it is not YAML in line {self.line}, column {self.column}: {why}" if mark else why)
 
 
 class WrongValue(ValueError):
@@ -62,7 +62,7 @@ class _Loader(yaml.SafeLoader):
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, Hashable) and key in seen:
-                raise yaml.MarkedYAMLError(problem=f"{key!r} stands twice", problem_mark=key_node.start_mark)
+                raise yaml.MarkedYAMLError(problem=f"{key!r} occurs twice", problem_mark=key_node.start_mark)
             seen |= {key} if isinstance(key, Hashable) else set()
         return super().construct_mapping(node, deep)
 
@@ -105,7 +105,7 @@ def _load(text: str, loader: type[_Loader]) -> Any:
         mark = error.problem_mark or error.context_mark
         raise NotPlain(_sentence(error.problem or error.context or ""), mark) from None
     except yaml.YAMLError as error:
-        raise NotPlain(f"it is no YAML: {_sentence(str(error))}") from None
+        raise NotPlain(f"it is not YAML: {_sentence(str(error))}") from None
     except RecursionError:
         raise NotPlain("it is nested too deeply; make it flatter") from None
 

@@ -85,11 +85,11 @@ class Plan:
             unused_ids=tuple(map(int, value.get("unused_ids", ()))),
         )
         if not isinstance(value["labels"], list) or not all(isinstance(name, str) for name in plan.labels):
-            raise TypeError("the labels are no list of names")
+            raise TypeError("the labels are not a list of names")
         if len(set(plan.labels)) != len(plan.labels):
-            raise ValueError("a label stands twice")
+            raise ValueError("a label occurs twice")
         if plan.texts and len(plan.texts) != len(plan.labels):
-            raise ValueError("the texts are not as many as the labels")
+            raise ValueError("the number of texts is not that of the labels")
         for name, count in plan.shards.items():
             if not _SPLIT_NAME.match(name) or not 0 < count <= MAX_SHARDS:
                 raise ValueError(f"{counted(count, 'shard')} in split {name!r}")

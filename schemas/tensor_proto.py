@@ -61,7 +61,7 @@ def serialize_tensor(values: Sequence[Any] | bytes, dtype: str, shape: Sequence[
     """
     count = prod(shape)
     if len(values) != count:
-        raise ValueError(f"{len(values)} values are no tensor of shape {tuple(shape)}")
+        raise ValueError(f"{len(values)} values do not fill a tensor of shape {tuple(shape)}")
     number, letter = _TYPES[dtype]
     dims = b"".join(_field(2, b"\x08" + write_varint(side) if side else b"") for side in shape)
     head = b"\x08" + write_varint(number) + _field(2, dims)

@@ -32,7 +32,7 @@ def parse_size(text: str) -> int:
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(text))
     if not match or match[2].lower() not in _UNITS:
-        raise ValueError(f"{text!r} is no size; write 128MB, 64MiB or a number of bytes")
+        raise ValueError(f"{text!r} is not a size; write 128MB, 64MiB or a number of bytes")
     value = int(Fraction(match[1]) * _UNITS[match[2].lower()])
     if value < 1:
         raise ValueError("must be at least one byte")
@@ -125,7 +125,7 @@ def parse_resize(text: str) -> tuple[int, int]:
     width = int(match[1]) if match else 0
     height = int(match[2] or width) if match else 0
     if not width or not height:
-        raise ValueError(f"{text!r} is no size in pixels; write 224 or 320x240")
+        raise ValueError(f"{text!r} is not a size in pixels; write 224 or 320x240")
     return width, height
 
 
@@ -137,7 +137,7 @@ def parse_pixel_shape(text: str) -> tuple[int, int, int]:
     """
     match = re.fullmatch(r"(\d{1,5})[xX](\d{1,5})(?:[xX]([134]))?", str(text).strip())
     if not match or not int(match[1]) or not int(match[2]):
-        raise ValueError(f"{text!r} is no shape; write 28x28 or 32x32x3 (height x width x channels)")
+        raise ValueError(f"{text!r} is not a shape; write 28x28 or 32x32x3 (height x width x channels)")
     return int(match[1]), int(match[2]), int(match[3] or 1)
 
 
@@ -154,7 +154,7 @@ def parse_label_depth(text: str) -> int:
     if text in _FOLDERS:
         return _FOLDERS[text]
     if not re.fullmatch(r"[1-9][0-9]{0,2}", text):
-        raise ValueError(f"{text!r} is no number of folders; write 1, 2, 3, ..., all or last")
+        raise ValueError(f"{text!r} is not a number of folders; write 1, 2, 3, ..., all or last")
     return int(text)
 
 
@@ -169,16 +169,16 @@ def parse_splits(text: str) -> dict[str, Fraction]:
         name, equals, share = (piece.strip() for piece in part.partition("="))
         if not equals or not _SPLIT_NAME.match(name):
             raise ValueError(
-                f"{part.strip()!r} is no split; write NAME=SHARE, names of letters, digits and _"
+                f"{part.strip()!r} is not a split; write NAME=SHARE, with a name of letters, digits and _"
             )
         if name == _RESERVED:
-            raise ValueError(f"{name!r} is what has no split; choose another name")
+            raise ValueError(f"{name!r} stands for images without a split; choose another name")
         if name in splits:
-            raise ValueError(f"split {name!r} stands twice")
+            raise ValueError(f"split {name!r} occurs twice")
         try:
             splits[name] = Fraction(share)
         except (ValueError, ZeroDivisionError):
-            raise ValueError(f"{share!r} is no share of split {name!r}; write 0.8") from None
+            raise ValueError(f"{share!r} is not a share for split {name!r}; write 0.8") from None
         if not 0 < splits[name] <= 1:
             raise ValueError(f"the share of split {name!r} must be above 0 and at most 1")
     total = sum(splits.values())
@@ -196,7 +196,7 @@ def parse_shards(text: str) -> int | dict[str, int]:
 
     def count(value: str) -> int:
         if not re.fullmatch(r"\d{1,5}", value.strip()) or int(value) < 1:
-            raise ValueError(f"{value.strip()!r} is no number of shards from 1 to 99999")
+            raise ValueError(f"{value.strip()!r} is not a number of shards from 1 to 99999")
         return int(value)
 
     text = str(text)
@@ -206,9 +206,9 @@ def parse_shards(text: str) -> int | dict[str, int]:
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not _SPLIT_NAME.match(name):
-            raise ValueError(f"{part.strip()!r} is no entry; write 8 or train=8,test=1")
+            raise ValueError(f"{part.strip()!r} is not an entry; write 8 or train=8,test=1")
         if name in shards:
-            raise ValueError(f"split {name!r} stands twice")
+            raise ValueError(f"split {name!r} occurs twice")
         shards[name] = count(value)
     return shards
 
@@ -222,7 +222,7 @@ def parse_color(text: str) -> tuple[int, int, int]:
     try:
         red, green, blue = ImageColor.getrgb(str(text))[:3]
     except ValueError:
-        raise ValueError(f"{text!r} is no colour; write white or #ffffff") from None
+        raise ValueError(f"{text!r} is not a color; write white or #ffffff") from None
     return red, green, blue
 
 
@@ -235,9 +235,9 @@ def parse_fraction(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no number; write 0.01") from None
+        raise ValueError(f"{text!r} is not a number; write 0.01") from None
     if not 0 <= value <= 1:
-        raise ValueError("must lie between 0 and 1")
+        raise ValueError("must be between 0 and 1")
     return value
 
 
@@ -248,5 +248,5 @@ def parse_int(text: str, low: int, high: int) -> int:
       ValueError: if it is not such a number.
     """
     if not re.fullmatch(r"[+-]?\d{1,20}", str(text).strip()) or not low <= int(text) <= high:
-        raise ValueError(f"{text!r} is no whole number from {low} to {high}")
+        raise ValueError(f"{text!r} is not a whole number from {low} to {high}")
     return int(text)

@@ -70,7 +70,7 @@ def value_type(name: str) -> ValueType:
     if name in ALIASES:
         return ALIASES[name]
     if name not in TYPE_NAMES:
-        raise ValueError(f"{name!r} is no type; types are {', '.join(TYPE_NAMES)}")
+        raise ValueError(f"{name!r} is not a type; choose one of {', '.join(TYPE_NAMES)}")
     return ValueType(name)
 
 
@@ -128,19 +128,21 @@ def _whole(value: Any, type_: ValueType, names: Sequence[str], wide: range | Non
     if isinstance(value, str):
         number = _whole_in_text(value, type_, names)
     elif isinstance(value, Sized):
-        raise ValueError(f"{shown(value)} is no {type_}")
+        raise ValueError(f"{shown(value)} is not a valid {type_}")
     elif type_ is ValueType.BOOL and _numpy_kind(value) == "b":
         number = int(bool(value))
     else:
         try:
             number = int(index(value))
         except TypeError:
-            why = ": it is a float, which is never cut to a whole number; declare it as one"
-            raise ValueError(f"{shown(value)} is no {type_}{why if _is_float(value) else ''}") from None
+            why = ": it is a float, which is never cut to a whole number; declare the column as float"
+            raise ValueError(
+                f"{shown(value)} is not a valid {type_}{why if _is_float(value) else ''}"
+            ) from None
     allowed = range(len(names)) if type_ is ValueType.ENUM and names else wide or _RANGES[type_]
     if number not in allowed:
         raise ValueError(
-            f"{shown(value)} is no {type_} that a tf.train.Feature stores ({allowed[0]} to {allowed[-1]})"
+            f"{shown(value)} is not a valid {type_}: a tf.train.Feature stores {allowed[0]} to {allowed[-1]}"
         )
     return number
 
@@ -149,7 +151,7 @@ def _whole_in_text(value: str, type_: ValueType, names: Sequence[str]) -> int:
     text = value.strip()
     if type_ is ValueType.BOOL:
         if text.lower() not in _BOOLS:
-            raise ValueError(f"{shown(value)} is no bool; write true or false")
+            raise ValueError(f"{shown(value)} is not a valid bool; write true or false")
         return _BOOLS[text.lower()]
     if value in names:
         return names.index(value)
@@ -157,7 +159,7 @@ def _whole_in_text(value: str, type_: ValueType, names: Sequence[str]) -> int:
         return names.index(text)
     if not _WHOLE.match(text):
         of = f" of {', '.join(names)}"[:200] if names else ""
-        raise ValueError(f"{shown(value)} is no {type_}{of}")
+        raise ValueError(f"{shown(value)} is not a valid {type_}{of}")
     return int(text)
 
 
@@ -174,18 +176,18 @@ def _float(value: Any, type_: ValueType, _names: Sequence[str], stored_as: struc
     if isinstance(value, str):
         text = value.strip()
         if not _NUMBER.match(text) and not _NOT_FINITE.match(text):
-            raise ValueError(f"{shown(value)} is no {type_}")
+            raise ValueError(f"{shown(value)} is not a valid {type_}")
         infinite = "n" in text.lower()  # inf, infinity or nan
         number = float(text)
     elif isinstance(value, Sized | complex) or _numpy_kind(value) == "c":
-        raise ValueError(f"{shown(value)} is no {type_}")
+        raise ValueError(f"{shown(value)} is not a valid {type_}")
     else:
         try:
             number = float(value)
         except OverflowError:
             number = math.inf
         except (TypeError, ValueError):
-            raise ValueError(f"{shown(value)} is no {type_}") from None
+            raise ValueError(f"{shown(value)} is not a valid {type_}") from None
         infinite = bool(value != value or value == number)
     if not math.isfinite(number) and infinite:
         return number
@@ -207,7 +209,9 @@ def _bytes(value: Any, type_: ValueType, _names: Sequence[str]) -> bytes:
             return str(value).encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
             raise ValueError(f"{shown(value)} cannot be written as UTF-8") from None
-    raise ValueError(f"{shown(value)} is no {type_}: write it as text, or declare the type that it has")
+    raise ValueError(
+        f"{shown(value)} is not a valid {type_}; write it as text, or declare the type that it has"
+    )
 
 
 _COERCIONS: dict[ValueType, Callable[[Any, ValueType, Sequence[str]], int | float | bytes]] = {

@@ -153,7 +153,7 @@ class VersionRecord:
             value = _document(data)
             value["state"] = VersionState(value["state"])
             if value["state"] is VersionState.DAMAGED:
-                raise ValueError("its state is none that is stored")
+                raise ValueError("its state is not one that is stored")
             value["refusals"] = tuple(map(Violation.from_json, value["refusals"]))
             value["accepted"] = tuple(map(str, value["accepted"]))
             value["acceptances"] = tuple(map(Acceptance.from_json, value.get("acceptances", ())))
@@ -195,7 +195,7 @@ class Pointer:
             pointer = Pointer(**_document(data))
             _check_types(pointer)
         if not is_version(pointer.version):
-            raise ValueError(f"{pointer.version!r} is no version")
+            raise ValueError(f"{pointer.version!r} is not a version")
         return pointer
 
 
@@ -215,7 +215,7 @@ def _document(data: bytes) -> dict[str, Any]:
         raise ValueError(f"its fields are not those that its field {DIGEST!r} was made of")
     value.pop(DIGEST, None)
     if value.pop("format_version") != FORMAT_VERSION:
-        raise ValueError("it is of another format_version")
+        raise ValueError("it has another format_version")
     return value
 
 
@@ -250,7 +250,8 @@ def next_version(now: float, existing: Iterable[str]) -> str:
     made = time.strftime(_TIME_FORMAT, time.gmtime(max(int(now), earliest)))
     if not is_version(made) or made <= newest:
         raise UsageError(
-            f"Version {newest} is called after a time that none can follow; rename or remove its directory."
+            f"Version {newest} is named after a time that no version can follow; rename or remove its "
+            "directory."
         )
     return made
 

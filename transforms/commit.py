@@ -135,7 +135,7 @@ def check_books(forecast: Forecast, results: Sequence[ShardResult], checks: Sequ
     shards = Counter(header.split for header in headers if header.split != NO_SPLIT)
     if shards != Counter(forecast.plan.shards):
         raise EngineError(
-            f"The books do not balance: the plan has the shards {dict(forecast.plan.shards)}, "
+            f"The counts do not agree: the plan has the shards {dict(forecast.plan.shards)}, "
             f"and {dict(shards)} were written; run again with --resume."
         )
     accounted: Counter[str] = Counter()
@@ -144,14 +144,14 @@ def check_books(forecast: Forecast, results: Sequence[ShardResult], checks: Sequ
     for split, listed in forecast.listed.items():
         if accounted[split] != listed:
             raise EngineError(
-                f"The books do not balance: split {split!r} had {counted(listed, 'file')} listed and "
+                f"The counts do not agree: split {split!r} had {counted(listed, 'file')} listed and "
                 f"{accounted[split]:,} accounted for; run again with --resume."
             )
     read_back = {check.file: check.records for check in checks if check.file}
     for header in headers:
         if read_back.get(header.file, header.records) != header.records:
             raise EngineError(
-                f"The books do not balance: {header.file} should hold {counted(header.records, 'record')} "
+                f"The counts do not agree: {header.file} should hold {counted(header.records, 'record')} "
                 f"and {read_back[header.file]:,} came back; run again with --resume."
             )
 
@@ -321,11 +321,12 @@ def _refusal(job: ConversionSpec, books: LedgerTotals, report: ValidationReport)
             if report.gates.severity(FindingCode(code)) is Severity.ERROR
         )
         return (
-            f"What was written does not verify ({counts}): see {printable(job.directory)}/findings.json; "
-            "nothing was published. Check the disk, then run again with --resume."
+            f"The written dataset did not pass verification ({counts}): see "
+            f"{printable(job.directory)}/findings.json; nothing was published. Check the disk, then run "
+            "again with --resume."
         )
     if not bad and not written:
-        return "No image was written, all were filtered: nothing was published. Check the --input."
+        return "No image was written, because all were filtered; nothing was published. Check --input."
     if books.bad_fraction > job.settings.max_bad_fraction or not written:
         reasons = ", ".join(
             f"{count:,} {reason}" for reason, count in books.reasons["quarantined"].most_common(_SHOWN)

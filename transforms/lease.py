@@ -471,7 +471,7 @@ def _held_by(output: str, held: Lease, file: str) -> EngineError:
     path, who = printable(storage.join(output, file)), printable(_who(held))
     if file == LEASE_JSON:
         return EngineError(
-            f"Another rebuild of {printable(output)} is at work: {who}; run again when it has "
+            f"Another rebuild of {printable(output)} is running: {who}; run again when it has "
             f"ended, wait for it with --wait MINUTES, or remove {path} if that run has ended."
         )
     return EngineError(

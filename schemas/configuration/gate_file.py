@@ -42,7 +42,7 @@ def _part(value: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool) and 1 < value <= 1e300:
         percent = value if value <= 100 else 5
         raise wrong(
-            f"a limit of {value:g} is more than all and never refuses anything; write a share "
+            f"a limit of {value:g} is above 1 and never refuses anything; write a share "
             f"from 0 to 1, such as {percent / 100:g} for {percent:g}%"
         )
     return value
@@ -82,7 +82,7 @@ _Share = Annotated[
     BeforeValidator(_number),
     write("a share from 0 to 1, such as 0.05"),
 ]
-_Name = Annotated[str, Field(strict=True, min_length=1), write("a name, in quotes if need be")]
+_Name = Annotated[str, Field(strict=True, min_length=1), write("a name, in quotes if needed")]
 _Names = Annotated[list[_Name], Field(min_length=1), write("a list of names, such as [cat, dog]")]
 _Split = Annotated[str, BeforeValidator(str)]
 _Code = Annotated[
@@ -121,7 +121,7 @@ _Records = Annotated[
 def _known_formats(value: Any) -> Any:
     known = ("jpeg", "png", "webp", "raw")
     if not isinstance(value, list) or not value or any(name not in known for name in value):
-        raise wrong(f"write formats out of {', '.join(known)}, not {shown(value)}")
+        raise wrong(f"choose formats from {', '.join(known)}, not {shown(value)}")
     return value
 
 
@@ -267,7 +267,7 @@ def gates_from(said: Any) -> JobGates:
     codes = {name: tuple(given.get(name) or ()) for name in ("fail_on", "warn_on")}
     for code in codes["fail_on"]:
         if code in codes["warn_on"]:
-            raise WrongValue(f"{code} stands in fail_on and in warn_on; choose one", "fail_on")
+            raise WrongValue(f"{code} is in both fail_on and warn_on; choose one", "fail_on")
     limits = Thresholds(**_chosen(given, Thresholds))
     expectations = Expectations(**_chosen({**given, "max_bad_fraction": None}, Expectations))
     gates = JobGates(Gates(**codes), expectations, limits, tuple(notes_of(said)))
@@ -290,7 +290,7 @@ def with_expectations(gates: JobGates, block: Expectations) -> JobGates:
     """
     for name in block.names:
         if name in gates.expectations.names:
-            raise WrongValue(f"{name} stands twice, also below expect; leave one out", name)
+            raise WrongValue(f"{name} occurs twice, here and below expect; leave one out", name)
     both = {name: getattr(block, name) for name in block.names}
     return replace(gates, expectations=replace(gates.expectations, **both))
 

@@ -30,7 +30,7 @@ def _number(least: float, what: str) -> BeforeValidator:
 
 
 def _versions(value: Any) -> int:
-    number = _as_number(value, 0, "how many versions stay, such as 5, or 0 for all")
+    number = _as_number(value, 0, "the number of versions to keep, such as 5, or 0 for all")
     if number != int(number):
         raise wrong("write a whole number")
     return int(number)

@@ -112,7 +112,7 @@ def _regex(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise ValueError(f"{text!r} is no regular expression ({error})") from None
+        raise ValueError(f"{text!r} is not a regular expression ({error})") from None
 
 
 def _check_splits(text: str) -> None:
@@ -125,7 +125,7 @@ def _label_regex(text: str) -> None:
         raise ValueError("it needs a group (?P<label>...) that matches the class")
     unknown = sorted(set(groups) - {"label", "split", "group"})
     if unknown:
-        raise ValueError(f"group {unknown[0]!r} means nothing; name groups label, split or group")
+        raise ValueError(f"group {unknown[0]!r} has no meaning; name groups label, split or group")
 
 
 def _opt(check: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -460,9 +460,9 @@ class ConvertSettings:
     )
     resume: bool = _setting(
         False,
-        "finish a run that was cut off",
+        "finish an interrupted run",
         Affects.RUN,
-        not_for_rebuilds="a rebuild always continues a run that was cut off",
+        not_for_rebuilds="a rebuild always continues an interrupted run",
     )
 
     @cached_property
@@ -542,18 +542,18 @@ class ConvertSettings:
         _ = self.record_layout  # raises if extra columns do not fit the layout
         if self.label_regex and self.folders_of_label != 1:
             raise UsageError(
-                f"--label_depth {self.label_depth} makes class names of folders and --label_regex of whole "
-                "paths: leave one of them out."
+                f"--label_depth {self.label_depth} takes class names from folders and --label_regex from "
+                "whole paths; leave one of them out."
             )
         if self.label_regex and self.folders != "auto":
             raise UsageError(
-                f"--folders {self.folders} says what folders mean and --label_regex takes whole paths apart: "
+                f"--folders {self.folders} says what folders mean and --label_regex reads whole paths; "
                 "leave one of them out."
             )
         if self.overwrite and self.resume:
             raise UsageError(
-                "--overwrite begins anew and --resume goes on with what was cut off, an --overwrite "
-                "too: leave one of them out."
+                "--overwrite starts again and --resume continues an interrupted run, even one with "
+                "--overwrite; leave one of them out."
             )
         if self.shards and isinstance(units.parse_shards(self.shards), dict):
             unknown = set(units.parse_shards(self.shards)) - set(self.parsed_splits)  # type: ignore[arg-type]
@@ -598,12 +598,13 @@ class ConvertSettings:
             return
         if not layout.says_size and not (self.resize and self.fit in SAME_SIZE_FITS):
             raise UsageError(
-                f"--layout {layout.name}: records with bare pixels do not say their size there; choose "
-                f"one for all with --resize (and --fit {', '.join(SAME_SIZE_FITS)})."
+                f"--layout {layout.name}: its records have bare pixels and do not store their size; choose "
+                f"one size for all with --resize (and --fit {', '.join(SAME_SIZE_FITS)})."
             )
         if self.color == "keep" and not (self.resize and layout.says_channels):
             raise UsageError(
-                "--color keep: the number of channels of bare pixels varies then; choose --color rgb or gray."
+                "--color keep: bare pixels would have different numbers of channels; choose --color rgb "
+                "or gray."
             )
 
     def identity(self) -> dict[str, Any]:

@@ -95,9 +95,9 @@ def _coerce(name: str, value: Any, setting: Any) -> Any:
         try:
             number = type(default)(value)
         except (TypeError, ValueError, OverflowError):
-            raise UsageError(f"--{name} {value}: {value!r} is no number.") from None
+            raise UsageError(f"--{name} {value}: {value!r} is not a number.") from None
         if isinstance(value, float) and number != value and value == value:
-            raise UsageError(f"--{name} {value}: {value!r} is no whole number.")
+            raise UsageError(f"--{name} {value}: {value!r} is not a whole number.")
         return number
     return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
 

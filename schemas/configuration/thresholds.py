@@ -97,11 +97,11 @@ class Thresholds:
 _IMAGES = {
     "max_added_fraction": (Kind.ADDED, "are new"),
     "max_removed_fraction": (Kind.REMOVED, "are gone"),
-    "max_renamed_fraction": (Kind.RENAMED, "have another key"),
-    "max_changed_fraction": (Kind.CHANGED, "have another source"),
-    "max_re_encoded_fraction": (Kind.RE_ENCODED, "are stored in another way"),
-    "max_label_change_fraction": (Kind.RELABELLED, "have other classes"),
-    "max_split_move_fraction": (Kind.MOVED, "are in another split"),
+    "max_renamed_fraction": (Kind.RENAMED, "have a different key"),
+    "max_changed_fraction": (Kind.CHANGED, "have a different source"),
+    "max_re_encoded_fraction": (Kind.RE_ENCODED, "are stored differently"),
+    "max_label_change_fraction": (Kind.RELABELLED, "have different classes"),
+    "max_split_move_fraction": (Kind.MOVED, "are in a different split"),
 }
 
 
@@ -242,7 +242,10 @@ def _check_statistics(drift: Drift, thresholds: Thresholds) -> Iterator[Violatio
     for wanted, limit in thresholds.max_statistics_change.items():
         pairs = {name: pair for name, pair in known.items() if f".{name}".endswith(f".{wanted}")}
         if not pairs:
-            advice = "no such number is in both statistics.json; run shardwright validate --quality on both"
+            advice = (
+                "no number of this name is in both statistics.json files; run shardwright validate "
+                "--quality on both"
+            )
             yield _unknown("max_statistics_change", wanted, limit, advice)
         for name, pair in pairs.items():
             if pair.old:
@@ -250,8 +253,8 @@ def _check_statistics(drift: Drift, thresholds: Thresholds) -> Iterator[Violatio
                 yield from _over("max_statistics_change", change, limit, _say_change(name, pair))
             elif pair.new:
                 message = (
-                    f"max_statistics_change: {_text(name)} was 0 and is {_digits(pair.new)}, which no share "
-                    f"can express (limit {percent_beside_limit(limit, limit)[1]})"
+                    f"max_statistics_change: {_text(name)} was 0 and is {_digits(pair.new)}, which cannot "
+                    f"be expressed as a share (limit {percent_beside_limit(limit, limit)[1]})"
                 )
                 yield Violation(_DRIFT, "max_statistics_change", Severity.ERROR, message, None, limit)
 
@@ -278,8 +281,8 @@ def _unknown(name: str, what: str, limit: float, advice: str) -> Violation:
 #: Policy -> its message about one name, and about several.
 _POLICY_TEXTS = {
     "new_classes": ("new class", "new classes"),
-    "vanished_classes": ("class has no records any more", "classes have no records any more"),
-    "renumbered_classes": ("class has another id", "classes have other ids"),
+    "vanished_classes": ("class no longer has records", "classes no longer have records"),
+    "renumbered_classes": ("class has a different id", "classes have different ids"),
     "changed_features": ("feature differs", "features differ"),
     "changed_settings": ("setting differs", "settings differ"),
     "changed_versions": ("software version differs", "software versions differ"),

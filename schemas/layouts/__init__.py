@@ -81,6 +81,6 @@ def _inline(value: str) -> Layout:
         return layout_from_json(json.loads(value))
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         raise UsageError(
-            f"--layout {shown(value)}: this is no layout; name a file that ends in .yaml, or choose one of "
-            f"{', '.join(LAYOUTS)}."
+            f"--layout {shown(value)}: this is not a layout; name a file that ends in .yaml, or choose one "
+            f"of {', '.join(LAYOUTS)}."
         ) from None

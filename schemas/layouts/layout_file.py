@@ -210,14 +210,16 @@ def _check(layout: Layout) -> None:
     try:
         inline_layout(layout).encode()
     except UnicodeError:
-        raise _Wrong("it holds bytes that are no UTF-8, which dataset.json cannot; write text") from None
+        raise _Wrong("its bytes are not UTF-8, so dataset.json cannot store them; write text") from None
 
 
 def _shape(value: Any, where: str) -> tuple[int | None, ...]:
     sides = tuple(value) if isinstance(value, list) else (value,)
     known = [side for side in sides if side is not None or value is None]
     if any(type(side) is not int or side < 1 for side in known):
-        raise _Wrong(f"{where}: shape {shown(value)} is none; write [4], [2, 3] or [null] for any number")
+        raise _Wrong(
+            f"{where}: shape {shown(value)} is not a shape; write [4], [2, 3] or [null] for any number"
+        )
     if len(sides) - len(known) > 1:
         raise _Wrong(f"{where}: only one side of a shape can be null")
     if math.prod(known) > _MOST_VALUES:
@@ -254,13 +256,13 @@ def _known_keys(said: Mapping[Any, Any], known: Sequence[str], where: str) -> No
     for key in said:
         if key not in known:
             raise _Wrong(
-                f"{where}: {shown(key)} means nothing; write {', '.join(known)}{_nearest(key, known)}"
+                f"{where}: {shown(key)} is not a key here; write {', '.join(known)}{_nearest(key, known)}"
             )
 
 
 def _choice(value: Any, choices: Sequence[str], where: str) -> str:
     if value not in choices:
-        raise _Wrong(f"{where}: {shown(value)} is none of {', '.join(choices)}{_nearest(value, choices)}")
+        raise _Wrong(f"{where}: {shown(value)} is not one of {', '.join(choices)}{_nearest(value, choices)}")
     return str(value)
 
 
@@ -270,10 +272,11 @@ def _nearest(value: Any, choices: Sequence[str]) -> str:
 
 def _name(value: Any, where: str) -> str:
     if not isinstance(value, str):
-        raise _Wrong(f"{where}: {shown(value)} is no name; write a text, in quotes if need be")
+        raise _Wrong(f"{where}: {shown(value)} is not a name; write text, in quotes if needed")
     if not 0 < len(value) <= _LONGEST_NAME or not value.isprintable():
         raise _Wrong(
-            f"{where}: {shown(value)} is no name; write 1 to {_LONGEST_NAME} characters that can be printed"
+            f"{where}: {shown(value)} is not a name; write 1 to {_LONGEST_NAME} characters that can be "
+            "printed"
         )
     return value
 
@@ -290,7 +293,7 @@ def _names(value: Any, where: str) -> tuple[str, ...]:
     names = tuple(_name(item, where) for item in value)
     twice = _twice(names)
     if twice is not None:
-        raise _Wrong(f"{where}: {twice!r} stands twice; write it once")
+        raise _Wrong(f"{where}: {twice!r} occurs twice; write it once")
     return names
 
 

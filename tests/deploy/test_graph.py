@@ -106,7 +106,7 @@ def test_a_dry_run_says_so_and_writes_nothing(
     before = objects(bucket)
     assert dry_run(f"--input=gs://{BUCKET}/photos", command=command).code == 0
     out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1) and "described as --dry_run asks" in err
+    assert (out, err.count("\n")) == ("", 1) and "--dry_run described the job" in err
     assert objects(bucket) == before
 
 

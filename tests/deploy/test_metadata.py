@@ -73,8 +73,8 @@ WRONG = [
 ]  # fmt: skip
 #: Only the launch can check whether shares add up, and whether a color or a regular expression is valid.
 TOLD_AT_LAUNCH = re.compile(
-    "add up to|stands twice|there is no bound|at most 1|is no colour|is no regular expression"
-    "|it needs a group|means nothing|has a feature of that name|has not been read|do not say their size"
+    "add up to|occurs twice|there is no bound|at most 1|is not a color|is not a regular expression"
+    "|it needs a group|has no meaning|has a feature of that name|has not been read|do not store their size"
 )
 
 

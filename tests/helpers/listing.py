@@ -81,5 +81,5 @@ def listed(path: Path | str, layout: str = "detection", **settings: Any) -> List
     everything = [one for part in source.split(item, context) for one in source.list_part(part, context)]
     refs = [one for one in everything if isinstance(one, ImageRef)]
     by_key = {ref.key: ref for ref in refs}
-    assert len(by_key) == len(refs), "a key stands twice"
+    assert len(by_key) == len(refs), "a key occurs twice"
     return Listed(by_key, {one.name: one.id for one in everything if isinstance(one, ClassId)}, item)

@@ -579,7 +579,7 @@ RECORDS = [
     record("a feature of two values", put("image/width", 48, 48)),
     forged("two records in another order", lambda it: it.shards[PLACE].reverse()),
     forged("a record in another shard of its split", lambda it: _move(it, ("train", 1))),
-    forged("a record in another split", lambda it: _move(it, ("test", 0))),
+    forged("a record in a different split", lambda it: _move(it, ("test", 0))),
     forged("a record doubled", _double),
     forged("a record removed", lambda it: _drop(it, None)),
     forged("a record removed, called filtered", lambda it: _drop(it, Outcome.FILTERED, reason="limit")),

@@ -26,7 +26,7 @@ def test_an_error_is_its_message(tmp_path: Path) -> None:
         with pytest.raises(UsageError) as caught:
             read(tmp_path)
         assert str(caught.value) == caught.value.message
-        assert str(caught.value).startswith(f"{tmp_path} is no dataset: ")
+        assert str(caught.value).startswith(f"{tmp_path} is not a dataset, ")
         assert str(pickle.loads(pickle.dumps(caught.value))) == caught.value.message
 
 
@@ -59,14 +59,14 @@ def test_a_relative_directory_stays_where_it_was(
 
 def test_an_empty_path_is_refused() -> None:
     for read in (load, Records):
-        with pytest.raises(UsageError, match="is an empty text"):
+        with pytest.raises(UsageError, match="is an empty string"):
             read("")
 
 
 @pytest.mark.parametrize(
     "more, what",
     [
-        ({"split": ["train", "test"]}, "is no text; write train, train+test"),
+        ({"split": ["train", "test"]}, "is not text; write train, train+test"),
         ({"batch_size": 2.5}, "batch_size 2.5"),
         ({"batch_size": "32"}, "batch_size '32'"),
         ({"image_size": 22.5}, "image_size 22.5"),
@@ -74,7 +74,7 @@ def test_an_empty_path_is_refused() -> None:
         ({"shuffle": "yes"}, "shuffle 'yes'"),
         ({"seed": None}, "seed None"),
         ({"repeat": None}, "repeat None"),
-        ({"augment": 3}, "augment 3 is no function"),
+        ({"augment": 3}, "augment 3 is not a function"),
         ({"dtype": "float8"}, "choose one of uint8"),
         ({"keep": 3}, "keep 3: write a list of class names"),
         ({"resplit": 3}, "resplit 3: write the share"),

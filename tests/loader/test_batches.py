@@ -67,7 +67,7 @@ def test_a_function_can_change_pictures_in_the_threads(records: Records) -> None
 
 def test_pictures_of_several_sizes_are_refused(records: Records) -> None:
     odd = iter(range(100))
-    with pytest.raises(UsageError, match=r"have \d+ shapes, such as .* bring them to one"):
+    with pytest.raises(UsageError, match=r"have \d+ shapes, such as .* give them one shape"):
         list(records.batches(8, transform=lambda image: image[next(odd) :]))
 
 

@@ -149,7 +149,7 @@ def test_a_class_name_without_an_id_is_a_class(datasets: dict[str, Path]) -> Non
 
 def test_a_layout_without_classes_of_images_is_reported(datasets: dict[str, Path]) -> None:
     records = Records(datasets["detection"])
-    with pytest.raises(UsageError, match="layout detection have no class of the whole image"):
+    with pytest.raises(UsageError, match="layout detection have no class for the whole image"):
         records.label(0)
     empty = [r for r in records if not len(r["image/object/bbox/xmin"])]
     assert len(empty) == 1 and empty[0]["image/object/view"].shape == (0,)
@@ -171,7 +171,7 @@ def test_indices_and_slices_work_as_for_a_list(
     if -len(expected) <= index < len(expected):
         assert part[np.int64(index)]["image"] == part[index]["image"] == expected[index]
     else:
-        with pytest.raises(IndexError, match=f"record {index} of {len(expected)}"):
+        with pytest.raises(IndexError, match=f"record {index} is out of range: there are {len(expected)}"):
             part[index]
 
 
@@ -253,7 +253,7 @@ def test_records_equal_the_parsers_output(datasets: dict[str, Path]) -> None:
 
 
 def test_a_directory_without_a_dataset_is_reported_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"is no dataset: it has no dataset\.json"):
+    with pytest.raises(UsageError, match=r"is not a dataset, because it has no dataset\.json"):
         Records(tmp_path)
 
 
@@ -278,7 +278,7 @@ def test_damage_is_reported_with_its_place(broken: Callable[[str], Path]) -> Non
     for number, reason in (
         (2, "the checksum of its data is wrong"),
         (4, "the checksum of its length is wrong"),
-        (last, "the file ends inside of it"),
+        (last, "the file ends inside it"),
     ):
         with pytest.raises(EngineError) as caught:
             records[number]
@@ -307,7 +307,7 @@ def test_a_picture_that_cannot_be_decoded_is_reported_with_its_place(broken: Cal
     data[place + 8 : place + 30] = bytes(22)
     data[end : end + 4] = masked_crc32c(bytes(data[begin:end])).to_bytes(4, "little")
     shard.write_bytes(data)
-    with pytest.raises(EngineError, match=rf"record 1 at byte {offset} is damaged: its picture cannot be"):
+    with pytest.raises(EngineError, match=rf"record 1 at byte {offset} is damaged: its image cannot be"):
         Records(dataset).image(1)
 
 

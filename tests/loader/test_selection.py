@@ -105,15 +105,15 @@ def test_adjacent_shares_contain_each_record_once(lengths: list[int], a: int, b:
     "expression, what",
     [
         ("tran", "there is no split 'tran'; the dataset has train, test; did you mean train?"),
-        ("train+", "'' is no split"),
+        ("train+", "'' is not a split"),
         ("train[:11]", "11 lies beyond the 10 records there are"),
         ("train[:101%]", "101% lies beyond the 100%"),
-        ("train[5]", "'train[5]' is no split"),
-        ("train[1.5:]", "1.5 is no whole number"),
-        ("train[a:b]", "[a:b] is no slice"),
+        ("train[5]", "'train[5]' is not a split"),
+        ("train[1.5:]", "1.5 is not a whole number"),
+        ("train[a:b]", "[a:b] is not a slice"),
         ("all[:50%]", "all cannot be sliced"),
-        ("", "'' is no split"),
-        ("train[:50%", "'train[:50%' is no split"),
+        ("", "'' is not a split"),
+        ("train[:50%", "'train[:50%' is not a split"),
     ],
 )
 def test_wrong_splits_are_refused(expression: str, what: str) -> None:
@@ -193,7 +193,7 @@ def test_splits_can_be_divided_again(photos_dataset: Path) -> None:
         ({"resplit": {"fit": 0.5, "holdout": 0.4}}, "the shares add up to 0.9"),
         ({"resplit": {"fit": 0.5, "test": 0.5}}, "split 'test' is not divided"),
         ({"resplit": Resplit({"a": 1}, of="dev")}, "there is no split 'dev'"),
-        ({"resplit": {"a b": 1.0}}, "'a b=1' is no split"),
+        ({"resplit": {"a b": 1.0}}, "'a b=1' is not a split"),
     ],
 )
 def test_impossible_selections_are_refused(photos_dataset: Path, more: dict[str, object], what: str) -> None:
@@ -255,7 +255,7 @@ def test_an_impossible_ledger_is_reported(
 
 
 @pytest.mark.parametrize(
-    "content, what", [(None, "is no dataset"), ("{", "is no JSON"), ("{}", "no dataset.json")]
+    "content, what", [(None, "is not a dataset"), ("{", "is not JSON"), ("{}", "not a dataset.json")]
 )
 def test_other_directories_are_refused(tmp_path: Path, content: str | None, what: str) -> None:
     if content is not None:

@@ -207,7 +207,7 @@ def test_a_storage_that_tensorflow_cannot_read_is_refused(
     monkeypatch.setattr("shardwright.loader.tf_dataset.read_dataset", lambda path: dataset)
     with pytest.raises(UsageError) as error:
         load("s3://bucket/out")
-    assert "reads no s3://" in error.value.message
+    assert "cannot read s3://" in error.value.message
 
 
 def test_a_shard_with_too_few_records_is_an_error(small: Path, tmp_path: Path) -> None:

@@ -193,7 +193,7 @@ def test_boxes_are_ragged_tensors(photos: Path, tmp_path: Path) -> None:
         names = [name.decode() for name in batch["image/filename"].numpy()]
         assert xmin.row_lengths().numpy().tolist() == [count[name] for name in names]
         assert batch["image/object/class/label"].row_lengths().numpy().tolist() == [count[n] for n in names]
-        with pytest.raises(UsageError, match="more to them than a picture and a class"):
+        with pytest.raises(UsageError, match="more than an image and a class"):
             load(output, as_dict=False)
 
 

@@ -102,7 +102,7 @@ def test_datasets_without_versions_can_be_opened(datasets: list[Path], tmp_path:
     assert pin(datasets[0]) == str(datasets[0])
     assert len(Records(datasets[0])) == 6
     for read in (pin, Records, open_dataset, load):
-        with pytest.raises(UsageError, match="is no dataset"):
+        with pytest.raises(UsageError, match="is not a dataset"):
             read(tmp_path)
         with pytest.raises(UsageError, match="empty text"):
             read("")

@@ -132,7 +132,7 @@ def test_changes_in_the_source_are_reported(copy: Path, photos: Path, name: str,
     (source / "flowers" / "notes.txt").write_text("no image")
     found = compare(copy / name, source, mode=mode)
     expected = {
-        (FindingCode.SOURCE_MISSING, f"birds/{birds[0].name}"): "no such image any more",
+        (FindingCode.SOURCE_MISSING, f"birds/{birds[0].name}"): "no longer has such an image",
         (FindingCode.RECORD_MISSING, "birds/added.jpg"): "neither a record nor the ledger",
         (FindingCode.SOURCE_CHANGED, f"birds/{birds[1].name}"): "",
         (
@@ -172,7 +172,7 @@ def test_swapped_pictures_are_reported(copy: Path) -> None:
         )
         for number in (0, 1)
     ]
-    assert {finding.message for finding in found} == {"its picture is not what its source converts to"}
+    assert {finding.message for finding in found} == {"its image differs from what its source converts to"}
 
 
 def test_swapped_pictures_are_reported_in_records_without_keys(copy: Path) -> None:
@@ -338,7 +338,9 @@ def test_changed_classes_and_splits_in_a_manifest_are_reported(source: Path, tmp
     manifest = list_csv(source, tmp_path / "list.csv")
     options = {"image_root": str(source)}
     convert(input=str(manifest), output=str(tmp_path / "out"), resize=32, **options)
-    with pytest.raises(UsageError, match=r"made with --image_root .*give --image_root beside --against"):
+    with pytest.raises(
+        UsageError, match=r"made with --image_root .*give --image_root together with --against"
+    ):
         compare(tmp_path / "out", manifest)
     assert compare(tmp_path / "out", manifest, **options) == []
     lines = manifest.read_text().splitlines()

@@ -128,7 +128,7 @@ def test_a_gate_file_can_state_requirements_for_the_new_dataset(
     assert main(arguments) == 0
     said = capsys.readouterr().err
     assert (
-        f"{gates}: diff reads no shard and leaves fail_on and warn_on, min_width aside; run shardwright"
+        f"{gates}: diff reads no shards, so it ignores fail_on and warn_on, min_width; use shardwright"
         in said
     )
     gates.write_text("min_images: 500\nallowed_classes: [birds]\n")
@@ -246,7 +246,7 @@ def test_an_unwritable_report_is_an_error(sound_dataset: Path, tmp_path: Path, c
     (tmp_path / "file").write_text("")
     report = ["--report", str(tmp_path / "file" / "report.json")]
     assert main(["diff", str(sound_dataset), str(sound_dataset), *report]) == 2
-    assert "file is no directory; choose another place" in capsys.readouterr().err
+    assert "file is not a directory; choose another place" in capsys.readouterr().err
     report = ["--report", "/proc/here.json"]
     assert main(["diff", str(sound_dataset), str(sound_dataset), *report]) == 3
     assert "choose another place with --report" in capsys.readouterr().err

@@ -136,7 +136,7 @@ def test_a_dataset_with_only_notes_is_sound(capsys: pytest.CaptureFixture[str]) 
     for report, said in (
         (report_of(), "out: Sound; 1,234 records"),
         (report_of(DARK, depth="quality"), "out: Sound; "),
-        (report_of(depth="fast"), "out: Sound, though no image was decoded; "),
+        (report_of(depth="fast"), "out: Sound, but images were not decoded; "),
         (report_of(CONFLICT), "out: no errors, but warnings; "),
         (report_of(DARK, gates=Gates((), ("DARK",))), "out: no errors, but warnings; "),
         (report_of(DARK, gates=Gates(("DARK",))), "out: NOT SOUND; "),

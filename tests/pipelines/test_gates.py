@@ -55,7 +55,7 @@ def test_a_gate_file_may_name_findings_and_limits_on_differences_are_ignored(
     assert run(copy, "--expect", str(gates)) == 0
     said = capsys.readouterr().err
     assert f"{gates}: min_records: write min_images instead\n" in said
-    assert f"{gates}: min_records, max_count_drop compare two datasets and are left aside; run" in said
+    assert f"{gates}: min_records, max_count_drop compare two datasets, so they are ignored here; use" in said
     assert run(copy, "--expect", str(gates), "--fail_on", "SIDECAR_MISMATCH") == 1, "options count more"
     gates.write_text("# nothing\n")
     assert run(copy, "--expect", str(gates)) == 2
@@ -79,17 +79,17 @@ def test_gates_change_errors_to_warnings_and_back(dataset: Path, tmp_path: Path)
     [
         (["--fail_on", "DRAK"], "--fail_on DRAK: there is no such finding; did you mean DARK?"),
         (["--fail_on", "XYZ"], "--fail_on XYZ: there is no such finding; shardwright validate --help lists"),
-        (["--fail_on", " dark,light ", "--warn_on", "LIGHT"], "LIGHT stands in --fail_on and in --warn_on"),
-        (["--fail_on", "DARK", "--warn_on", "DARK"], "DARK stands in --fail_on and in --warn_on"),
-        (["--fail_on", "DARK"], "--fail_on DARK asks what the pictures are like, and --fast decodes none"),
-        (["--quality"], "--fast decodes no image and --quality looks at every one; choose one."),
+        (["--fail_on", " dark,light ", "--warn_on", "LIGHT"], "LIGHT is in both --fail_on and --warn_on"),
+        (["--fail_on", "DARK", "--warn_on", "DARK"], "DARK is in both --fail_on and --warn_on"),
+        (["--fail_on", "DARK"], "--fail_on DARK needs decoded images, and --fast decodes none"),
+        (["--quality"], "--fast decodes no images and --quality measures all of them; choose one."),
         (["--expect", "nowhere.yaml"], "--expect nowhere.yaml"),
         (["--html", os.devnull], f"--html {os.devnull} is a device or a pipe; name a file."),
         (["--junit", "."], "--junit . is a directory; name a file in it."),
-        (["--report", f"{__file__}/x.json"], f"{__file__} is no directory; choose another place."),
+        (["--report", f"{__file__}/x.json"], f"{__file__} is not a directory; choose another place."),
         (["--report", "nothing://here/x.json"], "no storage"),
         (["--previous", "nowhere"], "--previous nowhere is not a finished dataset"),
-        (["--previous", ".", "--report", "x.json"], "--previous is shown on the page, and none is written"),
+        (["--previous", ".", "--report", "x.json"], "--previous needs a page to show the differences on"),
         (["another"], "Name one dataset"),
     ],
 )

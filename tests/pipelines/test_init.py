@@ -160,7 +160,7 @@ def test_the_command_writes_a_file(
     assert job.beam == ("--runner=DirectRunner", "--experiments=a", "--experiments=b", "--streaming")
     assert job.retention.keep == 3
     code, _, err = command(capfd, *asked)
-    assert code == 2 and "job.yaml is there already; name another, or replace it with --overwrite" in err
+    assert code == 2 and "job.yaml already exists; name another file, or replace it with --overwrite" in err
     code, _, _ = command(capfd, *asked, "--overwrite", "--seed=5")
     assert code == 0 and read_job("job.yaml").settings["seed"] == 5
     before = Path("job.yaml").read_bytes()
@@ -176,8 +176,8 @@ def test_the_command_writes_a_file(
         ((f"--input={PHOTOS}",), "--output is missing; name the directory for the versions of the dataset."),
         (("--output=out",), "--input is missing; name a folder of images."),
         (("--input=nope", "--output=out"), "--input nope does not exist; check the path."),
-        ((f"--input={PHOTOS}", "--output=out", "--resize=x"), "--resize x: 'x' is no size in pixels"),
-        ((f"--input={PHOTOS}", "--output=out", "--keep=x"), "--keep x: write how many versions stay"),
+        ((f"--input={PHOTOS}", "--output=out", "--resize=x"), "--resize x: 'x' is not a size in pixels"),
+        ((f"--input={PHOTOS}", "--output=out", "--keep=x"), "--keep x: write the number of versions to keep"),
         ((f"--input={PHOTOS}", "--output=out", "--resume"), "Unknown option --resume"),
         (
             (f"--input={PHOTOS}", "--output=out", "--regoin=x"),
@@ -217,7 +217,7 @@ def test_wrong_answers_on_a_terminal_are_asked_again(
     monkeypatch.setattr(sys, "stdin", Terminal("\n".join([*answers, ""])))
     code, _, err = command(capfd)
     assert code == 0, err
-    for question in ("Where are the images", "versions of the dataset go", "Resize to", "Splits"):
+    for question in ("Where are the images", "to write the versions of the dataset", "Resize to", "Splits"):
         assert question in err
     for refusal in ("Name a folder", "--input nope does not exist", "--resize big", "--splits train=2,"):
         assert f"  {refusal}" in err
@@ -239,10 +239,10 @@ def test_only_missing_answers_are_asked_on_a_terminal(
     assert said(read_job("job.yaml")) == {"input": (str(PHOTOS),), "output": "there"}
     monkeypatch.setattr(sys, "stdin", Terminal(""))
     code, _, err = command(capfd, f"--input={PHOTOS}", "--overwrite")
-    assert code == 2 and "The answers end here" in err
+    assert code == 2 and "The answers ended before the last question" in err
     monkeypatch.setattr(sys, "stdin", Terminal(""))
     code, _, err = command(capfd, f"--input={PHOTOS}")
-    assert code == 2 and "is there already" in err and "Where" not in err
+    assert code == 2 and "already exists" in err and "Where" not in err
 
 
 def test_an_input_that_this_machine_cannot_read_is_accepted(
@@ -254,7 +254,7 @@ def test_an_input_that_this_machine_cannot_read_is_accepted(
     monkeypatch.setattr("shardwright.pipelines.init.make_request", unreadable)
     path = tmp_path / "job.yaml"
     code, _, err = command(capfd, "--input=gs://b/photos", "--output=gs://b/pets", f"--file={path}")
-    assert code == 0 and "nobody looked at the input: Cannot list gs://b/photos" in err
+    assert code == 0 and "the input was not examined: Cannot list gs://b/photos" in err
     assert said(read_job(str(path))) == {"input": ("gs://b/photos",), "output": "gs://b/pets"}
-    with pytest.raises(UsageError, match="--resume is no setting of a rebuild"):
+    with pytest.raises(UsageError, match="--resume is not a setting of a rebuild"):
         init(file="", input="a", output="b", resume=True)

@@ -122,8 +122,8 @@ def test_the_command_line_overrides_values_which_are_not_read(tmp_path: Path) ->
     assert (job.retention.keep, job.verify_sources) == (2, True)
     assert job.lines["output"] == 2 and not {"input", "resize"} & set(job.lines)
     for wrong, says in (
-        ({"keep": "-1"}, "^--keep -1: write how many"),
-        ({"resume": True}, "^--resume: a rebuild always continues a run that was cut off; leave it out"),
+        ({"keep": "-1"}, "^--keep -1: write the number of"),
+        ({"resume": True}, "^--resume: a rebuild always continues an interrupted run; leave it out"),
         ({"resiz": "1"}, "^unknown setting 'resiz'; did you mean resize"),
     ):
         with pytest.raises(UsageError, match=says):
@@ -183,39 +183,39 @@ WRONG: list[tuple[str, str]] = [
     ("gate: {}", "line 3: unknown setting 'gate'; did you mean gates?"),
     ("max_count_drop: 1", "line 3: max_count_drop is a gate; write it below `gates:`."),
     ("on_failure: x", "line 3: on_failure is a hook; write it below `hooks:`."),
-    ("<<: {resize: 3}", "line 3, column 1: this is no YAML: "),
+    ("<<: {resize: 3}", "line 3, column 1: this is not YAML: "),
     (
         "input: {date}/photos",
-        "line 3, column 14: this is no YAML: expected <block end>, but found '<scalar>'",
+        "line 3, column 14: this is not YAML: expected <block end>, but found '<scalar>'",
     ),
-    ("\nresize: 0", "line 4: resize 0: '0' is no size in pixels; write 224 or 320x240."),
+    ("\nresize: 0", "line 4: resize 0: '0' is not a size in pixels; write 224 or 320x240."),
     ("image-format: jpg", "line 3: image_format jpg: choose one of keep, jpeg"),
-    ("splits: {train: }", "line 3, column 10: splits: train has no value; write one, in quotes if need be."),
-    ("label_column: !!binary aGk=", "line 3: label_column is no text; write one, in quotes if need be."),
-    ("label-column: a\nlabel_column: b", "line 4: label_column stands twice, as label-column and as label_"),
-    ("seed: 1\nseed: 2", "line 4, column 1: 'seed' stands twice; leave one out."),
+    ("splits: {train: }", "line 3, column 10: splits: train has no value; write one, in quotes if needed."),
+    ("label_column: !!binary aGk=", "line 3: label_column is not text; write one, in quotes if needed."),
+    ("label-column: a\nlabel_column: b", "line 4: label_column occurs twice, as label-column and as label_"),
+    ("seed: 1\nseed: 2", "line 4, column 1: 'seed' occurs twice; leave one out."),
     (
         "gates:\n\tmax_count_drop: 1",
-        "line 4, column 1: this is no YAML: a tab begins no value; indent with sp",
+        "line 4, column 1: this is not YAML: a tab cannot begin a value; indent with sp",
     ),
     ("shards: 3\nshard_size: 1MB", "line 3: shards and --shard_size both choose the number of shards"),
     (
         "resize: ${NOPE}",
         "line 3: the environment variable NOPE is not set; set it, or write ${NOPE:-default}.",
     ),
-    ("seed: ${TOKEN}", "line 3: seed ${TOKEN}: '${TOKEN}' is no number."),
+    ("seed: ${TOKEN}", "line 3: seed ${TOKEN}: '${TOKEN}' is not a number."),
     ("overwrite: true", "line 3: overwrite: a rebuild replaces nothing; it writes a new version"),
-    ("resume: true", "line 3: resume: a rebuild always continues a run that was cut off; take it out."),
-    ("keep: -1", "line 3: keep -1: write how many versions stay, such as 5, or 0 for all."),
+    ("resume: true", "line 3: resume: a rebuild always continues an interrupted run; take it out."),
+    ("keep: -1", "line 3: keep -1: write the number of versions to keep, such as 5, or 0 for all."),
     ("keep: 1.5", "line 3: keep 1.5: write a whole number."),
-    ("keep: true", "line 3: keep true: write how many versions stay"),
-    ("keep: .inf", "line 3: keep .inf: write how many versions stay"),
+    ("keep: true", "line 3: keep true: write the number of versions to keep"),
+    ("keep: .inf", "line 3: keep .inf: write the number of versions to keep"),
     ("keep:", "line 3: keep has no value"),
     ("keep_days: ${TOKEN}", "line 3: keep_days ${TOKEN}: write a number of days, such as 30."),
     ("lease_minutes: 0", "line 3: lease_minutes 0: write a number of minutes from 1 on, such as 60."),
     ("verify_sources: 3", "line 3: verify_sources 3: write true or false."),
     ("scrub: 2", "line 3: scrub 2: write a share from 0 to 1, such as 0.1 or 1/30."),
-    ("input: [\n", "line 5, column 1: this is no YAML: "),
+    ("input: [\n", "line 5, column 1: this is not YAML: "),
     ("gates: 3", "line 3: gates: write `name: value` lines below it, such as max_count_drop: 0.2."),
     ("gates:\n  max_count_drp: 1", "line 4, column 3: there is no gate 'max_count_drp'; did you mean"),
     ("gates:\n  max_count_drop:", "line 4, column 3: max_count_drop has no value; write one or take it out."),
@@ -234,7 +234,7 @@ WRONG: list[tuple[str, str]] = [
     ("gates: {warn_on: [LEAK]}", "line 3, column 9: warn_on: there is no finding 'LEAK'"),
     (
         "gates: {fail_on: DARK, warn_on: DARK}",
-        "line 3, column 9: DARK stands in fail_on and in warn_on; choose",
+        "line 3, column 9: DARK is in both fail_on and warn_on; choose",
     ),
     (
         "gates:\n  expect:\n    max_clases: 3",
@@ -252,7 +252,7 @@ WRONG: list[tuple[str, str]] = [
     ),
     (
         "verify: none\ngates: {fail_on: BOX_RANGE}",
-        "line 3: verify none finds nothing, and the gates ask for BOX",
+        "line 3: verify: none finds nothing, but the gates need BOX",
     ),
     (
         "hooks: notify.sh",
@@ -262,18 +262,21 @@ WRONG: list[tuple[str, str]] = [
     ("hooks: {on_any: {comand: x}}", "line 3, column 18: a hook has no 'comand'; did you mean command?"),
     ("hooks: {on_any: {}}", "line 3, column 9: write command: or webhook: below it."),
     ("hooks: {on_any: }", "line 3, column 9: write a command, such as notify.sh or [notify.sh, --loud]."),
-    ("hooks: {on_any: a | b}", "line 3, column 9: no shell runs the command; write [sh, -c, '...'] for one."),
+    (
+        "hooks: {on_any: a | b}",
+        "line 3, column 9: the command runs without a shell; write [sh, -c, '...'] to use one.",
+    ),
     ('hooks: {on_any: "a \'b"}', "line 3, column 9: a quote in the command is not closed."),
     ("hooks: {on_any: ['${NOPE:-}']}", "line 3, column 9: the command is empty; write one, or take it out."),
     (
         "hooks: {on_any: 'https://h/${TOKEN}'}",
-        "line 3, column 9: this is an address and no command; write web",
+        "line 3, column 9: this is an address, not a command; write web",
     ),
     (
         "hooks: {on_any: {webhook: 'ftp://${TOKEN}'}}",
-        "line 3, column 18: the webhook is no address; write https",
+        "line 3, column 18: the webhook is not an address; write https",
     ),
-    ("hooks: {on_any: {webhook: 'https://[${TOKEN}'}}", "line 3, column 18: the webhook is no address"),
+    ("hooks: {on_any: {webhook: 'https://[${TOKEN}'}}", "line 3, column 18: the webhook is not an address"),
     (
         "hooks: {on_any: [{webhook: '${NOPE}'}]}",
         "line 3, column 19: the environment variable NOPE is not set",
@@ -283,7 +286,7 @@ WRONG: list[tuple[str, str]] = [
         "line 3: runner: write `name: value` lines below it, such as runner: Dataflow",
     ),
     ("runner: {region: }", "line 3, column 10: region has no value; write one or take it out."),
-    ("runner: {a b: c}", "line 3, column 10: runner: 'a b' is no option's name."),
+    ("runner: {a b: c}", "line 3, column 10: runner: 'a b' is not the name of an option."),
     (
         "runner: {experiments: [[a]]}",
         "line 3, column 10: experiments: write a list of values, such as [one, t",
@@ -335,6 +338,6 @@ def test_convert_accepts_the_job_file_of_a_rebuild(
     )
     assert cli.main(["convert", "--job", job, f"--output={tmp_path / 'out'}", "--resize=8"]) == 0
     assert (tmp_path / "out" / "dataset.json").exists()
-    assert f"{job}: gates, keep, hooks are for rebuilds and left aside" in capsys.readouterr().err
+    assert f"{job}: gates, keep, hooks are only for rebuilds and are ignored" in capsys.readouterr().err
     settings: dict[str, Any] = {"input": (str(PHOTOS),), "output": "out", "limit": 3, "verify": "quality"}
     assert read_job_settings(job) == settings

@@ -85,9 +85,9 @@ def test_columns_of_every_shape_are_stored(shop: Callable[..., ConvertResult]) -
     lines = (Path(made.path) / "quarantine.jsonl").read_text().splitlines()
     reasons = {Path(line["key"]).name: (line["reason"], line["message"]) for line in map(json.loads, lines)}
     assert {reason for reason, _ in reasons.values()} == {"BAD_ROW"}
-    assert "has other rows than 2 x 2" in reasons["3.png"][1]
-    assert "has other rows than 2 x 2" in reasons["4.png"][1]
-    assert "has other rows than any x 2" in reasons["5.png"][1]
+    assert "does not have the shape 2 x 2" in reasons["3.png"][1]
+    assert "does not have the shape 2 x 2" in reasons["4.png"][1]
+    assert "does not have the shape any x 2" in reasons["5.png"][1]
     assert "has 3 values, not any x 2" in reasons["6.png"][1]
     assert "exact is empty" in reasons["7.png"][1]
 

@@ -261,10 +261,14 @@ def test_an_output_inside_the_versions_is_refused(folder: Path) -> None:
     output = folder / "out"
     (version,) = (record.version for record in list_versions(str(output)))
     for place in (f"{output}/versions/{version}", f"{output}@{version}"):
-        with pytest.raises(UsageError, match=f"is the name of a version.* rebuild --output {output}\\.$"):
+        with pytest.raises(
+            UsageError, match=f"is a version, which only rebuilds write.* rebuild --output {output}\\.$"
+        ):
             rebuild(input=str(folder / "in"), output=place)
         assert not Path(f"{output}@{version}").exists()
-    with pytest.raises(UsageError, match=f"is where versions lie; name the directory above it, {output}\\.$"):
+    with pytest.raises(
+        UsageError, match=f"is the folder of the versions; name the directory above it, {output}\\.$"
+    ):
         rebuild(input=str(folder / "in"), output=f"{output}/versions")
 
 

@@ -89,7 +89,9 @@ def test_a_rolled_back_version_that_is_damaged_is_not_published_again(rebuilt: R
     bad = Path(rebuilt.again(compared=False).path)
     rollback(rebuilt.output)
     (bad / "version.json").write_text("")
-    with pytest.raises(DataRefused, match=f"byte for byte version {bad.name}, whose version.json is damaged"):
+    with pytest.raises(
+        DataRefused, match=f"identical to version {bad.name}, which has a damaged version.json"
+    ):
         rebuilt.again(compared=False)
     assert rebuilt.latest.name < bad.name
 

@@ -25,7 +25,7 @@ def validated(sound_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def test_a_validation_writes_the_report(validated: Path) -> None:
     page = (validated / "report.html").read_text()
-    assert "✓ Sound" in page and "every picture decoded" in page
+    assert "✓ Sound" in page and "every image decoded" in page
     assert page.count("<img") >= 20
     assert "shardwright validate --dataset" in page  # --quality would measure this
 
@@ -69,7 +69,7 @@ def test_the_report_of_a_validation_can_go_elsewhere_or_nowhere(sound_dataset: P
     validate(str(directory), mode="fast", report=str(tmp_path / "v.json"))
     assert not list(tmp_path.rglob("*.html"))
     validate(str(directory), mode="fast", report=str(tmp_path / "v.json"), html=str(tmp_path / "p.html"))
-    assert "without decoding a picture" in (tmp_path / "p.html").read_text()
+    assert "without decoding images" in (tmp_path / "p.html").read_text()
     assert not (directory / "report.html").exists()
 
 

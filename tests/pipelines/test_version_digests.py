@@ -141,5 +141,5 @@ def test_versions_says_if_the_pointer_states_another_fingerprint(version: Path) 
     pointer = json.loads((output / "latest.json").read_text())
     (output / "latest.json").write_text(json.dumps({**pointer, "fingerprint": "0" * 64}))
     assert versions(output).problem.startswith(
-        f"latest.json states another fingerprint than version {version.name} has"
+        f"latest.json and version {version.name} have different fingerprints"
     )

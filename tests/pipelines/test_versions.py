@@ -95,7 +95,7 @@ def test_directories_without_versions_are_refused(
         assert "Unknown option --jsn" in sentence_of(run(capfd, command, out, "--jsn"), 2)
     assert "is one version" in sentence_of(run(capfd, "versions", f"{out}@{V1}"), 2)
     (tmp_path / "job.yaml").touch()
-    assert "is no directory" in sentence_of(run(capfd, "versions", tmp_path / "job.yaml"), 2)
+    assert "is not a directory" in sentence_of(run(capfd, "versions", tmp_path / "job.yaml"), 2)
 
 
 def test_damaged_documents_are_reported(capfd: Capture, out: Path) -> None:
@@ -264,7 +264,7 @@ def test_a_rollback_fails_if_a_rebuild_switches_the_pointer(
 ) -> None:
     add_version(out, sound_dataset, V4)
     racing(monkeypatch, lambda: point_to(out, V4, V3))
-    assert "was switched by another process" in sentence_of(run(capfd, "rollback", out), 3)
+    assert "was changed by another process" in sentence_of(run(capfd, "rollback", out), 3)
     assert latest_of(out)["version"] == V4
     assert [state_of(out, version) for version in (V2, V3, V4)] == ["published"] * 3
 
@@ -274,7 +274,7 @@ def test_publish_fails_if_a_rebuild_switches_the_pointer(
 ) -> None:
     add_version(out, sound_dataset, V4, "refused", refusals=[refusal("drift", "max_count_drop")])
     racing(monkeypatch, lambda: point_to(out, V2, V1))
-    with pytest.raises(EngineError, match="was switched by another process"):
+    with pytest.raises(EngineError, match="was changed by another process"):
         publish(f"{out}@{V4}", accept="all")
     assert latest_of(out)["version"] == V2 and state_of(out, V4) == "refused"
 
@@ -360,7 +360,7 @@ def test_accepting_other_names_is_refused(capfd: Capture, out: Path, sound_datas
     add_version(out, sound_dataset, V4, "refused", refusals=REFUSALS)
     said = sentence_of(run(capfd, "publish", f"{out}@{V4}", "--accept", "SPLIT_LEAKAGES"), 2)
     assert "did you mean SPLIT_LEAKAGE?" in said
-    assert "it was refused for max_count_drop" in sentence_of(
+    assert "it was refused because of max_count_drop" in sentence_of(
         run(capfd, "publish", f"{out}@{V4}", "--accept", "x"), 2
     )
 
@@ -389,7 +389,7 @@ def test_a_version_of_a_rebuild_that_died_before_the_switch_can_be_published(
 
 def test_the_first_version_can_be_published(out: Path, sound_dataset: Path, tmp_path: Path) -> None:
     add_version(tmp_path / "new", sound_dataset, V1, "refused", refusals=REFUSALS)
-    with pytest.raises(DataRefused, match="is not published"):
+    with pytest.raises(DataRefused, match="was not published"):
         publish(f"{tmp_path}/new@{V1}")
     assert publish(f"{tmp_path}/new@{V1}", accept="all").left == ""
     assert latest_of(tmp_path / "new")["previous"] == ""
@@ -434,13 +434,13 @@ def test_accepting_a_version_that_passed_changes_nothing(capfd: Capture, out: Pa
     done = run(capfd, "publish", f"{out}@{V3}", "--accept", "all")
     assert done.code == 0 and "let pass" not in done.out
     said = sentence_of(run(capfd, "publish", f"{out}@{V3}", "--accept", "nonsense"), 2)
-    assert said.endswith("for that; nothing was; leave it out.")
+    assert said.endswith("for that reason; it was not refused, so leave --accept out.")
 
 
 def test_a_missing_latest_version_is_reported_with_a_rollback(capfd: Capture, out: Path) -> None:
     shutil.rmtree(out / "versions" / V3)
     said = run(capfd, "versions", out).out
-    assert f"latest.json names version {V3}, which is gone; go back" in said
+    assert f"latest.json names version {V3}, which is missing; return" in said
     done = run(capfd, *said.rpartition("shardwright ")[2].strip().rstrip(".").split())
     assert done.code == 0 and f"{V2} is the latest" in done.out
     assert V3 not in done.out, "nobody can go back to it"

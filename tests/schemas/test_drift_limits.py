@@ -200,10 +200,10 @@ def test_a_file_may_contain_every_limit_or_none() -> None:
         ("new_classes: no", "write refuse, warn or allow, not 'false'"),
         ("new_classes: [a]", "write refuse, warn or allow"),
         ("- a", "write one `gate: value` on each line"),
-        ("max_rise: {a", r"no YAML in line 1"),
+        ("max_rise: {a", r"not YAML in line 1"),
         ("a: &x 1\nb: *x", "write out what"),
-        ("min_records: 1\nmin_records: 2", "stands twice"),
-        ("[a]: 1", "no YAML"),
+        ("min_records: 1\nmin_records: 2", "occurs twice"),
+        ("[a]: 1", "not YAML"),
     ],
 )
 def test_messages_name_the_mistake_and_its_place(text: str, message: str) -> None:

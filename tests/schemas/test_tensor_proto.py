@@ -57,7 +57,7 @@ def test_pixels_may_be_bytes(array: np.ndarray[Any, Any]) -> None:
 
 
 def test_the_number_of_values_must_match_the_shape() -> None:
-    with pytest.raises(ValueError, match=r"3 values are no tensor of shape \(2, 2\)"):
+    with pytest.raises(ValueError, match=r"3 values do not fill a tensor of shape \(2, 2\)"):
         serialize_tensor([1, 2, 3], "int64", (2, 2))
 
 

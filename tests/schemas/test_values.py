@@ -138,7 +138,7 @@ def test_integers_outside_the_range_of_their_type_are_refused(number: int, type_
             assert coerce(f" {number}\t", type_) == number
     else:
         for value in (number, str(number)):
-            with pytest.raises(ValueError, match=f"is no {type_}"):
+            with pytest.raises(ValueError, match=f"is not a valid {type_}"):
                 coerce(value, type_)
 
 
@@ -172,7 +172,7 @@ def test_a_float_is_never_truncated_to_an_integer(type_: ValueType, value: float
 )
 @pytest.mark.parametrize("type_", WHOLE)
 def test_whole_numbers_in_text_are_read_strictly(type_: ValueType, text: str) -> None:
-    with pytest.raises(ValueError, match=f"is no {type_}"):
+    with pytest.raises(ValueError, match=f"is not a valid {type_}"):
         coerce(text, type_)
 
 
@@ -180,7 +180,7 @@ def test_whole_numbers_in_text_are_read_strictly(type_: ValueType, text: str) ->
     "text", ["1_0.5", "٣.5", "1,5", "", "0x1p3", "1e", "e5", ".", "nanx", "1 2", "infinit", "--1"]
 )
 def test_floats_in_text_are_read_strictly(text: str) -> None:
-    with pytest.raises(ValueError, match="is no float"):
+    with pytest.raises(ValueError, match="is not a valid float"):
         coerce(text, ValueType.FLOAT)
 
 
@@ -215,7 +215,7 @@ def test_booleans_are_read_from_text(text: str, stored: int) -> None:
 
 @pytest.mark.parametrize("value", ["t", "on", "2", "10", "truee", "", 2, -1, b"true", None])
 def test_other_values_are_not_booleans(value: Any) -> None:
-    with pytest.raises(ValueError, match="is no bool"):
+    with pytest.raises(ValueError, match="is not a valid bool"):
         coerce(value, ValueType.BOOL)
 
 
@@ -225,9 +225,9 @@ def test_enums_are_read_by_name_and_number() -> None:
     assert [coerce(value, ValueType.ENUM, names) for value, _ in known] == [number for _, number in known]
     assert coerce(Fruit.APPLE, ValueType.ENUM) == 3 == coerce(" 3", ValueType.ENUM)
     for value in ("blue", 3, -1, "3", Fruit.APPLE, 1.0, None, b"red", "Red", [0]):
-        with pytest.raises(ValueError, match="is no enum"):
+        with pytest.raises(ValueError, match="is not a valid enum"):
             coerce(value, ValueType.ENUM, names)
-    with pytest.raises(ValueError, match="is no enum"):
+    with pytest.raises(ValueError, match="is not a valid enum"):
         coerce("red", ValueType.ENUM)
 
 
@@ -242,7 +242,9 @@ def test_bytes_survive_as_text(value: bytes) -> None:
     "value", [1, 1.5, True, None, [b"a"], datetime.date(2020, 1, 1), bytearray(b"a"), "\ud800"]
 )
 def test_other_values_are_not_texts(value: Any) -> None:
-    with pytest.raises(ValueError, match=r"is no string: write it as text|cannot be written as UTF-8"):
+    with pytest.raises(
+        ValueError, match=r"is not a valid string; write it as text|cannot be written as UTF-8"
+    ):
         coerce(value, ValueType.STRING)
 
 
@@ -309,5 +311,5 @@ def test_serialized_tensors_have_all_64_bits(number: float, whole: int) -> None:
     if 0 <= whole < 2**64:
         assert coerce(whole, ValueType.UINT64, wide=True) == whole
     else:
-        with pytest.raises(ValueError, match="is no uint64"):
+        with pytest.raises(ValueError, match="is not a valid uint64"):
             coerce(whole, ValueType.UINT64, wide=True)

@@ -69,7 +69,7 @@ def test_other_names_are_not_versions() -> None:
 
 @pytest.mark.parametrize("name", ["99991231T235959Z", "20269999T999999Z"])
 def test_names_without_a_successor_are_refused(name: str) -> None:
-    with pytest.raises(UsageError, match=f"{name} is called after a time"):
+    with pytest.raises(UsageError, match=f"{name} is named after a time"):
         next_version(0.0, [V, name])
 
 

@@ -89,9 +89,9 @@ def test_an_answer_that_is_not_a_listing_is_retried(store: Store, bad: str) -> N
         assert len(served.asked) == 3
     with store.serve(lambda asked: said):
         message = ends(lambda: paths_below(store))
-    what = "the answer is cut off or is none of Google Cloud Storage"
+    what = "the answer is incomplete or not from Google Cloud Storage"
     if store.scheme == "s3":  # boto3 reports anything that it cannot parse as status 500
-        what = "the answer is cut off or is none of S3" if bad == "page" else "S3 answers with 500"
+        what = "the answer is incomplete or not from S3" if bad == "page" else "S3 answers with 500"
     assert message.startswith(f"Cannot list {store.scheme}://b: {what}")
     assert "again and again" in message and "Error" not in message
 

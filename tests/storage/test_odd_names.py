@@ -126,7 +126,7 @@ def test_inputs_and_outputs_inside_each_other_are_refused(
 
 @pytest.mark.parametrize(
     ("path", "what"),
-    [("none", "does not exist: there is no such object"), ("in/ant/1.png", "no source knows such a file")],
+    [("none", "does not exist: there is no such object"), ("in/ant/1.png", "no source recognizes this file")],
 )
 def test_wrong_inputs_are_refused(
     capfd: Capture, bucket: Bucket, tmp_path: Path, path: str, what: str

@@ -264,7 +264,7 @@ def _memory_fault(ref: ImageRef, budget: ByteBudget | None) -> Exception:
             "larger machine, then run again with --resume."
         )
     return ImageFault(
-        QuarantineReason.CORRUPT, Stage.DECODE, "it asks the decoder for more memory than its size"
+        QuarantineReason.CORRUPT, Stage.DECODE, "decoding it takes more memory than its size explains"
     )
 
 

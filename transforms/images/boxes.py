@@ -68,7 +68,7 @@ def is_upright(size: tuple[int, int], frame: Frame, what: str) -> bool:
     if size == upright_size(frame):
         return True
     raise bad_annotation(
-        f"{what} {size[0]} x {size[1]} pixels, the picture has {frame.size[0]} x {frame.size[1]}"
+        f"{what} {size[0]} x {size[1]} pixels, but the image has {frame.size[0]} x {frame.size[1]}"
     )
 
 
@@ -83,7 +83,7 @@ def check_box(box: Box, size: tuple[int, int]) -> Box | BoxFault:
     width, height = size
     shown = ", ".join(f"{side:.6g}" for side in box)
     if not all(map(math.isfinite, box)):
-        return BoxFault(f"its box ({shown}) is no box of numbers")
+        return BoxFault(f"its box ({shown}) is not a box of numbers")
     if xmax < xmin or ymax < ymin:
         return BoxFault(f"its box ({shown}) is inverted")
     if xmax == xmin or ymax == ymin:
@@ -92,7 +92,7 @@ def check_box(box: Box, size: tuple[int, int]) -> Box | BoxFault:
     has_area = inside[2] > inside[0] and inside[3] > inside[1]
     outside = max(-xmin, -ymin, xmax - width, ymax - height)
     if outside > TOLERANCE or not has_area:
-        message = f"its box ({shown}) leaves the picture of {width} x {height} pixels"
+        message = f"its box ({shown}) reaches beyond the image of {width} x {height} pixels"
         return BoxFault(message, inside if has_area else None)
     return inside
 

@@ -61,7 +61,7 @@ def thumbnail(encoded: bytes, bounds: Bounds = DEFAULT_BOUNDS) -> Image.Image:
         opened = open_image(encoded, "image", _MAX_PIXELS, bounds)
     except NotACandidate:
         raise ImageFault(
-            QuarantineReason.NOT_AN_IMAGE, Stage.DECODE, "its bytes are those of no known image format"
+            QuarantineReason.NOT_AN_IMAGE, Stage.DECODE, "its bytes are not in a known image format"
         ) from None
     shorter = min(opened.image.size)
     reduce_jpeg(opened, next((factor for factor in (8, 4, 2) if shorter >= 2 * SIDE * factor), 1))

@@ -113,7 +113,7 @@ def _faults_of(kind: str, max_pixels: int) -> Iterator[None]:
 
 
 def _too_many_pixels(pixels: int | str, max_pixels: int) -> ImageFault:
-    message = f"{pixels} pixels are more than {max_pixels}; raise --max_pixels to take it"
+    message = f"{pixels} pixels are more than {max_pixels}; raise --max_pixels to accept it"
     return ImageFault(QuarantineReason.TOO_MANY_PIXELS, Stage.DECODE, message)
 
 
@@ -161,7 +161,7 @@ def no_image(data: bytes) -> ImageFault:
     """Returns the fault of a file that is named like an image and is not one."""
     if not data:
         return ImageFault(QuarantineReason.EMPTY_FILE, Stage.READ, "the file has no bytes")
-    message = "its bytes are those of no known image format"
+    message = "its bytes are not in a known image format"
     return ImageFault(QuarantineReason.NOT_AN_IMAGE, Stage.DECODE, message)
 
 

@@ -57,7 +57,7 @@ def read_class_ids(data: bytes, frame: Frame, settings: ConvertSettings) -> Imag
         return Image.fromarray(values)
     low, high = int(values.min()), int(values.max())
     if low < 0 or high > _HIGHEST[1]:
-        raise bad_annotation(f"its ids run from {low} to {high}; they have to lie between 0 and 65535")
+        raise bad_annotation(f"its ids run from {low} to {high}; they must be between 0 and 65535")
     return narrow(values)
 
 
@@ -75,7 +75,7 @@ def read_segments(data: bytes, frame: Frame, settings: ConvertSettings) -> Image
     opened = _open(data, frame, settings)
     image = decode.load(opened, settings.max_pixels)
     if opened.depth == 16:
-        raise bad_annotation("it has 16 bits a channel; segment ids stand in a PNG of 8 bits a channel")
+        raise bad_annotation("it has 16 bits per channel; segment ids need a PNG with 8 bits per channel")
     if image.mode == "RGBA":
         return image.convert("RGB")  # drops alpha, keeps the colors
     if image.mode == "L":  # if all ids are below 256, two channels are empty, and some tools omit them
@@ -197,7 +197,7 @@ def _open(data: bytes, frame: Frame, settings: ConvertSettings) -> decode.Opened
     try:
         opened = decode.open_image(data, "mask.png", settings.max_pixels, settings.parsed_bounds)
     except NotACandidate as error:  # never happens: the name claims an image
-        raise bad_annotation(f"it is no image ({error.reason})") from error
+        raise bad_annotation(f"it is not an image ({error.reason})") from error
     if opened.kind in _LOSSY:
         raise bad_annotation(f"it is {opened.kind}, which changes values; save masks as PNG")
     is_upright(opened.image.size, frame, "it has")
@@ -207,13 +207,13 @@ def _open(data: bytes, frame: Frame, settings: ConvertSettings) -> decode.Opened
 def _equal_channels(values: np.ndarray, mode: str, depth: int) -> np.ndarray:
     """Returns the single channel of a gray picture that is stored with equal color channels."""
     if depth == 16:
-        raise bad_annotation("it has several channels of 16 bits; save ids as a grey PNG")
+        raise bad_annotation("it has several channels of 16 bits; save ids as a gray PNG")
     colors = values if mode == "RGB" else values[..., :-1]
     first = np.ascontiguousarray(colors[..., 0])
     if mode != "RGB" and not (values[..., -1] == 255).all():
-        raise bad_annotation("it is transparent in parts; save ids as a grey or palette PNG without alpha")
+        raise bad_annotation("it is transparent in parts; save ids as a gray or palette PNG without alpha")
     if not (colors == first[..., None]).all():
         raise bad_annotation(
-            "it holds colours, not class ids; save it as a grey or palette PNG whose values are the ids"
+            "it holds colors, not class ids; save it as a gray or palette PNG with the ids as values"
         )
     return first

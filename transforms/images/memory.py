@@ -73,7 +73,7 @@ def check_memory(needed: int, max_pixels: int, file_bytes: int) -> None:
             QuarantineReason.TOO_MUCH_MEMORY,
             Stage.DECODE,
             f"decoding takes {needed // 10**6} MB, more than the {most // 10**6} MB that a file of its size "
-            f"may take with --max_pixels {max_pixels}; raise --max_pixels to take it",
+            f"may take with --max_pixels {max_pixels}; raise --max_pixels to accept it",
         )
 
 

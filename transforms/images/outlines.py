@@ -89,9 +89,9 @@ def _polygons(segmentation: Any, size: tuple[int, int]) -> list[np.ndarray]:
     for polygon in _list(segmentation):
         numbers = _numbers(polygon)
         if len(numbers) % 2:
-            raise ValueError(f"its outline has {len(numbers)} numbers, which are no pairs")
+            raise ValueError(f"its outline has {len(numbers)} numbers, an odd count, where pairs are needed")
         if (np.abs(numbers) > farthest).any():
-            raise ValueError("its outline lies far outside of the picture")
+            raise ValueError("its outline is far outside the image")
         if len(numbers) >= _MIN_NUMBERS:
             polygons.append(numbers)
     if sum(map(_length, polygons)) > _MAX_LENGTH:
@@ -107,7 +107,7 @@ def _length(polygon: np.ndarray) -> float:
 
 def _list(value: Any) -> Sequence[Any]:
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
-        raise ValueError("its outline is no list of polygons")
+        raise ValueError("its outline is not a list of polygons")
     return value
 
 
@@ -118,7 +118,7 @@ def _numbers(polygon: Any) -> np.ndarray:
     except OverflowError:
         numbers = None
     if numbers is None or not (np.abs(numbers) < _NO_CORNER).all():
-        raise ValueError("its outline holds something that is no number")
+        raise ValueError("its outline contains something that is not a number")
     return numbers
 
 
@@ -127,7 +127,7 @@ def _decode(value: Mapping[str, Any], size: tuple[int, int]) -> np.ndarray:
     width, height = size
     found = value.get("size")
     if not isinstance(found, Sequence) or list(found) != [height, width]:
-        raise ValueError(f"its mask is for {found} (height, width), the picture has [{height}, {width}]")
+        raise ValueError(f"its mask is for {found} (height, width), but the image has [{height}, {width}]")
     counts = value.get("counts")
     runs = _unpack(counts) if isinstance(counts, (str, bytes)) else _list(counts)
     if not all(isinstance(run, int) and 0 <= run <= width * height for run in runs):

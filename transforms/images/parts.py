@@ -110,7 +110,7 @@ def _stored_bytes(path: str, place: ByteRange) -> bytes:
     *_, name_length, extra_length = _HEADER.unpack_from(head)
     name = head[_HEADER.size : _HEADER.size + name_length]
     if name != expected:
-        raise _corrupt(f"the archive names it otherwise at byte {place.offset}")
+        raise _corrupt(f"the archive has another name for it at byte {place.offset}")
     begin = _HEADER.size + name_length + extra_length
     data = head[begin : begin + place.length]
     if len(data) < place.length:
@@ -131,7 +131,7 @@ def _unpack(data: bytes, method: str, limit: int) -> bytes:
         raise ImageFault(
             QuarantineReason.TOO_LARGE,
             Stage.READ,
-            f"it unpacks to more than {format_size(limit)}, which its header or --max_bytes allows",
+            f"it unpacks to more than {format_size(limit)}, the most that its header or --max_bytes allows",
         )
     if len(unpacked) > max(_SMALL_BYTES, _MAX_RATIO * len(data)):
         raise ImageFault(
@@ -159,7 +159,7 @@ def _unpack_some(data: bytes, method: str, most: int) -> tuple[bytes, bool]:
             return _zip_lzma(data).decompress(data[_lzma_header(data) :], most), True
     except (zlib.error, OSError, EOFError, ValueError, lzma.LZMAError, struct.error) as error:
         raise _corrupt(f"it cannot be unpacked: {error}") from error
-    raise _corrupt(f"nothing unpacks method {method!r}")
+    raise _corrupt(f"compression method {method!r} is not supported")
 
 
 def _lzma_header(data: bytes) -> int:
@@ -226,7 +226,7 @@ def _varints(data: bytes) -> np.ndarray:
     ends = np.flatnonzero(parts < 0x80)
     starts = np.concatenate(([0], ends[:-1] + 1))
     if not len(ends) or ends[-1] != len(parts) - 1 or (ends - starts).max() > 2:
-        raise _corrupt("its numbers are no pixels from 0 to 255")
+        raise _corrupt("its numbers are not pixels from 0 to 255")
     places = np.arange(len(parts)) - np.repeat(starts, ends - starts + 1)
     numbers: np.ndarray = np.add.reduceat((parts & 0x7F).astype(np.int64) << (7 * places), starts)
     return numbers
@@ -277,14 +277,14 @@ def _eight_bits(pixels: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if dtype.kind == "u" and dtype.itemsize == 2:
         return ((pixels.astype(np.uint32) * 0xFF + 0x7FFF) // 0xFFFF).astype(np.uint8)
     if dtype.kind not in "ui" or pixels.min() < 0 or pixels.max() > 0xFF:
-        raise _corrupt(f"pixels of type {dtype} have to lie between 0 and 255")
+        raise _corrupt(f"pixels of type {dtype} must be between 0 and 255")
     return pixels.astype(np.uint8)
 
 
 def _eight_bits_of_float(pixels: np.ndarray) -> np.ndarray:
     """Scales floating-point pixels from 0 to 1 to 8 bits."""
     if not np.isfinite(pixels).all() or pixels.min() < 0 or pixels.max() > 1:
-        raise _corrupt("floating-point pixels have to lie between 0 and 1")
+        raise _corrupt("floating-point pixels must be between 0 and 1")
     if pixels.dtype.itemsize < 4:
         pixels = pixels.astype(np.float32)
     scaled: np.ndarray = np.rint(pixels * 255).astype(np.uint8)

@@ -171,7 +171,7 @@ def describe_issue(code: str, scores: tuple[float, ...]) -> str:
       scores: values of `ImageQuality.scores`.
     """
     if code == FindingCode.GRAYSCALE:
-        return "it has no colours"
+        return "it has no colors"
     _, dimmest, brightest, information, sharpness, aspect_ratio = scores
     match code:
         case FindingCode.DARK:

@@ -63,7 +63,7 @@ def check_sha256(ref: ImageRef, found: str) -> None:
         raise ImageFault(
             QuarantineReason.CHECKSUM_MISMATCH,
             Stage.READ,
-            f"its sha256 begins {found[:12]}, the source says {ref.sha256[:12]}",
+            f"its sha256 begins with {found[:12]}, but the source says {ref.sha256[:12]}",
         )
 
 
@@ -85,8 +85,8 @@ def _read_remote(ref: ImageRef, max_bytes: int) -> bytes:
     raise ImageFault(
         QuarantineReason.CHECKSUM_MISMATCH,
         Stage.READ,
-        f"{len(data)} bytes arrive, crc32c {found or 'unknown'}; "
-        f"{ref.size} were listed, crc32c {ref.crc32c or 'unknown'}",
+        f"{len(data)} bytes arrived, crc32c {found or 'unknown'}; "
+        f"{ref.size} were listed, with crc32c {ref.crc32c or 'unknown'}",
     )
 
 
@@ -115,7 +115,7 @@ def _read_local(ref: ImageRef) -> bytes:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise ImageFault(QuarantineReason.UNREADABLE, Stage.READ, "it is no regular file")
+            raise ImageFault(QuarantineReason.UNREADABLE, Stage.READ, "it is not a regular file")
         if ref.size >= 0 and (
             status.st_size != ref.size or (ref.version and storage.local_version(status) != ref.version)
         ):
@@ -129,4 +129,4 @@ def _read_local(ref: ImageRef) -> bytes:
 
 
 def _too_large(what: str) -> ImageFault:
-    return ImageFault(QuarantineReason.TOO_LARGE, Stage.READ, f"{what}; raise --max_bytes to take it")
+    return ImageFault(QuarantineReason.TOO_LARGE, Stage.READ, f"{what}; raise --max_bytes to accept it")

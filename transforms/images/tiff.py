@@ -259,7 +259,7 @@ def _plane(organization: _Organization, data: bytes, segments: Sequence[tuple[in
     segment_width, segment_height = organization.segment
     across = math.ceil(width / segment_width)
     if across > 1 and segment_width * organization.samples * organization.bits % 8:
-        raise _corrupt(f"its tiles are {segment_width} pixels wide, which are no whole bytes")
+        raise _corrupt(f"its tiles are {segment_width} pixels wide, which is not a whole number of bytes")
     canvas = np.empty((height, organization.row_bytes(width)), np.uint8)
     row_bytes = organization.row_bytes(segment_width)
     tiled = organization.segment[0] != width or len(segments) * segment_height - height >= segment_height

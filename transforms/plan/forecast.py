@@ -383,8 +383,8 @@ def _check_something_to_do(summary: RefSummary, settings: ConvertSettings) -> No
         raise UsageError(
             f"--input {where}: none of its {counted(unlabelled, 'image')} has a class, such as "
             f"{summary.examples[QuarantineReason.UNKNOWN_LABEL][0]}; put the images of each class into a "
-            "sub-folder of its own, say with --label_regex or --label_column what names the class, or take "
-            "them without with --unlabelled keep."
+            "sub-folder of its own, name the class with --label_regex or --label_column, or keep images "
+            "without a class with --unlabelled keep."
         )
     if summary.examples:
         reason, shown = next(iter(sorted(summary.examples.items())))
@@ -396,8 +396,8 @@ def _check_something_to_do(summary: RefSummary, settings: ConvertSettings) -> No
         f"{count:,} {reason}" for (_, reason), count in sorted(summary.outcomes.items()) if reason
     )
     raise UsageError(
-        f"--input {where} holds no images: none of its {counted(listed, 'file')} is one"
-        f"{f' ({kinds})' if kinds else ''}; check the path, or unpack what holds them."
+        f"--input {where} holds no images: none of its {counted(listed, 'file')} is an image"
+        f"{f' ({kinds})' if kinds else ''}; check the path, or unpack archives."
     )
 
 
@@ -405,7 +405,7 @@ def _warnings(summary: RefSummary, settings: ConvertSettings, labels: Sequence[s
     warnings = []
     if len(labels) == 1 and settings.record_layout.needs is Needs.LABEL:
         warnings.append(
-            f"There is one class only, {labels[0]!r}: a classifier needs two; "
+            f"There is only one class, {labels[0]!r}, but a classifier needs two; "
             "is the input one folder too deep?"
         )
     if summary.ungrouped:

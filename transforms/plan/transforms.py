@@ -190,7 +190,7 @@ class _MakeForecast(beam.DoFn):
         if not any(item.name == str(item.id) for item in said):
             return forecast
         warning = (
-            f"No image has the number 0, which stands for {names[0]!r}: check that the source does not count "
+            f"No image has the class number 0 ({names[0]!r}); check that the source does not count "
             "its classes from 1."
         )
         return replace(forecast, warnings=(*forecast.warnings, warning))
@@ -413,7 +413,7 @@ class BucketKeys(_SortInHand):
 def _stands_twice(key: str, first: str, second: str) -> UsageError:
     advice = "rename one, or give each --input a name (a=PATH)"
     if first != second and unicodedata.normalize("NFC", first) == unicodedata.normalize("NFC", second):
-        advice = "they differ in their Unicode form only: rename one"
+        advice = "they differ only in their Unicode form: rename one"
     return UsageError(
         f"Two images have the key {key!r}: {printable(first)} and {printable(second)}; {advice}."
     )

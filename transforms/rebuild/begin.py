@@ -113,7 +113,7 @@ def begin(task: RebuildTask) -> PreviousState:
         for version in abandoned[:-MOST_ABANDONED]:
             with warned(warnings, f"Version {version} could not be removed"):
                 remove_version(task.output, version)
-        with warned(warnings, f"What killed runs left in {printable(task.output)} could not be removed"):
+        with warned(warnings, f"The files of killed runs in {printable(task.output)} could not be removed"):
             remove_leftovers(task.output, task.version)
         for warning in warnings:
             stage(task, "warning", warning)

@@ -82,7 +82,7 @@ def work_of(results: Sequence[ShardResult]) -> dict[str, int]:
 def work_text(work: Mapping[str, int]) -> str:
     """Returns the work done for a version, in words."""
     return (
-        f"{work['reused_shards']:,} of {counted(work['shards'], 'shard')} taken over, "
+        f"{work['reused_shards']:,} of {counted(work['shards'], 'shard')} reused, "
         f"{counted(work['copied'], 'record')} copied, {counted(work['converted'], 'image')} converted, "
         f"{work['quarantined']:,} quarantined"
     )

@@ -67,7 +67,7 @@ def _switch(task: RebuildTask, begun: PreviousState, record: VersionRecord) -> N
     pointer = Pointer(record.version, record.fingerprint, time.time(), begun.version)
     if not still_mine(task.output, task.holder) or not switch_pointer(task.output, pointer, begun.tag):
         raise EngineError(
-            f"Another rebuild of {printable(task.output)} went on meanwhile, so version {record.version} "
+            f"Another rebuild of {printable(task.output)} continued meanwhile, so version {record.version} "
             "was not published; run again."
         )
     said = f"{counted(record.records, 'record')}, {format_size(record.total_bytes)}"

@@ -218,14 +218,14 @@ def _refused_again(made: Dataset, begun: PreviousState) -> Iterator[Violation]:
     """Yields a violation if the version equals one that was rolled back."""
     for fingerprint, version in begun.withdrawn:
         if fingerprint == made.fingerprint:
-            message = f"it is byte for byte version {version}, which was rolled back"
+            message = f"it is identical to version {version}, which was rolled back"
             yield Violation("rolled_back", "rolled_back", Severity.ERROR, message)
             return
     for fingerprint, version in begun.in_doubt:
         if fingerprint == made.fingerprint:
             message = (
-                f"it is byte for byte version {version}, whose version.json is damaged, so it is not known "
-                "whether it was rolled back"
+                f"it is identical to version {version}, which has a damaged version.json, so nobody knows "
+                "if it was rolled back"
             )
             yield Violation("rolled_back", "rolled_back", Severity.ERROR, message)
             return

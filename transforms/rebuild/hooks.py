@@ -101,14 +101,14 @@ def _run(command: Sequence[str], told: Mapping[str, Any]) -> str:
         process.wait()
         if not isinstance(error, subprocess.TimeoutExpired):
             raise
-        return f"{shown} did not end within {COMMAND_SECONDS:.0f} seconds and was killed; let it do less."
+        return f"{shown} did not end within {COMMAND_SECONDS:.0f} seconds and was killed; make it faster."
     if status == 0:
         return ""
     listener.join(_LAST_WORDS_SECONDS)
     ended = f"exit status {status}" if status > 0 else f"signal {-status}"
     lines = (said[0] if said else b"").decode("utf-8", "replace").strip().splitlines()
     words = f": {one_line(lines[-1])[:_MAX_SAID]}" if lines else ""
-    return f"{shown} failed with {ended}{words}; try it by hand with the facts of a run on stdin."
+    return f"{shown} failed with {ended}{words}; run it by hand with the JSON of a run on stdin."
 
 
 def _write(stream: IO[bytes], document: bytes) -> None:
@@ -154,7 +154,7 @@ def _post(url: str, told: Mapping[str, Any]) -> str:
         if not wrong or lasting or pause is None:
             break
         time.sleep(pause)
-    return wrong and f"{one_line(shown)} did not take the message ({wrong}); check hooks in the job file."
+    return wrong and f"{one_line(shown)} did not accept the message ({wrong}); check hooks in the job file."
 
 
 def _for_chat(text: str) -> str:

@@ -70,7 +70,7 @@ def plain_feature(spec: FeatureSpec, feature: Feature) -> Feature:
             return Feature(spec.type, [_from_base64(value) for value in feature.values])
         except (binascii.Error, TypeError) as error:
             raise WrongEncoding(
-                FindingCode.UNDECODABLE, f"feature {spec.name!r} is no URL-safe base64: {error}"
+                FindingCode.UNDECODABLE, f"feature {spec.name!r} is not URL-safe base64: {error}"
             ) from None
     if spec.encoding is not Encoding.TENSOR or not feature.values:
         return feature
@@ -78,7 +78,7 @@ def plain_feature(spec: FeatureSpec, feature: Feature) -> Feature:
         tensor = parse_tensor(feature.values[0])
     except (ValueError, TypeError) as error:
         raise WrongEncoding(
-            FindingCode.UNDECODABLE, f"feature {spec.name!r} is no serialized tensor: {error}"
+            FindingCode.UNDECODABLE, f"feature {spec.name!r} is not a serialized tensor: {error}"
         ) from None
     if tensor.dtype != spec.dtype:
         raise WrongEncoding(

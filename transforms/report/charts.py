@@ -213,10 +213,10 @@ def size_scatter(
     common = sorted(number.items(), key=lambda item: (-item[1], item[0]))
     (width, height), most = common[0]
     summary = (
-        f"All {len(sizes):,} sampled pictures are {width} × {height}."
+        f"All {len(sizes):,} sampled images are {width} × {height}."
         if len(number) == 1
-        else f"{len(sizes):,} sampled pictures have {len(number):,} sizes; the most frequent is "
-        f"{width} × {height} ({most:,} of them). Larger dots stand for more pictures."
+        else f"{len(sizes):,} sampled images have {len(number):,} sizes; the most frequent is "
+        f"{width} × {height} ({most:,} of them). Larger dots stand for more images."
     )
     return Chart(
         title,
@@ -330,7 +330,7 @@ def histogram(
         for tick, align in ((0, "left"), (-1, "right")):  # keep the outer labels inside
             axes.get_xticklabels()[tick].set_horizontalalignment(align)
         axes.set_xlabel(label)
-        axes.set_ylabel("sampled pictures" if sampled else "pictures")
+        axes.set_ylabel("sampled images" if sampled else "pictures")
 
     most = max(range(len(counts)), key=lambda place: counts[place])
     rows = [

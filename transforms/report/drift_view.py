@@ -55,9 +55,9 @@ class DriftView:
 
 
 _KINDS = {
-    "unchanged": "unchanged", "added": "added", "removed": "removed", "renamed": "under another key",
-    "changed": "with other source bytes", "re_encoded": "stored otherwise", "relabelled": "of another class",
-    "moved": "in another split",
+    "unchanged": "unchanged", "added": "added", "removed": "removed", "renamed": "under a different key",
+    "changed": "with different source bytes", "re_encoded": "stored differently",
+    "relabelled": "of a different class", "moved": "in a different split",
 }  # fmt: skip
 _MAX_DRIFT = 20
 #: Numbers of `statistics.json` that are shown, by the beginning and the end of their names.

@@ -105,7 +105,7 @@ def read_validation(
     try:
         return Validation(_checked(document, fingerprint, when), paths)
     except (KeyError, TypeError, ValueError, AttributeError):
-        left_out.append("findings.json is damaged or of another version; validate again to write it anew.")
+        left_out.append("findings.json is damaged or has another version; validate again to replace it.")
         return None
 
 

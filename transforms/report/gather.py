@@ -110,7 +110,7 @@ def _as_version(
         try:
             record = read_version_record(output, version)
         except ShardwrightError:
-            left_out.append(f"{VERSION_JSON} cannot be read: how far version {version} came is not known.")
+            left_out.append(f"{VERSION_JSON} cannot be read, so the state of version {version} is unknown.")
     drift = data.drift
     if drift is None:
         drift = _stored(directory, DIFF_JSON, left_out)
@@ -249,7 +249,7 @@ def _foreign_samples(
 
 
 def _stored(
-    directory: str, name: str, left_out: list[str], then: str = "validate again to write it anew"
+    directory: str, name: str, left_out: list[str], then: str = "validate again to replace it"
 ) -> Document | None:
     """Reads a JSON document of a dataset, if it exists.
 

@@ -52,7 +52,7 @@ _LINKS = (("report", REPORT_HTML), ("diff", DIFF_JSON), ("dataset.json", DATASET
 _CHANGES = {
     Kind.ADDED: ("+", "added"), Kind.REMOVED: ("−", "removed"), Kind.CHANGED: ("", "changed"),
     Kind.RELABELLED: ("", "relabelled"), Kind.MOVED: ("", "moved to another split"),
-    Kind.RENAMED: ("", "renamed"), Kind.RE_ENCODED: ("", "stored otherwise"),
+    Kind.RENAMED: ("", "renamed"), Kind.RE_ENCODED: ("", "stored differently"),
 }  # fmt: skip
 _MOST = 10**18
 #: States of complete versions, with color and sign of their marks in the chart.
@@ -126,7 +126,7 @@ def _render(data: IndexData, most: int, refusals: int) -> str:
     problem = data.problem
     if pointer and not latest:
         problem = (
-            f"{LATEST_JSON} points to version {pointer.version}, which is not here; go back to one that is "
+            f"{LATEST_JSON} points to version {pointer.version}, which is missing; return to another one "
             f"with shardwright rollback {word} V."
         )
     counts = Counter(row.state.value if row else "damaged" for row in data.records.values())
@@ -201,7 +201,7 @@ def _work(work: Mapping[str, Any]) -> tuple[str, ...]:
         _count(work.get(name)) for name in ("shards", "reused_shards", "copied", "converted", "quarantined")
     )
     lines = (
-        (shards, f"{reused:,} of {counted(shards, 'shard')} taken over"),
+        (shards, f"{reused:,} of {counted(shards, 'shard')} reused"),
         (copied, f"{counted(copied, 'record')} copied"),
         (converted, f"{counted(converted, 'image')} converted"),
         (quarantined, f"{quarantined:,} quarantined"),

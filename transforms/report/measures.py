@@ -30,7 +30,7 @@ def size_charts(data: ReportData) -> list[Chart]:
         charts.append(size_scatter([(facts.width, facts.height) for facts in data.sampled], title))
     measured = all_pictures(data.statistics)
     asked = (
-        ("bytes", "Bytes of a picture", "bytes", True),
+        ("bytes", "Bytes of an image", "bytes", True),
         ("width", "Width", "pixels", False),
         ("height", "Height", "pixels", False),
         ("aspect_ratio", "Width by height", "width / height", False),
@@ -43,7 +43,7 @@ def size_charts(data: ReportData) -> list[Chart]:
     if not measured and data.sampled:
         sizes = [float(facts.bytes) for facts in data.sampled]
         charts.append(
-            histogram("bytes", "Bytes of a picture", "bytes", *bins_of(sizes), is_bytes=True, sampled=True)
+            histogram("bytes", "Bytes of an image", "bytes", *bins_of(sizes), is_bytes=True, sampled=True)
         )
     return charts
 
@@ -59,8 +59,8 @@ def look_charts(data: ReportData) -> list[Chart]:
             charts.append(histogram(f"score-{name}", title, f"{name}, 0 to 1", *found))
     boxes = as_mapping(measured.get("boxes"))
     for name, title, label in (
-        ("per_image", "Objects in a picture", "objects"),
-        ("area", "Area of a box", "share of the picture"),
+        ("per_image", "Objects in an image", "objects"),
+        ("area", "Area of a box", "share of the image"),
     ):
         found = _histogram_of(as_mapping(boxes.get(name)))
         if found:
@@ -119,7 +119,7 @@ def spread_rows(data: ReportData) -> list[tuple[str, ...]]:
         ("height, pixels", measured.get("height")),
         ("width / height", measured.get("aspect_ratio")),
         ("bytes", measured.get("bytes")),
-        ("objects in a picture", boxes.get("per_image")),
+        ("objects in an image", boxes.get("per_image")),
     )
     rows = []
     for title, spread in wanted:

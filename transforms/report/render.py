@@ -42,10 +42,10 @@ _MAX_INPUTS, _NAMED = 12, 3
 #: Settings that are not shown, because they give no information.
 _NOTHING: tuple[object, ...] = ("", None, (), [], {})
 _DEPTHS = {
-    "frames": " without looking into a record",
-    "fast": " without decoding a picture",
-    "full": ", every picture decoded",
-    "quality": ", every picture looked at",
+    "frames": " without reading records",
+    "fast": " without decoding images",
+    "full": ", every image decoded",
+    "quality": ", every image measured",
 }
 
 
@@ -164,8 +164,8 @@ def _advice(data: ReportData) -> Mapping[str, Any]:
 
     return {
         "validate": command("Run", "", "to read the dataset back and check it."),
-        "full": command("Pictures were not decoded:", "", "decodes every one."),
-        "quality": command("Duplicates, dark and blurred pictures are looked for by", " --quality", "."),
+        "full": command("Images were not decoded:", "", "decodes every one."),
+        "quality": command("Duplicates, dark and blurred images are found by", " --quality", "."),
         "statistics": command("Run", " --quality", "to measure all of them."),
     }
 

@@ -102,7 +102,7 @@ def thumbnail_of(data: bytes, contract: RecordSchema) -> Seen:
     try:
         image = record_thumbnail(data, contract)
         if image is None:
-            return Thumbnail(problem="it holds no picture"), None
+            return Thumbnail(problem="it contains no image"), None
         return as_thumbnail(image), _facts(data, contract)
     except ImageFault as fault:
         return Thumbnail(problem=fault.reason.value), None

@@ -54,9 +54,7 @@ DAMAGED = State(
 _STATES = {
     VersionState.DAMAGED: DAMAGED,
     VersionState.PUBLISHED: State("✓", "published", "good", "It passed its gates."),
-    VersionState.REFUSED: State(
-        "✗", "refused", "error", "A gate did not let it pass, so readers do not get it."
-    ),
+    VersionState.REFUSED: State("✗", "refused", "error", "A gate refused it, so readers do not get it."),
     VersionState.WITHDRAWN: State("↩", "withdrawn", "warning", "It was published, and rolled back later."),
     VersionState.BUILDING: State(
         "…",

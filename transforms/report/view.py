@@ -186,7 +186,7 @@ def split_text(data: ReportData) -> str:
     if data.splits_from == SplitsFrom.HASH:
         return drawn
     if data.splits_from == SplitsFrom.BOTH:
-        return f"{own}: named by the source where it does so; of all other images {drawn}"
+        return f"{own}: named by the source for some images; for all others {drawn}"
     named = {part.partition("=")[0].strip() for part in said.split(",")}
     # Older datasets do not state it: a split that the settings do not name comes from the source.
     if data.splits_from == SplitsFrom.SOURCE or not data.splits.keys() <= named:

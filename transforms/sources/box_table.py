@@ -350,13 +350,13 @@ def _is_relative(shown: str, rows: Sequence[Sequence[str]], columns: _Columns, h
         written_as_shares += is_share and any(not cell.isdigit() for cell in cells)
     if shares and pixels and written_as_shares:
         raise UsageError(
-            f"--input {shown}: the box in line {first[True]} is in shares of the picture and the one in line "
+            f"--input {shown}: the box in line {first[True]} is in shares of the image and the one in line "
             f"{first[False]} in pixels; write all of them in one unit."
         )
     if shares and not pixels and not written_as_shares:
         raise UsageError(
             f"--input {shown}: all its boxes consist of 0 and 1, which may be pixels or shares of the "
-            "picture; write shares with a decimal point (1.0)."
+            "image; write shares with a decimal point (1.0)."
         )
     return shares > 0 and not pixels
 
@@ -571,11 +571,11 @@ def _check_unit(box: Sequence[float], texts: Sequence[str], relative: bool) -> N
     shown = ", ".join(texts)
     if relative and any(not -_SLACK <= side <= 1 + _SLACK for side in box):
         raise _BadRow(
-            f"its box ({shown}) is in pixels, but the boxes in the first rows are shares of the picture"
+            f"its box ({shown}) is in pixels, but the boxes in the first rows are shares of the image"
         )
     if not relative and all(0 <= side <= 1 for side in box) and not all(text.isdigit() for text in texts):
         raise _BadRow(
-            f"its box ({shown}) is in shares of the picture, but the boxes in the first rows are in pixels"
+            f"its box ({shown}) is in shares of the image, but the boxes in the first rows are in pixels"
         )
 
 

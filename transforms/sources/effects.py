@@ -62,7 +62,9 @@ def _not_used(name: str, known: ConversionFacts) -> str:
     """Returns why a setting has no effect with these sources, and which sources use it."""
     sources = list(all_sources())
     users = [source.name for source in sources if name in source.settings | source.metadata_settings]
-    text = f"on what is read as {_listed(sorted(known.sources or ()))}; only {_listed(users)} can use it"
+    text = (
+        f"on inputs that are read as {_listed(sorted(known.sources or ()))}; only {_listed(users)} can use it"
+    )
     if any(name in source.metadata_settings for source in sources):
         text += " (class_folders if a .json lies beside every image)"
     return text

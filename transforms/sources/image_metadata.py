@@ -93,7 +93,7 @@ def read_metadata(texts: Mapping[str, str], settings: ConvertSettings, has_class
                 for column in settings.parsed_extra_columns
             }
         except (ValueError, TypeError) as error:
-            raise BadMetadata(f"its .json does not say it all: {error}") from None
+            raise BadMetadata(f"its .json lacks a value or has a wrong one: {error}") from None
         said.extra = _storable(encode_extra(extra))
     return said
 

@@ -93,7 +93,7 @@ def recognise(item: Input, glimpse: InputProbe, settings: ConvertSettings) -> In
         if found is None:
             kind = "file" if glimpse.is_file else "folder"
             raise UsageError(
-                f"--input {printable(item.path)}: no source knows such a {kind}; name the "
+                f"--input {printable(item.path)}: no source recognizes this {kind}; name the "
                 "source with --source, or name the folder that holds the images."
             )
         source = found

@@ -17,8 +17,8 @@ from shardwright.transforms.sources.spool import Spool
 #: Values of `--source` and their descriptions, in the order in which `auto` tries them. Each is implemented
 #: by the module of that name in this package.
 SOURCES: Mapping[str, str] = {
-    "file_names": "a folder whose file names say the class, taken apart by --label_regex",
-    "semantic_masks": "a folder of images whose masks lie in --mask_dir under the same names",
+    "file_names": "a folder of images with the class in the file name (--label_regex)",
+    "semantic_masks": "a folder of images, with masks of the same names in --mask_dir",
     "box_table": "CSV with a row for each box, such as filename,width,height,class,xmin,ymin,xmax,ymax",
     "manifest": "CSV, TSV, JSON Lines or Parquet with a row for each image",
     "cvat": "CVAT's XML (CVAT for images 1.1), or a folder with it and the images",

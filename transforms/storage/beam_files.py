@@ -75,8 +75,8 @@ def write_bytes(path: str, data: bytes) -> None:
 def read_with_etag(path: str) -> tuple[bytes, str] | None:
     """Raises an error: these file systems do not support conditional requests."""
     raise UsageError(
-        f"{printable(path)}: versions need a local disk, gs:// or s3://, for a switch from one to the next "
-        "that no other process can cross; choose an output there."
+        f"{printable(path)}: versions need a local disk, gs:// or s3://, which can switch from one version "
+        "to the next in one step; choose an output there."
     )
 
 

@@ -256,7 +256,7 @@ class _Clock:
 
     def expired(self) -> TimeoutError:
         """Returns the error for bytes that did not flow in time, or too slowly."""
-        return TooSlow("bytes come or go too slowly") if self._bytes else TimeoutError("timed out")
+        return TooSlow("the transfer is too slow") if self._bytes else TimeoutError("timed out")
 
     def count(self, size: int) -> None:
         """Counts transferred bytes; begins a new period if they were enough."""

@@ -55,16 +55,17 @@ def is_too_slow(error: BaseException) -> bool:
 def too_slow(doing: str, shown: str) -> EngineError:
     """Returns the error of an operation whose bytes never flowed fast enough."""
     return EngineError(
-        f"Cannot {doing} {shown}: its bytes come or go at less than {BYTES_PER_SECOND:,} a second, however "
-        "often they are asked for; check the network, then run again with --resume."
+        f"Cannot {doing} {shown}: its bytes come or go at less than {BYTES_PER_SECOND:,} a second, again "
+        "and again; check the network, then run again with --resume."
     )
 
 
 def no_answer_of_its_own(doing: str, shown: str, storage: str) -> EngineError:
     """Returns the error of an operation whose answer is incomplete or not from the storage."""
     return EngineError(
-        f"Cannot {doing} {shown}: the answer is cut off or is none of {storage}, again and again; check what "
-        "stands between this machine and the storage (a proxy, a login page), then run again with --resume."
+        f"Cannot {doing} {shown}: the answer is incomplete or not from {storage}, again and "
+        "again; check what is between this machine and the storage (a proxy, a login page), then run "
+        "again with --resume."
     )
 
 

@@ -241,8 +241,8 @@ def _translated_errors(doing: str, path: str, size: int = 0) -> Iterator[None]:
         raise PermissionError(errno.EACCES, "permission denied", path) from error
     except DataCorruption as error:
         raise EngineError(
-            f"Cannot {doing} {shown}: its bytes do not agree with its checksum, however often they are "
-            "sent; check the network, then run again with --resume."
+            f"Cannot {doing} {shown}: its bytes do not match its checksum, again and again; "
+            "check the network, then run again with --resume."
         ) from error
     except (
         RetryError, TransportError, RequestException, HTTPError, ConnectionError, TimeoutError, BadListing

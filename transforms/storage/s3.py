@@ -343,9 +343,9 @@ def _if_unchanged(doing: str, path: str, send: Callable[[], object]) -> bool:
                     return False
                 elif code == "NotImplemented":
                     raise NoConditions(
-                        f"Cannot {doing} {printable(path)}: this storage knows no conditional requests, "
-                        "without which two rebuilds could not tell who was first; use one that does, "
-                        "as Amazon S3 and MinIO do."
+                        f"Cannot {doing} {printable(path)}: this storage does not support conditional "
+                        "requests, which keep two rebuilds apart; use one that does, such as Amazon S3 "
+                        "or MinIO."
                     ) from error
                 else:
                     raise

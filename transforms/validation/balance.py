@@ -92,9 +92,8 @@ def check_balance(counts: ClassCounts, labels: Sequence[str] = ()) -> Iterator[F
         number = known[name]
         missing = [repr(split) for split in others if not counts.splits[split][name]]
         if number < _FEW or missing:
-            few = (
-                f"class {name!r} has {counted(number, 'picture') if number else 'no pictures'} in {where}"
-                + (f" (fewer than {_FEW})" if number < _FEW else "")
+            few = f"class {name!r} has {counted(number, 'image') if number else 'no images'} in {where}" + (
+                f" (fewer than {_FEW})" if number < _FEW else ""
             )
             yield Finding(
                 FindingCode.TINY_CLASS,
@@ -112,6 +111,6 @@ def check_balance(counts: ClassCounts, labels: Sequence[str] = ()) -> Iterator[F
         if side:
             yield Finding(
                 FindingCode.CLASS_IMBALANCE,
-                f"class {name!r} has {counted(number, 'picture') if number else 'no pictures'} in {where}: "
+                f"class {name!r} has {counted(number, 'image') if number else 'no images'} in {where}: "
                 f"{side} the {typical:,g} of the median class",
             )

@@ -69,7 +69,7 @@ def _check_indexes(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]:
     for index in (file for file in files if file.startswith(f"{INDEX_DIR}/") and file not in own):
         yield Finding(
             FindingCode.INDEX_MISMATCH,
-            "the index is of none of the uncompressed shards of dataset.json",
+            "the index does not belong to an uncompressed shard of dataset.json",
             index,
         )
 

@@ -28,7 +28,7 @@ SIDES = (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
 MAX_PIXELS = 2**31 - 1
 #: Largest factor by which the JPEG decoder reduces.
 _REDUCTION = 8
-_NOT_AN_IMAGE = "its bytes are those of no image format that can be decoded"
+_NOT_AN_IMAGE = "its bytes are not in an image format that can be decoded"
 
 
 class Claims(NamedTuple):

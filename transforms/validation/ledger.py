@@ -29,7 +29,7 @@ from shardwright.transforms.validation.record import CheckedRecord
 
 _WRITTEN = Outcome.WRITTEN.value
 #: Message for a record in the wrong place.
-DISORDERED = "the plan places it before a record that stands before it"
+DISORDERED = "the plan places it before an earlier record"
 #: Number of characters of a value that a message shows.
 _SHOWN = 80
 
@@ -108,7 +108,7 @@ class LedgerCheck:
         if header is not None and header.get("ledger_version") not in READABLE_VERSIONS:
             self._give_up("it is of another version")
         elif header is not None and header.get("sha256") != shard.sha256:
-            self._give_up("it is that of another shard: its sha256 is not the one of dataset.json")
+            self._give_up("it belongs to another shard: its sha256 is not the one in dataset.json")
         self._header = header or {}
         self._advance()
 
@@ -145,10 +145,10 @@ class LedgerCheck:
             )
         stored = entry.get("stored")
         if stored == "kept" and result.stored_sha256 not in ("", entry.get("sha256", "")) and self._keeps:
-            return "the shard's ledger says that its picture is the source's own bytes, and it has others"
+            return "the shard's ledger says that its image has the source's own bytes, but it has others"
         if stored == "encoded" and result.bare is False:
             return (
-                "the shard's ledger says that its picture was encoded, and it has metadata or bytes behind "
+                "the shard's ledger says that its image was encoded, but it has metadata or bytes after "
                 "its end, which convert does not write"
             )
         boxes = entry.get("boxes") or {}
@@ -232,7 +232,7 @@ class LedgerCheck:
             yield (
                 FindingCode.LEDGER_MISMATCH,
                 f"its ledger has a record at byte {self._entry['offset']}, of {self._entry['key']!r}, "
-                "and the shard none",
+                "but the shard has none",
             )
         while self._entry is not None:
             self._advance()
@@ -296,7 +296,7 @@ def ledger_books(data: bytes) -> ShardBooks | None:
 def mismatch(what: str, said: object, true: object) -> str:
     """Returns a short text with the value that a field states and the value it should have."""
     shown = [text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..." for text in map(repr, (said, true))]
-    return f"{what} says {shown[0]}, and it comes to {shown[1]}"
+    return f"{what} says {shown[0]}, but should say {shown[1]}"
 
 
 def ledger_lines(data: bytes) -> Iterator[dict[str, Any]]:
@@ -314,5 +314,5 @@ def _parsed(lines: list[bytes]) -> list[dict[str, Any]]:
     """Parses lines as one list, which takes half of the time."""
     found: list[dict[str, Any]] = json.loads(b"[" + b",".join(lines) + b"]")
     if len(found) != len(lines) or not all(isinstance(item, dict) for item in found):
-        raise ValueError("a line is no object")
+        raise ValueError("a line is not an object")
     return found

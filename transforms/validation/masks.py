@@ -87,7 +87,7 @@ def _mask_problems(
             return
         image = load(opened, MAX_PIXELS)
     except NotACandidate:
-        yield FindingCode.UNDECODABLE, "its bytes are those of no image format that can be decoded"
+        yield FindingCode.UNDECODABLE, "its bytes are not in an image format that can be decoded"
         return
     except ImageFault as fault:
         yield FindingCode.UNDECODABLE, fault.message
@@ -112,7 +112,7 @@ def _value_problem(image: Image.Image, role: FeatureRole, contract: RecordSchema
         return ""
     low, high = contract.first_label, contract.first_label + len(contract.labels) - 1
     strange = [value for value in found if not low <= value <= high and value not in _NO_CLASS]
-    return f"it holds {_some(strange)}, and classes are {low} to {high}" if strange else ""
+    return f"it holds {_some(strange)}, but classes are {low} to {high}" if strange else ""
 
 
 def _values_in(image: Image.Image) -> list[int]:

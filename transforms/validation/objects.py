@@ -51,7 +51,7 @@ def check_objects(features: Mapping[str, Feature], contract: RecordSchema) -> It
     boxes = lists_of(features, contract, (FeatureRole.BOXES,)).get(FeatureRole.BOXES)
     if boxes is not None and len(boxes) % 4:
         numbers = counted(len(boxes), "number")
-        yield FindingCode.LENGTH_MISMATCH, f"the {numbers} of its boxes are no fours"
+        yield FindingCode.LENGTH_MISMATCH, f"the {numbers} of its boxes cannot be divided into fours"
         return
     if boxes is not None and FeatureRole.BOX_XMIN not in values:
         values |= {role: boxes[side::4] for role, side in zip(_SIDES, (1, 0, 3, 2))}
@@ -109,7 +109,7 @@ def _object_problems(values: Mapping[FeatureRole, Any], contract: RecordSchema) 
         xmin, ymin, xmax, ymax = box = tuple(float(values[role]) for role in _SIDES)
         shown = ", ".join(f"{side:.6g}" for side in box)
         if not all(math.isfinite(side) and -_TOLERANCE <= side <= 1 + _TOLERANCE for side in box):
-            yield FindingCode.BOX_RANGE, f"its box ({shown}) does not lie between 0 and 1"
+            yield FindingCode.BOX_RANGE, f"its box ({shown}) is not between 0 and 1"
         elif xmin > xmax or ymin > ymax:
             yield FindingCode.BOX_ORDER, f"its box ({shown}) is inverted"
         elif xmin == xmax or ymin == ymax:

@@ -126,8 +126,9 @@ def find_outliers(shard: ShardSizes, sizes: Sizes) -> Iterator[Finding]:
             shown, *limits = (f"{number:.{decimals}f}" for number in (side, low, high))
             yield Finding(
                 FindingCode.ODD_SIZE,
-                f"it is {row.width} x {row.height}, as much as {shown} x {shown}, where half of all "
-                f"are {first:.0f} to {third:.0f} as squares (limits {limits[0]} to {limits[1]})",
+                f"it is {row.width} x {row.height}, as many pixels as {shown} x {shown}; as squares, half "
+                f"of all images have sides of {first:.0f} to {third:.0f} (limits {limits[0]} to "
+                f"{limits[1]})",
                 file, row.number, row.offset, row.key, score=_score(side, low, high),
             )  # fmt: skip
         if row.grey and grey_is_odd:

@@ -147,7 +147,7 @@ class RecordChecker:
         try:
             features, signature = self._reader.read(data)
         except ValueError as error:
-            return CheckedRecord(((FindingCode.UNPARSEABLE, f"it is no tf.train.Example: {error}"),))
+            return CheckedRecord(((FindingCode.UNPARSEABLE, f"it is not a tf.train.Example: {error}"),))
         stored = features if self._look else None
         problems: list[Problem] = []
         tensors: list[Sequence[int]] = []
@@ -222,7 +222,7 @@ class RecordChecker:
         )
         if key is not None and basename is not None and key.rpartition("/")[2] != basename and contract.own:
             problems.append(
-                (FindingCode.WRONG_VALUE, f"its file name is {basename!r}, and its key ends otherwise")
+                (FindingCode.WRONG_VALUE, f"its file name is {basename!r}, but its key ends differently")
             )
         encoded = _only_bytes(features, self._image)
         picture, stored_sha256, bare = None, "", None

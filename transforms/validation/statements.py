@@ -99,7 +99,7 @@ def _differences(name: str, said: Any, true: Any) -> Iterator[Finding]:
 
 def _of_document(code: FindingCode, name: str, said: Any, true: Any) -> Finding:
     if said is None:
-        return Finding(code, f"field {name!r} is missing; it comes to {str(true)[:_SHOWN]}", DATASET_JSON)
+        return Finding(code, f"field {name!r} is missing; it should be {str(true)[:_SHOWN]}", DATASET_JSON)
     return Finding(code, mismatch(f"field {name!r}", said, true), DATASET_JSON)
 
 
@@ -232,8 +232,8 @@ def check_recipes(dataset: Dataset, told: Told) -> Iterator[Finding]:
             continue
         if len(wrong) == len(stated) and (len(stated) > 1 or name == "recipe"):
             message = (
-                "its fields 'settings' and 'versions' are not those that the shards were made with: "
-                f"{name!r} in {'none of their ledgers' if len(stated) > 1 else 'the ledger'} agrees"
+                "its fields 'settings' and 'versions' differ from those that the shards were made with: "
+                f"{name!r} differs in {'all ledgers' if len(stated) > 1 else 'the ledger'}"
             )
             yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
             return
@@ -255,7 +255,7 @@ def check_order_of_shards(dataset: Dataset, told: Told) -> Iterator[Finding]:
             if books is None or books.first is None or books.last is None or not books.stated.plan_digest:
                 continue
             if before is not None and books.first < before[1]:
-                message = f"the plan places records of it before records of {before[0]}"
+                message = f"the plan places some of its records before records of {before[0]}"
                 yield Finding(FindingCode.RECORD_ORDER, message, shard.file)
             before = shard.file, books.last
 
@@ -291,7 +291,7 @@ def check_quarantine(directory: str, dataset: Dataset, told: Told) -> Iterator[F
         missing, extra = Counter(true) - Counter(found), Counter(found) - Counter(true)
         for line in sorted(extra):
             number = found.index(line) + 1
-            yield wrong(f"line {number} ({_key_of(line)}) is not what a ledger says of a quarantined image")
+            yield wrong(f"line {number} ({_key_of(line)}) does not match a quarantined image of a ledger")
         if len(missing) > len(extra):
             left_out = sorted(set(missing))[len(extra) :]
             yield wrong(
@@ -338,7 +338,9 @@ def check_ledger_files(dataset: Dataset, told: Told, files: Sequence[str]) -> It
             continue
         if file in told.others and (file in dataset.files or not dataset.statements_version):
             continue
-        yield Finding(FindingCode.LEDGER_MISMATCH, "the file is the ledger of no shard of dataset.json", file)
+        yield Finding(
+            FindingCode.LEDGER_MISMATCH, "the file is not the ledger of a shard of dataset.json", file
+        )
     found = {path: told.books[file] for path, file in own.items() if told.books.get(file) is not None}
     for path, books in {**found, **told.others}.items():
         stated = dataset.files.get(path)
@@ -362,7 +364,7 @@ def check_listed_files(dataset: Dataset) -> Iterator[Finding]:
         if shard.records and not is_compressed(shard.file):
             wanted.add(index_file(split, number, count))
     for path in sorted(wanted - dataset.files.keys()):
-        message = f"field 'files' states no sha256 of {path}"
+        message = f"field 'files' has no sha256 of {path}"
         yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
 
 
@@ -375,7 +377,7 @@ def check_made_files(directory: str, dataset: Dataset) -> Iterator[Finding]:
     if dataset.statements_version != STATEMENTS_VERSION:
         message = (
             f"field 'statements_version' says {dataset.statements_version}, this software has "
-            f"{STATEMENTS_VERSION}: side files, features and recipes were not made again to compare them"
+            f"{STATEMENTS_VERSION}: side files, features and recipes were not compared"
         )
         yield Finding(FindingCode.NOT_COMPARED, message, DATASET_JSON)
         return
@@ -403,8 +405,8 @@ def _not_as_made(directory: str, name: str, stated: str, wanted: bytes | None) -
         return  # already reported
     pairs = zip(data.split(b"\n"), (wanted or b"").split(b"\n"))
     line = next((number for number, (said, true) in enumerate(pairs, 1) if said != true), 0)
-    where = f"line {line} is" if line else "its end is"
-    message = f"{where} not what dataset.json comes to"
+    where = f"line {line}" if line else "its end"
+    message = f"{where} differs from what dataset.json gives"
     yield Finding(FindingCode.SIDECAR_MISMATCH, message, name)
 
 
@@ -451,7 +453,7 @@ def check_reports(directory: str, dataset: Dataset, files: Sequence[str]) -> Ite
                     if _sha256(data) != stated:
                         yield wrong(file, _other_digest(data, stated, FINDINGS_JSON))
     if REPORT_HTML in present and not has_page_digest(read(REPORT_HTML)):
-        yield wrong(REPORT_HTML, "it is not the page whose sha256 stands in its last line")
+        yield wrong(REPORT_HTML, "its sha256 differs from the one in its last line")
 
 
 def check_statements(

@@ -68,7 +68,7 @@ def presence_problems(feature: Feature | None, spec: FeatureSpec) -> Iterator[Pr
     elif spec.fill is not FeatureRole.BOXES and len(feature.values) % _row_length(spec):
         yield (
             FindingCode.WRONG_SHAPE,
-            f"feature {spec.name!r} has {counted(len(feature.values), 'value')}, which are no rows of "
+            f"feature {spec.name!r} has {counted(len(feature.values), 'value')}, which do not fill rows of "
             f"{_row_length(spec)}",
         )
 
@@ -92,7 +92,7 @@ def value_problems(feature: Feature, spec: FeatureSpec, own: bool, split: str = 
     if is_text(spec):
         for value in values:
             if not is_utf8(value):
-                yield FindingCode.NOT_UTF8, f"feature {spec.name!r} holds {shown(value)}, which is no UTF-8"
+                yield FindingCode.NOT_UTF8, f"feature {spec.name!r} holds {shown(value)}, which is not UTF-8"
                 return
     if spec.type is FeatureType.FLOAT and spec.fill not in _BOXES:
         wrong = [value for value in values if not math.isfinite(value)]
@@ -140,13 +140,13 @@ def _special_problems(values: Sequence[Any], spec: FeatureSpec, split: str) -> I
     name = f"feature {spec.name!r}"
     if spec.fill is FeatureRole.CONSTANT:
         if tuple(values) != tuple(spec.value):
-            yield FindingCode.WRONG_VALUE, f"{name} is {_listed(values)}, and should be {_listed(spec.value)}"
+            yield FindingCode.WRONG_VALUE, f"{name} is {_listed(values)}, but should be {_listed(spec.value)}"
     elif spec.fill is FeatureRole.SPLIT:
         if split and values and bytes(values[0]) != split.encode():
-            yield FindingCode.WRONG_VALUE, f"{name} is {shown(values[0])}, and the shard's split {split!r}"
+            yield FindingCode.WRONG_VALUE, f"{name} is {shown(values[0])}, but the shard's split is {split!r}"
     elif spec.fill is FeatureRole.SOURCE_SHA256:
         if values and not _SHA256.match(values[0]):
-            yield FindingCode.WRONG_VALUE, f"{name} is {shown(values[0])}, which is no sha256 in hex"
+            yield FindingCode.WRONG_VALUE, f"{name} is {shown(values[0])}, which is not a sha256 in hex"
     elif spec.fill is FeatureRole.EXTRA and spec.type is FeatureType.INT64 and spec.value_type:
         allowed = allowed_numbers(ValueType(spec.value_type), spec.value, wide=True)
         wrong = [value for value in values if value not in allowed]
@@ -154,6 +154,6 @@ def _special_problems(values: Sequence[Any], spec: FeatureSpec, split: str) -> I
             more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
             yield (
                 FindingCode.WRONG_VALUE,
-                f"{name} holds {wrong[0]}{more}, which is no {spec.value_type} "
+                f"{name} holds {wrong[0]}{more}, outside the range of {spec.value_type} "
                 f"({allowed[0]} to {allowed[-1]})",
             )

@@ -50,7 +50,7 @@ def check_version_files(directory: str, dataset: Dataset, files: Sequence[str]) 
         yield _wrong(VERSION_JSON, f"it cannot be used: {error}")
         return
     if record.fingerprint not in ("", dataset.fingerprint):
-        yield _wrong(VERSION_JSON, "field 'fingerprint' is not that of dataset.json")
+        yield _wrong(VERSION_JSON, "field 'fingerprint' differs from dataset.json")
     yield from _compare(directory, record.files, present, VERSION_JSON)
     if CHECK_LIST in record.files and CHECK_LIST in present:
         yield from _check_stored_checks(directory, present)

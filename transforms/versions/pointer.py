@@ -54,8 +54,8 @@ def _parse(output: str, data: bytes) -> Pointer:
 def _useless(output: str, why: str) -> UsageError:
     shown, path = _word(output), printable(storage.join(output, LATEST_JSON))
     return UsageError(
-        f"{path} {why}; choose a version with shardwright rollback {shown} V, V being one of those that "
-        f"shardwright versions {shown} shows."
+        f"{path} {why}; choose a version V that shardwright versions {shown} lists, with shardwright "
+        f"rollback {shown} V."
     )
 
 
@@ -149,7 +149,7 @@ def follow(output: str) -> str:
         if gone == found.version:
             break
         gone = found.version  # the pointer may have changed, and retention may have removed the version
-    raise _useless(output, f"names version {gone}, which is gone or not complete")
+    raise _useless(output, f"names version {gone}, which is missing or incomplete")
 
 
 def _read_latest(output: str) -> Pointer | None:
@@ -178,14 +178,14 @@ def _version_located(path: str, output: str, version: str) -> str:
     if version not in names:
         raise no_such_version(output, version, names)
     raise UsageError(
-        f"{printable(path)} is not complete: it is being built, or the run that built it was cut off; name "
-        f"another one of shardwright versions {_word(output)}."
+        f"{printable(path)} is not complete: it is being built, or the run that built it was interrupted; "
+        f"name another one that shardwright versions {_word(output)} lists."
     )
 
 
 def _none_published(output: str, names: list[str]) -> UsageError:
     shown = printable(output)
     return UsageError(
-        f"{shown} has versions and none is published, so there is no latest one; read one by its name, such "
-        f"as {shown}@{names[-1]}, or see shardwright versions {_word(output)} for what they lack."
+        f"{shown} has versions, but none is published; read one by its name, such "
+        f"as {shown}@{names[-1]}, or see with shardwright versions {_word(output)} why none is."
     )

@@ -85,11 +85,11 @@ def test_unknown_facts_miss_no_expectation() -> None:
         ("min_images: -1", "write a whole number from 0 on"),
         (
             "max_bad_fraction: 2",
-            "max_bad_fraction: a limit of 2 is more than all and never refuses anything; write a share",
+            "max_bad_fraction: a limit of 2 is above 1 and never refuses anything; write a share",
         ),
         ("max_aspect_ratio: .nan", "write a number from 1 on"),
         ("max_aspect_ratio: .inf", "write a number from 1 on"),
-        ("allowed_formats: [gif]", "allowed_formats: write formats out of jpeg, png, webp, raw, not"),
+        ("allowed_formats: [gif]", "allowed_formats: choose formats from jpeg, png, webp, raw, not"),
         ("required_classes: cat", "write a list of names"),
         ("min_images_per_split: 5", "write a number for each split"),
         (
@@ -98,10 +98,10 @@ def test_unknown_facts_miss_no_expectation() -> None:
         ),
         ("max_fraction: {DARK: 3}", "write a share from 0 to 1, such as 0.03 for 3%"),
         ("min_width: 9\nmax_width: 8", "line 1, column 1: min_width 9 is above max_width 8."),
-        ("min_images: 1\nmin_images: 2", "'min_images' stands twice"),
+        ("min_images: 1\nmin_images: 2", "'min_images' occurs twice"),
         ("- min_images", "write one `gate: value` on each line"),
         ("min_images:", "min_images has no value; write one or take it out."),
-        ("a: [", "it is no YAML in line"),
+        ("a: [", "it is not YAML in line"),
     ],
 )
 def test_wrong_files_are_refused_with_the_line_and_what_to_write(text: str, said: str) -> None:

@@ -57,7 +57,10 @@ def test_older_forms_are_read_with_a_note() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("min_images: 3\nexpect: {min_images: 5}", "line 1, column 1: min_images stands twice, also below"),
+        (
+            "min_images: 3\nexpect: {min_images: 5}",
+            "line 1, column 1: min_images occurs twice, here and below",
+        ),
         (
             "expect:\n  min_images: x",
             "line 2, column 3: min_images: write a whole number from 0 on, not 'x'.",
@@ -72,7 +75,7 @@ def test_older_forms_are_read_with_a_note() -> None:
         ("fail_on: [DRAK]", "line 1, column 1: fail_on: there is no finding 'DRAK'; did you mean DARK?"),
         (
             "fail_on: DARK\nwarn_on: dark",
-            "line 1, column 1: DARK stands in fail_on and in warn_on; choose one.",
+            "line 1, column 1: DARK is in both fail_on and warn_on; choose one.",
         ),
         ("new_classes: deny", "new_classes: write refuse, warn or allow, not 'deny'."),
     ],

@@ -147,7 +147,7 @@ def test_errors_in_yaml_name_the_place(load: type) -> None:
     with pytest.raises(NotPlain) as caught:
         load("a: 1\nb: [\n")
     assert (caught.value.line, caught.value.column) == (3, 1)
-    with pytest.raises(NotPlain, match="'a' stands twice") as caught:
+    with pytest.raises(NotPlain, match="'a' occurs twice") as caught:
         load("a: 1\nb: 2\n  \na: 3")
     assert (caught.value.line, caught.value.column) == (4, 1)
     with pytest.raises(NotPlain) as caught:

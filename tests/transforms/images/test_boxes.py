@@ -99,7 +99,7 @@ def test_the_size_shows_that_boxes_are_for_the_upright_picture(orientation: int)
     for size in [(WIDTH, HEIGHT), (HEIGHT, WIDTH)]:
         said = Annotations((cat(2, 4, 19, 9),), size=size)
         if size != (WIDTH, HEIGHT) and not turned:
-            with pytest.raises(ImageFault, match="are for 30 x 40 pixels, the picture has 40 x 30"):
+            with pytest.raises(ImageFault, match="are for 30 x 40 pixels, but the image has 40 x 30"):
                 annotated(plain_file(orientation=orientation), said)
             continue
         expected = (2, 4, 19, 9)
@@ -116,14 +116,14 @@ def test_a_size_of_zero_is_ignored() -> None:
 NAN, INF = math.nan, math.inf
 #: What is wrong with a box, the box, and what is left after it is clipped.
 BAD = {
-    "leaves the picture": ((30, 10, 45, 20), (30, 10, 40, 20)),
-    "leaves the picture of": ((-3, -4, 5, 6), (0, 0, 5, 6)),
-    "leaves the picture of 40": ((50, 10, 60, 20), None),
-    "leaves the picture of 40 x 30": ((40, 10, 40.4, 20), None),
+    "reaches beyond the image": ((30, 10, 45, 20), (30, 10, 40, 20)),
+    "reaches beyond the image of": ((-3, -4, 5, 6), (0, 0, 5, 6)),
+    "reaches beyond the image of 40": ((50, 10, 60, 20), None),
+    "reaches beyond the image of 40 x 30": ((40, 10, 40.4, 20), None),
     "is inverted": ((20, 10, 10, 20), None),
     "has no area": ((20, 10, 20, 20), None),
-    "is no box of numbers": ((NAN, 10, 30, 20), None),
-    "no box of numbers": ((0, 10, INF, 20), None),
+    "is not a box of numbers": ((NAN, 10, 30, 20), None),
+    "not a box of numbers": ((0, 10, INF, 20), None),
 }
 
 

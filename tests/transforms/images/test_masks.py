@@ -117,7 +117,7 @@ def test_gray_in_three_channels_is_read_and_colors_are_not_guessed(tmp_path: Pat
         path = saved(tmp_path / f"{name}.png", np.dstack(channels))
         assert np.array_equal(stored_mask(path), ids)
     colored = saved(tmp_path / "colored.png", np.dstack([ids, ids, ids + 1]))
-    refused(colored, "its mask colored.png: it holds colours, not class ids; save it as a grey")
+    refused(colored, "its mask colored.png: it holds colors, not class ids; save it as a gray")
     refused(saved(tmp_path / "alpha.png", np.dstack([ids] * 4)), "transparent in parts")
 
 
@@ -153,11 +153,11 @@ def test_padding_has_the_id_that_training_ignores(tmp_path: Path) -> None:
 def test_unusable_masks_are_faults_of_their_image(tmp_path: Path) -> None:
     ids = random_ids(WIDTH, HEIGHT, 8)
     refused(tmp_path / "none.png", "its mask none.png: no such file")
-    refused(saved(tmp_path / "small.png", ids[1:]), "it has 12 x 8 pixels, the picture has 12 x 9")
-    refused(saved(tmp_path / "turned.png", ids.T.copy()), "it has 9 x 12 pixels, the picture has 12 x 9")
+    refused(saved(tmp_path / "small.png", ids[1:]), "it has 12 x 8 pixels, but the image has 12 x 9")
+    refused(saved(tmp_path / "turned.png", ids.T.copy()), "it has 9 x 12 pixels, but the image has 12 x 9")
     refused(saved(tmp_path / "a.jpg", ids), "it is jpeg, which changes values")
     (tmp_path / "text.png").write_text("nothing but text")
-    refused(tmp_path / "text.png", "no known image format")
+    refused(tmp_path / "text.png", "not in a known image format")
     (tmp_path / "empty.png").write_bytes(b"")
     refused(tmp_path / "empty.png", "has no bytes")
     sound = Path(saved(tmp_path / "sound.png", ids)).read_bytes()
@@ -166,7 +166,7 @@ def test_unusable_masks_are_faults_of_their_image(tmp_path: Path) -> None:
     refused(saved(tmp_path / "float.tif", ids.astype(np.float32)), "pixels of mode F, not class ids")
     refused(saved(tmp_path / "wide.tif", ids.astype(np.int32) * 600), "between 0 and 65535")
     refused(saved(tmp_path / "below.tif", ids.astype(np.int32) - 9), "ids run from -6 to 243")
-    refused(tmp_path, "is a directory|no regular file")
+    refused(tmp_path, "is a directory|not a regular file")
 
 
 def test_a_mask_has_the_same_size_limit_as_images(tmp_path: Path) -> None:

@@ -135,14 +135,14 @@ def test_relative_corners_are_shares_of_the_picture() -> None:
 @pytest.mark.parametrize(
     ("outline", "why"),
     [
-        ([[1, 2, 3, 4, 5, 6, 7]], "7 numbers, which are no pairs"),
-        ([[1, 2, "3", 4, 5, 6]], "something that is no number"),
-        ([[1, 2, math.nan, 4, 5, 6]], "something that is no number"),
-        ([[1, 2, 10**400, 4, 5, 6]], "something that is no number"),
-        ([[1, 2, 1e9, 4, 5, 6]], "far outside of the picture"),
+        ([[1, 2, 3, 4, 5, 6, 7]], "7 numbers, an odd count, where pairs are needed"),
+        ([[1, 2, "3", 4, 5, 6]], "something that is not a number"),
+        ([[1, 2, math.nan, 4, 5, 6]], "something that is not a number"),
+        ([[1, 2, 10**400, 4, 5, 6]], "something that is not a number"),
+        ([[1, 2, 1e9, 4, 5, 6]], "far outside the image"),
         ([[*range(8), *[0, 0, 50, 50] * 10**5]], "too long to be drawn"),
-        ("polygon", "no list of polygons"),
-        ([5], "no list of polygons"),
+        ("polygon", "not a list of polygons"),
+        ([5], "not a list of polygons"),
         ({"size": [WIDTH, HEIGHT], "counts": [WIDTH * HEIGHT]}, r"its mask is for \[20, 14\]"),
         ({"counts": [WIDTH * HEIGHT]}, "its mask is for None"),
         ({"size": [HEIGHT, WIDTH], "counts": [5, 10**12]}, "its run lengths are damaged"),
@@ -150,7 +150,7 @@ def test_relative_corners_are_shares_of_the_picture() -> None:
         ({"size": [HEIGHT, WIDTH], "counts": [5, 6]}, "its run lengths make 11 pixels instead of 280"),
         ({"size": [HEIGHT, WIDTH], "counts": "oooooooooooooooooooooooo"}, "its run lengths are damaged"),
         ({"size": [HEIGHT, WIDTH], "counts": "\\u00fc"}, "its run lengths are damaged"),
-        ({"size": [HEIGHT, WIDTH]}, "no list of polygons"),
+        ({"size": [HEIGHT, WIDTH]}, "not a list of polygons"),
     ],
 )
 def test_damaged_outlines_are_bad_objects(outline: Any, why: str) -> None:
@@ -192,5 +192,5 @@ def test_a_mask_that_is_part_of_a_file_is_binary(tmp_path: Path) -> None:
     broken = ByteRange(str(path), 9, 30).encode()
     wrong = Annotations((cat(3, 2, 7, 9, mask_place=broken), ObjectAnnotation("dog", (1, 1, 2, 2))))
     assert annotated(blank(), wrong)[1].counts == {"written": 1, "dropped": 1}
-    with pytest.raises(ImageFault, match="object 0: its mask: its bytes are those of no known image"):
+    with pytest.raises(ImageFault, match="object 0: its mask: its bytes are not in a known image"):
         annotated(blank(), wrong, bad_boxes="fail")

@@ -126,7 +126,7 @@ def test_versions_are_listed_newest_first_with_their_state() -> None:
     assert "the first version" not in row_of(page, second)
     row = row_of(page, fourth)
     for words in ("✓ published", "latest", "pinned", "1,003", "1.0 GB", "+12 added", "−3 removed",
-                  "6 of 8 shards taken over", "230 records copied", "12 images converted", "1 quarantined",
+                  "6 of 8 shards reused", "230 records copied", "12 images converted", "1 quarantined",
                   "report diff dataset.json", "2026-11-24 02:00 UTC", f"{3:064x}"[:12]):  # fmt: skip
         assert words in row
     assert "withdrawn" in row_of(page, third) and "latest" not in row_of(page, third)
@@ -255,7 +255,7 @@ def test_a_pointer_to_a_missing_version_is_reported(tmp_path: Path) -> None:
     (tmp_path / "latest.json").write_text(Pointer("20260101T000000Z", "f" * 64, _NOW).dumps())
     data = gather_index(str(tmp_path), _NOW)
     text = Read(render_index(data)).text
-    assert "Readers get nothing" in text and "20260101T000000Z, which is not here" in text
+    assert "Readers get nothing" in text and "20260101T000000Z, which is missing" in text
     assert f"shardwright rollback {tmp_path}" in text
 
 

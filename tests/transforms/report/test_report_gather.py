@@ -346,7 +346,7 @@ def test_settings_that_had_no_effect_are_not_shown() -> None:
     assert text == "train 90%, test 10%, by a hash of the part of the key that p matches (seed 3)"
     assert shown == {"splits", "split_by", "seed", "shard_size"}
     text, _ = settings_of("both", "train", "test", "extra")
-    assert text.startswith("train, test, extra: named by the source where it does so; of all other images")
+    assert text.startswith("train, test, extra: named by the source for some images; for all others")
     _, shown = settings_of(
         "hash", "train", "test", fit="pad", quality="90", image_format="png", unlabelled="skip"
     )

@@ -100,9 +100,7 @@ def test_shares_are_recognized(tmp_path: Path, photos: list[Photo]) -> None:
 
 def test_units_are_not_guessed(tmp_path: Path, photos: list[Photo]) -> None:
     name = photos[1].name
-    with pytest.raises(
-        UsageError, match="line 3 is in shares of the picture and the one in line 2 in pixels"
-    ):
+    with pytest.raises(UsageError, match="line 3 is in shares of the image and the one in line 2 in pixels"):
         rows = [f"{name},9,9,cat,1,2,30,40", f"{name},9,9,cat,0.1,0.2,0.3,0.4"]
         listed(put(tmp_path / "a.csv", HEADER, rows))
     with pytest.raises(UsageError, match="consist of 0 and 1"):

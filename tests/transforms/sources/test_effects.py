@@ -120,8 +120,8 @@ def test_a_setting_has_an_effect_only_under_its_conditions(
 def test_sentences_name_the_missing_condition() -> None:
     assert judged("fit") == "--fit has no effect without --resize."
     assert judged("mask_dir") == (
-        "--mask_dir has no effect on what is read as class_folders; only semantic_masks, coco and voc "
-        "can use it."
+        "--mask_dir has no effect on inputs that are read as class_folders; only semantic_masks, coco and "
+        "voc can use it."
     )
 
 

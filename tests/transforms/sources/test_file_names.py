@@ -88,9 +88,9 @@ def test_images_without_classes_can_be_kept(flat: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pattern", "says"),
     [
-        ("[", "is no regular expression"),
+        ("[", "is not a regular expression"),
         (r"[a-z]+\d+", "needs a group (?P<label>...)"),
-        (r"(?P<label>a)(?P<class>b)", "group 'class' means nothing"),
+        (r"(?P<label>a)(?P<class>b)", "group 'class' has no meaning"),
     ],
 )
 def test_wrong_expressions_are_refused(

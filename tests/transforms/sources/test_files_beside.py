@@ -150,7 +150,7 @@ def test_bad_metadata_is_a_fault_only_if_it_is_needed(tmp_path: Path, form: str)
     assert faults == {
         "cat/1.jpg": ("", ""),
         "cow/2.jpg": ("BAD_ANNOTATION", "its .json file is not JSON"),
-        "emu/3.jpg": ("BAD_ANNOTATION", "its .json does not say it all: price is empty"),
+        "emu/3.jpg": ("BAD_ANNOTATION", "its .json lacks a value or has a wrong one: price is empty"),
     }
 
 

@@ -151,7 +151,7 @@ def test_names_of_several_folders_reach_the_records(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("depth", ["0", "-1", "1.5", "every", "", "01", "1000", "2 3", "²"])
 def test_wrong_depths_are_refused(tmp_path: Path, depth: str) -> None:
-    with pytest.raises(UsageError, match="is no number of folders"):
+    with pytest.raises(UsageError, match="is not a number of folders"):
         convert(input=str(PHOTOS), output=str(tmp_path / "out"), label_depth=depth)
 
 
@@ -161,6 +161,6 @@ def test_the_setting_is_refused_if_folders_name_no_classes(tmp_path: Path) -> No
     output = str(tmp_path / "out")
     with pytest.raises(UsageError, match="is read as manifest, where folders do not name the classes"):
         convert(input=str(rows), image_root=str(PHOTOS), output=output, label_depth="last")
-    with pytest.raises(UsageError, match="--label_regex of whole paths: leave one of them out"):
+    with pytest.raises(UsageError, match="--label_regex from whole paths; leave one of them out"):
         convert(input=str(PHOTOS), output=output, label_depth=2, label_regex="(?P<label>[a-z]+)")
     convert(input=str(rows), image_root=str(PHOTOS), output=output, label_depth=1)

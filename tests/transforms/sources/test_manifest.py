@@ -153,7 +153,7 @@ def test_wrong_rows_are_reported_and_counted(tmp_path: Path, made: Run) -> None:
         PICTURES[2]: ("BAD_ROW", line(8, several("no split!"))),
         PICTURES[3]: ("BAD_ROW", line(9, several("none"))),
         PICTURES[4]: ("BAD_ROW", line(10, "its sha256 is not 64 hexadecimal digits but '123'")),
-        PICTURES[5]: ("BAD_ROW", line(11, "price: 'cheap' is no float")),
+        PICTURES[5]: ("BAD_ROW", line(11, "price: 'cheap' is not a valid float")),
         "rows.csv:12": ("BAD_ROW", line(12, "it has too few cells: 2 instead of 5")),
         "rows.csv:13": ("BAD_ROW", line(13, "it has too many cells: 6 instead of 5")),
         PICTURES[7]: ("UNKNOWN_LABEL", "rows.csv, line 14 has no class"),

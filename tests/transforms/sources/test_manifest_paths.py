@@ -136,7 +136,7 @@ def test_the_state_of_a_file_is_its_size_and_time(tmp_path: Path) -> None:
         ("no.jpg", "no such file or directory"),
         ("cats\\no.jpg", "write / instead"),
         (".", "is a folder"),
-        ("fifo", "no regular file"),
+        ("fifo", "not a regular file"),
         ("file/x.jpg", "not a directory"),
         ("x" * 300, "name too long"),
         ("loop", "symbolic links"),

@@ -137,7 +137,7 @@ def test_names_become_keys(tmp_path: Path) -> None:
             info("utf8 by flag", "ü/1.png".encode(), 0x800),
             info("utf8 without a flag", "ñandú/2.png".encode(), 0),
             info("code page 437", cp437 + b"", 0),
-            info("bytes that are no UTF-8, whatever the flag says", b"a\xff/five.png", 0x800),
+            info("its bytes are not UTF-8, whatever the flag says", b"a\xff/five.png", 0x800),
             info("Info-ZIP's own field", odd, 0, extra),
             info("from DOS", b"dos\\cats\\image_1.png", 0),
         ]

@@ -97,4 +97,4 @@ def test_a_source_that_counts_from_one_is_refused(
     assert not (tmp_path / "out/dataset.json").exists()
     _csv(tmp_path / "in", [1, 2, 2])
     done = run(capfd, "plan", "--input", source, "--class_names", names)
-    assert "No image has the number 0, which stands for 'cat'" in done.out + done.err, done
+    assert "No image has the class number 0 ('cat')" in done.out + done.err, done

@@ -94,7 +94,7 @@ def test_messages_about_faults_name_the_line(tmp_path: Path) -> None:
     messages = {Path(key).stem: ref.message for key, ref in found.refs.items()}
     assert messages["eagle"] == "metadata.jsonl, line 1: it has no objects"
     assert messages["apple"] == "metadata.jsonl, line 2: its objects have 1 box and 0 categories"
-    assert "line 3: its boxes are shares of the picture" in messages["house"]
+    assert "line 3: its boxes are shares of the image" in messages["house"]
     assert "the bbox of object 1 is [1, 2, 3] instead of x, y, width, height" in messages["seagull"]
     reasons = found.reasons()
     assert reasons.pop("gone.jpg") == "UNREADABLE" and set(reasons.values()) == {"BAD_ANNOTATION"}

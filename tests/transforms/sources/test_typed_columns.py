@@ -147,13 +147,16 @@ def last_row(path: Path, column: str) -> ImageRef:
 @pytest.mark.parametrize(
     ("type_", "value", "fault"),
     [
-        ("int", 3.0, "x: 3.0 is no int64: it is a float"), ("bool", 2, "x: 2 is no bool"),
-        ("uint32", -1, "x: -1 is no uint32"), ("string", 3, "x: 3 is no string: write it as text"),
-        ("float", "cheap", "x: 'cheap' is no float"), ("float", None, "x is empty"),
-        ("float", [1.0], "declare it as x:...[]"), ("float[]", [[1.0]], "inside of a list"),
-        ("int[]", [1, None], "an item of its list is missing"), ("int[]", {"a": 1}, "is no list"),
-        ("uint64", 2**63, "is no uint64 that a tf.train.Feature stores"), ("string", {}, "holds several"),
-        ("bytes", True, "is no bytes"),
+        ("int", 3.0, "x: 3.0 is not a valid int64: it is a float"),
+        ("bool", 2, "x: 2 is not a valid bool"),
+        ("uint32", -1, "x: -1 is not a valid uint32"),
+        ("string", 3, "x: 3 is not a valid string; write it as text"),
+        ("float", "cheap", "x: 'cheap' is not a valid float"), ("float", None, "x is empty"),
+        ("float", [1.0], "declare it as x:...[]"), ("float[]", [[1.0]], "inside a list"),
+        ("int[]", [1, None], "an item of its list is missing"), ("int[]", {"a": 1}, "is not a list"),
+        ("uint64", 2**63, "is not a valid uint64: a tf.train.Feature stores"),
+        ("string", {}, "holds several"),
+        ("bytes", True, "is not a valid bytes"),
     ],
 )  # fmt: skip
 def test_json_values_of_another_type_are_faults(tmp_path: Path, type_: str, value: Any, fault: str) -> None:
@@ -173,19 +176,21 @@ def test_a_number_too_large_for_json_is_not_infinity(tmp_path: Path, number: str
     ("column", "type_", "stored"),
     [
         (pyarrow.array([Decimal("1.50")]), "float", [1.5]), (pyarrow.array([Decimal("3")]), "int", [3]),
-        (pyarrow.array([Decimal("3.0")]), "int", "'3.0' is no int64"),
+        (pyarrow.array([Decimal("3.0")]), "int", "'3.0' is not a valid int64"),
         (pyarrow.array([[Decimal("1.5"), Decimal("2")]]), "float[]", [1.5, 2.0]),
         (pyarrow.array([date(2020, 1, 2)]), "string", ["2020-01-02"]),
         (pyarrow.array([[date(2020, 1, 2)]]), "string[]", ["2020-01-02"]),
-        (pyarrow.array([datetime(2020, 1, 2)]), "int", "is no int64"),
+        (pyarrow.array([datetime(2020, 1, 2)]), "int", "is not a valid int64"),
         (pyarrow.array([1.0]), "int", "it is a float"), (pyarrow.array([None]), "int", "x is empty"),
-        (pyarrow.array([[1, None]]), "int[]", "is missing"), (pyarrow.array([[[1]]]), "int[]", "inside of"),
+        (pyarrow.array([[1, None]]), "int[]", "is missing"),
+        (pyarrow.array([[[1]]]), "int[]", "inside a list"),
         (pyarrow.array([{"a": 1}]), "int", "holds several"), (pyarrow.array([b"\xff"]), "bytes", ["\udcff"]),
-        (pyarrow.array([b"3"]), "int", "is no int64"), (pyarrow.array([[b"\xff"]]), "bytes[]", ["\udcff"]),
-        (pyarrow.array([2**63], pyarrow.uint64()), "uint64", "is no uint64"),
+        (pyarrow.array([b"3"]), "int", "is not a valid int64"),
+        (pyarrow.array([[b"\xff"]]), "bytes[]", ["\udcff"]),
+        (pyarrow.array([2**63], pyarrow.uint64()), "uint64", "is not a valid uint64"),
         (pyarrow.array(["a"]).dictionary_encode(), "string", ["a"]),
         (pyarrow.array([1.5], pyarrow.float16()), "float", [1.5]),
-        (pyarrow.array([3]), "string", "3 is no string"),
+        (pyarrow.array([3]), "string", "3 is not a valid string"),
     ],
 )  # fmt: skip
 def test_parquet_values_are_converted(tmp_path: Path, column: Any, type_: str, stored: Any) -> None:
@@ -212,7 +217,7 @@ def test_columns_in_samples_of_a_tar_are_read(tmp_path: Path) -> None:
     )  # fmt: skip
     assert result.dataset.ledger["quarantined"] == 2
     told = (tmp_path / "out" / "quarantine.jsonl").read_text()
-    assert "n: 3.0 is no uint32: it is a float" in told and "ok: 2 is no bool" in told
+    assert "n: 3.0 is not a valid uint32: it is a float" in told and "ok: 2 is not a valid bool" in told
     (file,) = shard_hashes(tmp_path / "out")
     (record,) = tf.data.TFRecordDataset(str(tmp_path / "out" / file))
     feature = tf.train.Example.FromString(record.numpy()).features.feature

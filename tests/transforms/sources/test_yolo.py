@@ -251,7 +251,7 @@ def test_one_list_or_two_equal_ones_give_no_splits(tmp_path: Path) -> None:
         file.write("valid = data/train.txt\n")
     found = listed(tmp_path)
     assert {ref.split for ref in found.refs.values()} == {""} and len(found.refs) == 2
-    assert "left out: valid data/train.txt, which is in another split" in found.input.detected_as
+    assert "left out: valid data/train.txt, which is in a different split" in found.input.detected_as
 
 
 def test_obj_data_whose_list_is_missing_is_refused(tmp_path: Path) -> None:

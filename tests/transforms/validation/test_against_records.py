@@ -70,7 +70,7 @@ def test_with_other_software_a_different_picture_is_still_reported(tmp_path: Pat
             )
         )
         assert [code for code, _ in problems] == [FindingCode.SOURCE_CHANGED]
-        assert "its picture" in problems[0][1]
+        assert "its image" in problems[0][1]
 
 
 @pytest.mark.parametrize("layout", ["classification", "minimal", "tfrecorder", "raw_with_shape"])

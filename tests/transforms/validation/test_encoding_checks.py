@@ -122,13 +122,17 @@ def test_pixels_of_one_size_match_the_stated_shape() -> None:
 @pytest.mark.parametrize(
     ("said", "change", "finding"),
     [
-        ("tfrecorder", {"image": texts(b"no base64!")}, "UNDECODABLE: feature 'image' is no URL-safe base64"),
+        (
+            "tfrecorder",
+            {"image": texts(b"no base64!")},
+            "UNDECODABLE: feature 'image' is not URL-safe base64",
+        ),
         (
             "tfrecorder",
             {"image": texts(base64.b64encode(b"\xff\xff\xff"))},
-            "UNDECODABLE: feature 'image' is no",
+            "UNDECODABLE: feature 'image' is not",
         ),
-        ("tfrecorder", {"image": texts(PIXELS)}, "UNDECODABLE: feature 'image' is no"),
+        ("tfrecorder", {"image": texts(PIXELS)}, "UNDECODABLE: feature 'image' is not"),
         (
             "tfrecorder",
             {"image": texts(base64.urlsafe_b64encode(PIXELS[3:]))},
@@ -157,8 +161,8 @@ def test_pixels_of_one_size_match_the_stated_shape() -> None:
             {"image/class/synset": texts(b"cat")},
             "LABEL_TEXT: label 2 is 'dog' but the record says 'cat'",
         ),
-        (TENSORS, {"picture": texts(PIXELS)}, "UNDECODABLE: feature 'picture' is no serialized tensor"),
-        (TENSORS, {"picture": texts(b"")}, "UNDECODABLE: feature 'picture' is no serialized tensor"),
+        (TENSORS, {"picture": texts(PIXELS)}, "UNDECODABLE: feature 'picture' is not a serialized tensor"),
+        (TENSORS, {"picture": texts(b"")}, "UNDECODABLE: feature 'picture' is not a serialized tensor"),
         (
             TENSORS,
             {"picture": tensor([1.0] * 45, "float32", 3, 5, 3)},
@@ -186,8 +190,8 @@ def test_pixels_of_one_size_match_the_stated_shape() -> None:
         (TENSORS, {"size": numbers(3)}, "WRONG_TYPE: feature 'size' is int64, not bytes"),
         (TENSORS, {"id": tensor([3], "int64")}, "LABEL_RANGE: label 3 is not between 0 and 2"),
         (TENSORS, {"id": tensor([0], "int64")}, "LABEL_TEXT: label 0 is 'cat' but the record says 'dog'"),
-        (TENSORS, {"name": texts(b"dog")}, "UNDECODABLE: feature 'name' is no URL-safe base64"),
-        (TENSORS, {"tags": texts(b"YQ==", b"!")}, "UNDECODABLE: feature 'tags' is no URL-safe base64"),
+        (TENSORS, {"name": texts(b"dog")}, "UNDECODABLE: feature 'name' is not URL-safe base64"),
+        (TENSORS, {"tags": texts(b"YQ==", b"!")}, "UNDECODABLE: feature 'tags' is not URL-safe base64"),
         (
             TENSORS,
             {"numbers": tensor([1, 2, 3, 4], "int32", 4)},
@@ -201,7 +205,7 @@ def test_pixels_of_one_size_match_the_stated_shape() -> None:
             "LABEL_TEXT: class 'cow' is not among the class names",
         ),
         (MAYBE, {"depth": None}, "MISSING_FEATURE: feature 'depth' is missing"),
-        (MAYBE, {"boxes": texts(b"\x08")}, "UNDECODABLE: feature 'boxes' is no serialized tensor"),
+        (MAYBE, {"boxes": texts(b"\x08")}, "UNDECODABLE: feature 'boxes' is not a serialized tensor"),
         (MAYBE, {"boxes": tensor([0.5, 0.0, 0.25, 1.0], "float32", 1, 4)}, "BOX_ORDER: object 0"),
         ("tutorial", {"height": numbers(4)}, "SIZE_MISMATCH: the image's height is 3 but the record says 4"),
     ],
@@ -228,7 +232,7 @@ BOX_VALUES: Mapping[FeatureRole, Any] = {
         (dict.fromkeys(BOX_VALUES, ()), ""),
         (
             {**BOX_VALUES, FeatureRole.BOXES: [0.0, 0.0, 0.5]},
-            "LENGTH_MISMATCH: the 3 numbers of its boxes are no fours",
+            "LENGTH_MISMATCH: the 3 numbers of its boxes cannot be divided into fours",
         ),
         (
             {**BOX_VALUES, FeatureRole.BOXES: ()},

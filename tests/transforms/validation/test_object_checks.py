@@ -79,8 +79,8 @@ def test_sound_objects_are_sound() -> None:
 @pytest.mark.parametrize(
     ("name", "values", "code", "message"),
     [
-        ("bbox/xmin", [-0.1, 0.25], "BOX_RANGE", "object 0: its box (-0.1, 0, 1, 0.5) does not lie"),
-        ("bbox/ymax", [0.5, 1.5], "BOX_RANGE", "object 1: its box (0.25, 0.5, 0.5, 1.5) does not lie"),
+        ("bbox/xmin", [-0.1, 0.25], "BOX_RANGE", "object 0: its box (-0.1, 0, 1, 0.5) is not between"),
+        ("bbox/ymax", [0.5, 1.5], "BOX_RANGE", "object 1: its box (0.25, 0.5, 0.5, 1.5) is not between"),
         ("bbox/ymax", [math.nan, math.inf], "BOX_RANGE", "0 and 1 (and 1 more object)"),
         ("bbox/xmin", [0.0, 0.75], "BOX_ORDER", "object 1: its box (0.75, 0.5, 0.5, 1) is inverted"),
         ("bbox/ymin", [0.5, 0.5], "BOX_ORDER", "object 0: its box (0, 0.5, 1, 0.5) has no area"),
@@ -185,13 +185,13 @@ def test_tensorflow_reads_the_masks_that_pass() -> None:
 @pytest.mark.parametrize(
     ("layout", "name", "value", "message"),
     [
-        ("segmentation", MASK, 3, "its semantic mask: it holds 3, and classes are 0 to 2"),
+        ("segmentation", MASK, 3, "its semantic mask: it holds 3, but classes are 0 to 2"),
         ("segmentation", MASK, 255, ""),
         (
             "panoptic",
             "image/panoptic/category_mask",
             4,
-            "its mask of categories: it holds 4, and classes are",
+            "its mask of categories: it holds 4, but classes are",
         ),
         ("panoptic", "image/panoptic/category_mask", 0, ""),
         ("panoptic", "image/panoptic/instance_mask", 77, ""),

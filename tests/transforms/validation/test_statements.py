@@ -54,7 +54,7 @@ def test_the_file_matches_the_ledgers(dataset: Path) -> None:
     path.write_bytes(b"".join(lines[1:]))
     assert findings(dataset) == ["1 quarantined image missing, such as 'birds/bad0.jpg'"]
     path.write_bytes(b"".join(lines).replace(b"bad3", b"bad9"))
-    assert findings(dataset) == ["line 4 ('birds/bad9.jpg') is not what a ledger says of a quarantined image"]
+    assert findings(dataset) == ["line 4 ('birds/bad9.jpg') does not match a quarantined image of a ledger"]
     path.write_bytes(b"".join(reversed(lines)))
     assert len(findings(dataset)) == 1 and "sha256" in findings(dataset)[0]
 

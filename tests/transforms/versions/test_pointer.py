@@ -76,7 +76,7 @@ def test_damaged_pointers_are_reported(out: str, data: str) -> None:
 
 def test_a_pointer_to_a_missing_version_is_reported(out: str) -> None:
     shutil.rmtree(f"{out}/versions/{V3}")
-    with pytest.raises(UsageError, match=f"names version {V3}, which is gone"):
+    with pytest.raises(UsageError, match=f"names version {V3}, which is missing"):
         located(out)
 
 

@@ -116,7 +116,7 @@ def _check_pixels(boxes: Sequence[Sequence[float]]) -> None:
     sides = [side for box in boxes for side in box]
     if sides and all(0 <= side <= 1 for side in sides) and any(side != int(side) for side in sides):
         raise AnnotationFault(
-            "its boxes are shares of the picture; bbox has to be x, y, width and height in pixels"
+            "its boxes are shares of the image; bbox must be x, y, width and height in pixels"
         )
 
 

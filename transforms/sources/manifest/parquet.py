@@ -120,7 +120,7 @@ def _check_no_pictures(shown: str, file: Any, name: str) -> None:
         first = batch.column(0)[0].as_py()
         if first and kind_of(first[:64]) is not None:
             raise UsageError(
-                f"--input {shown}: its column {printable(name)!r} holds pictures and not their paths; "
+                f"--input {shown}: its column {printable(name)!r} holds images, not their paths; "
                 "write them to files, and their paths to the column."
             )
         return

@@ -217,7 +217,7 @@ def _exact_state(uri: str) -> tuple[str, int, str]:
 
 def _state(uri: str, status: os.stat_result) -> tuple[str, int, str]:
     if not stat.S_ISREG(status.st_mode):
-        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
         raise FileFault(f"{_shown(uri)} is {kind}")
     return uri, status.st_size, storage.local_version(status)
 

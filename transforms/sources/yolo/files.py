@@ -209,7 +209,7 @@ def _from_yaml(path: str) -> YoloSet:
             elif all(found.path != place.path for place in places):
                 places.append(found)
             else:
-                missing.append(f"{split} {entry}, which is in another split")
+                missing.append(f"{split} {entry}, which is in a different split")
     if not places:
         raise UsageError(f"--input {shown} names no images; give train or val a folder.")
     if len({place.split for place in places}) == 1:
@@ -241,7 +241,7 @@ def _from_data(path: str, root: str) -> YoloSet:
         elif all(found != place.path for place in places):
             places.append(YoloPlace(found, split, True))
         else:
-            missing.append(f"{split} {text}, which is in another split")
+            missing.append(f"{split} {text}, which is in a different split")
     if not places:
         raise UsageError(f"--input {shown} names no list of images; give train or valid a file.")
     if len(places) == 1:

@@ -125,14 +125,14 @@ def _moved(record: Leftover, image: Leftover) -> Iterator[Finding]:
     if record.sha256 and image.sha256 and record.sha256 != image.sha256:
         yield record.as_finding(
             FindingCode.SOURCE_CHANGED,
-            f"its source's sha256 begins {image.sha256[:12]}, that of what it was made from "
+            f"its source's sha256 begins with {image.sha256[:12]}, but the record was made from "
             f"{record.sha256[:12]}",
         )
 
 
 def _renamed(record: Leftover, image: Leftover) -> Iterator[Finding]:
     """Yields findings for a record whose image now has another key."""
-    moved = f"the source has its picture as {image.key!r} now"
+    moved = f"the source has its image as {image.key!r} now"
     if _other_class(record, image):
         yield record.as_finding(FindingCode.SOURCE_LABEL, f"{moved}: {_says(record, image)}")
     elif image.split_is_said and image.split != record.split:

@@ -181,7 +181,7 @@ def compare_record(
     if changed:
         yield (
             FindingCode.SOURCE_CHANGED,
-            f"its source's sha256 begins {truth.entry.sha256[:_SHOWN]}, that of what it was made from "
+            f"its source's sha256 begins with {truth.entry.sha256[:_SHOWN]}, but the record was made from "
             f"{before[:_SHOWN]}",
         )
     expected = ParsedRecord(truth.example, facts) if truth.example else None
@@ -250,7 +250,7 @@ def _compare_pictures(
         if hashlib.sha256(mine).hexdigest() != before:
             yield (
                 FindingCode.KEPT_BYTES,
-                "it is said to hold the source's own bytes, and holds others: their sha256 begins "
+                "it should contain the source's own bytes, but contains others: their sha256 begins "
                 f"{hashlib.sha256(mine).hexdigest()[:_SHOWN]}, not {before[:_SHOWN]}",
             )
         return
@@ -260,16 +260,16 @@ def _compare_pictures(
     if true is None or changed or mine == true:
         return
     if kept:
-        yield FindingCode.KEPT_BYTES, "it is said to hold the source's own bytes, and holds others"
+        yield FindingCode.KEPT_BYTES, "it should contain the source's own bytes, but contains others"
     elif facts.same_software:
-        yield FindingCode.SOURCE_CHANGED, "its picture is not what its source converts to"
+        yield FindingCode.SOURCE_CHANGED, "its image differs from what its source converts to"
     elif not _is_bare(mine) and _is_bare(true):
         yield (
             FindingCode.SOURCE_CHANGED,
-            "its picture has metadata or bytes behind its end, and what its source converts to has none",
+            "its image has metadata or bytes after its end, but what its source converts to has none",
         )
     elif not _alike(mine, true):
-        yield FindingCode.SOURCE_CHANGED, "its picture looks other than what its source converts to"
+        yield FindingCode.SOURCE_CHANGED, "its image looks different from what its source converts to"
 
 
 def _is_bare(data: bytes) -> bool:
@@ -325,6 +325,6 @@ def _compare_others(
         many = len(names) > 1
         yield (
             code,
-            f"its feature{'s' if many else ''} {', '.join(names)} {'are' if many else 'is'} not what its "
-            "source says now",
+            f"its feature{'s' if many else ''} {', '.join(names)} {'are' if many else 'is'} not what the "
+            "source gives now",
         )

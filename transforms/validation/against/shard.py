@@ -330,7 +330,7 @@ def _compare_by_bytes(
     others = [row for row in rest if row.digest not in held]
     for row in doubled:
         first = held[row.digest].number
-        message = f"it holds the same as record {first}, and the source has no second image for it"
+        message = f"it equals record {first}, and the source has no second image for it"
         yield Finding(FindingCode.DUPLICATE_KEY, message, work.name, row.number, row.offset)
     if len(others) == len(open_items):
         pairs = zip(others, open_items, strict=True)
@@ -350,19 +350,19 @@ def _missing(work: _Shard, item: _Item, truth: ExpectedRecord) -> Iterator[Lefto
     if entry is not None and entry.outcome == Outcome.DEDUPLICATED:
         if now.outcome == Outcome.FILTERED:
             return
-        message = f"it was left out as a copy of {entry.reason!r}, and is none"
+        message = f"it was left out as a copy of {entry.reason!r}, but it is not a copy"
         code = FindingCode.SOURCE_CHANGED
     elif entry is not None and entry.outcome == Outcome.QUARANTINED:
         if now.outcome != Outcome.WRITTEN or not work.facts.same_software or not work.comparison.convert:
             return
-        message = f"it was quarantined as {entry.reason}, and nothing is wrong with it now"
+        message = f"it was quarantined as {entry.reason}, but nothing is wrong with it now"
         code = FindingCode.SOURCE_CHANGED
     elif entry is not None and entry.outcome == Outcome.FILTERED:
-        message = f"the ledger calls it filtered ({entry.reason}), and the source has it as an image"
+        message = f"the ledger lists it as filtered ({entry.reason}), but the source has it as an image"
         if now.outcome == Outcome.QUARANTINED:
             message += f" (which would be quarantined: {now.reason}, {now.message})"
     elif entry is not None:
-        message = "the ledger lists it as written, and no sound record holds it"
+        message = "the ledger lists it as written, but no sound record contains it"
     elif now.outcome == Outcome.FILTERED:
         return
     else:
@@ -395,7 +395,7 @@ def _lost(work: _Shard, key: str, row: SoundRecord, file: IO[bytes]) -> Leftover
         pass
     if names is None:
         names = labels_of(entry.label) if entry else ()
-    where = "the source has no such image any more" if key else "no image of the source converts to it"
+    where = "the source no longer has such an image" if key else "no image of the source converts to it"
     return Leftover(
         is_record=True,
         code=FindingCode.SOURCE_MISSING.value,
