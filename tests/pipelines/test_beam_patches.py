@@ -6,6 +6,7 @@ import ast
 import copy
 import json
 import logging
+import runpy
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions,
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms import userstate
 from helpers.hostile import shard_hashes
+from helpers.long_tail import slow
 from helpers.patched_beam import unpatched
 from helpers.repository import PHOTOS, ROOT
 
@@ -308,12 +310,21 @@ if __name__ == "__main__":
 """
 
 
-def test_results_are_equal_without_patches(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own_process", [False, *slow([True])])
+def test_results_are_equal_without_patches(
+    own_process: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = {"splits": "train=0.7,test=0.3", "shards": "train=2,test=1", "resize": "24", "limit": "12"}
     plain, patched = tmp_path / "plain", tmp_path / "patched"
     (tmp_path / "plain.py").write_text(_PLAIN)
     said = [":".join(item) for item in settings.items()]
-    subprocess.run([sys.executable, tmp_path / "plain.py", PHOTOS, plain, *said], check=True, timeout=300)
+    argv = [str(tmp_path / "plain.py"), str(PHOTOS), str(plain), *said]
+    if own_process:
+        subprocess.run([sys.executable, *argv], check=True, timeout=300)
+    else:
+        with monkeypatch.context() as patch, unpatched():
+            patch.setattr(sys, "argv", argv)
+            runpy.run_path(argv[0], run_name="__main__")
 
     options = [word for name, value in settings.items() for word in (f"--{name}", value)]
     source = ["--input", str(PHOTOS), "--output"]
