@@ -254,7 +254,7 @@ def test_an_abandoned_worker_does_not_disturb_the_next_rebuild(folder: Path) -> 
         after = _everything(folder)
         changed = {name for name in before if before[name] != after.get(name)}
         assert changed <= {"index.html", "metrics.prom"}, step
-        assert step != "BeginRebuild" or "is at work" in said
+        assert step != "BeginRebuild" or "is running" in said
 
 
 def test_an_abandoned_worker_does_not_undo_a_rollback(folder: Path) -> None:

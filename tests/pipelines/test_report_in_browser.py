@@ -91,7 +91,7 @@ def test_the_page_has_landmarks_and_headings_for_screen_readers(browser: Browser
     names = [
         node.get("name", {}).get("value") for node in nodes if node.get("role", {}).get("value") == "region"
     ]
-    assert {"Findings", "Pictures", "Sizes"} <= set(names) and all(names)
+    assert {"Findings", "Images", "Sizes"} <= set(names) and all(names)
     wanted = ("image", "link", "button", "searchbox", "checkbox")
     unnamed = [
         node

@@ -244,7 +244,7 @@ def size_scatter(
         title,
         f"{summary} The line is where both sides are equal.",
         _draw(name, plot),
-        ("width × height", "pictures"),
+        ("width × height", "images"),
         tuple((f"{w} × {h}", f"{count:,}") for (w, h), count in common[:_TABLE_ROWS]),
     )
 
@@ -352,7 +352,7 @@ def histogram(
         for tick, align in ((0, "left"), (-1, "right")):  # keep the outer labels inside
             axes.get_xticklabels()[tick].set_horizontalalignment(align)
         axes.set_xlabel(label)
-        axes.set_ylabel("sampled images" if sampled else "pictures")
+        axes.set_ylabel("sampled images" if sampled else "images")
 
     most = max(range(len(counts)), key=lambda place: counts[place])
     rows = [
@@ -360,10 +360,10 @@ def histogram(
     ]
     return Chart(
         title,
-        f"Of {total:,} {'sampled ' if sampled else ''}pictures {counts[most]:,} lie between "
+        f"Of {total:,} {'sampled ' if sampled else ''}images, {counts[most]:,} are between "
         f"{text(edges[most])} and {text(edges[most + 1])}, more than in any other bin.",
         _draw(name, plot),
-        (label, "pictures"),
+        (label, "images"),
         tuple(rows[:_TABLE_ROWS]),
     )
 

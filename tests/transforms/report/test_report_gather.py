@@ -299,7 +299,7 @@ def test_inputs_sizes_of_originals_and_the_origin_of_splits_are_shown(sound_data
     assert rows["width, pixels"].original.startswith(f"{min(widths)} to {max(widths)}, mean ")
     assert rows["width, pixels"].stored.startswith("64 (of ")
     page = render(data)
-    assert str(PHOTOS) in page and "Originals and stored pictures" in page
+    assert str(PHOTOS) in page and "Originals and stored images" in page
 
 
 def test_a_dataset_of_an_older_version_has_no_sizes_of_originals(copied: Path) -> None:
@@ -310,7 +310,7 @@ def test_a_dataset_of_an_older_version_has_no_sizes_of_originals(copied: Path) -
     _change(copied / "run.json", change)
     data = gather(str(copied))
     assert data.splits_from == "" and data.sources == {} and not data.left_out
-    assert compared_sizes(data) == [] and "Originals and stored pictures" not in render(data)
+    assert compared_sizes(data) == [] and "Originals and stored images" not in render(data)
     assert [item.path for item in data.inputs] == [str(PHOTOS)]
     (copied / "run.json").unlink()
     assert gather(str(copied)).inputs == ()

@@ -68,7 +68,7 @@ def test_the_report_shows_the_state_of_a_version(version: Callable[..., Path]) -
     assert data.drift is not None and data.left_out == ()
     page = render(data)
     assert '<a href="../../index.html">All versions</a>' in page
-    assert "Compared with the version before" in page and "5,432" in page and _BEFORE in page
+    assert "Compared with the previous version" in page and "5,432" in page and _BEFORE in page
     assert "✓ published" in page and "Version published" not in page
     assert f"--dataset <bdi>{directory.parent.parent}@{_VERSION}" in page
 

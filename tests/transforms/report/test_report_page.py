@@ -204,7 +204,7 @@ def test_pictures_are_left_out_before_the_page_is_too_large(monkeypatch: pytest.
     monkeypatch.setattr("shardwright.transforms.report.render.MAX_PAGE_BYTES", len(whole.encode()) // 2)
     smaller = render(data)
     assert 0 < smaller.count("<img") < whole.count("<img")
-    assert "fewer pictures" in smaller and "fewer pictures" not in whole
+    assert "fewer images" in smaller and "fewer images" not in whole
     monkeypatch.setattr("shardwright.transforms.report.render.MAX_PAGE_BYTES", 1)
     least = render(data)
     assert "<img" not in least and "class 29" in least
