@@ -186,7 +186,7 @@ def _sections(data: ReportData, drift: bool, flow: bool) -> Iterable[tuple[str, 
     checked = data.checked
     there = (
         ("findings", "Findings", True),
-        ("flow", "Images", flow),
+        ("flow", "Outcomes", flow),
         ("classes", "Classes", bool(data.fingerprint)),
         ("images", "Images", bool(data.sheets)),
         ("duplicates", "Duplicates", bool(checked and checked.pairs)),
