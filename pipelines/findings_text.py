@@ -40,7 +40,7 @@ def print_findings(report: ValidationReport, stored: bool = False) -> None:
         for code in codes:
             severity = report.gates.severity(code)
             line = Text(f"  {report.counts[code.value]:>{width},} ").append(code.value, _STYLES[severity])
-            line.append(f" ({severity}){_found_earlier(report, code)}")
+            line.append(f" ({severity}){_found_before(report, code)}")
             if severity is Severity.NOTE:
                 line.append(_worst(report, code))
             out.print(line, soft_wrap=True)
@@ -78,10 +78,10 @@ def _rank(report: ValidationReport, code: FindingCode) -> tuple[int, str]:
     return _SEVERITIES.index(report.gates.severity(code)), code.value
 
 
-def _found_earlier(report: ValidationReport, code: FindingCode) -> str:
+def _found_before(report: ValidationReport, code: FindingCode) -> str:
     """Returns the earlier check that found the findings of a code that this one did not find."""
     number = report.counts[code.value] - report.run.counts.get(code.value, 0)
-    run = next((run for run in report.earlier if run.counts.get(code.value)), None)
+    run = next((run for run in report.previous if run.counts.get(code.value)), None)
     if not number or run is None:
         return ""
     some = "" if number == report.counts[code.value] else f"{number:,} of them "

@@ -18,7 +18,7 @@ from shardwright.transforms.validation.shard import Depth
 
 _LISTED = "; shardwright validate --help lists them."
 #: Depth of a validation by its name in the report.
-MODES = {"fast": Depth.EXAMPLES, "full": Depth.PIXELS, "quality": Depth.LOOKS}
+MODES = {"fast": Depth.FAST, "full": Depth.FULL, "quality": Depth.QUALITY}
 
 
 def _codes(said: str | Sequence[str]) -> tuple[str, ...]:

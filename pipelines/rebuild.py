@@ -109,7 +109,7 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
     batches, forecast = build_forecast(begun, request, Spool(task.directory), one(carried))
     planned = build_planned_shards(batches, forecast, request)  # PlannedShard
     decision = planned | "CompareWithPrevious" >> CompareWithPrevious(task, one(forecast), begun)  # Decision
-    earlier = decision | "FindEarlier" >> beam.Map(offered, one(begun)).with_output_types(
+    reusable = decision | "FindReusableBuilds" >> beam.Map(offered, one(begun)).with_output_types(
         ReusableBuilds
     )  # ReusableBuilds
     results = (
@@ -118,7 +118,7 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
         >> beam.FlatMap(where_changed, one(decision)).with_output_types(PlannedShard)  # PlannedShard
         | "WritePlannedShards"
         >> WritePlannedShards(
-            task.directory, settings, task.versions, one(forecast), earlier=one(earlier), hold=task.hold
+            task.directory, settings, task.versions, one(forecast), reusable=one(reusable), hold=task.hold
         )
     )  # ShardResult
     verified = results | "VerifyVersion" >> VerifyVersion(task, forecast, one(begun))

@@ -315,8 +315,8 @@ def print_salvage_summary(result: SalvageResult) -> None:
         what = "record" if result.dataset else "stretch or record"
         lost = counted(result.lost, what, "" if result.dataset else "stretches or records")
         out.print(f"  {lost} lost ({codes}){unnamed}: see {shown}/{LOST_JSONL}")
-    if outcome["strangers"]:
-        out.print(f"  left out: {counted(outcome['strangers'], 'record')} of no shard, or found twice")
+    if outcome["unexpected"]:
+        out.print(f"  left out: {counted(outcome['unexpected'], 'record')} of no shard, or found twice")
     for warning in outcome.get("warnings", ()):
         warn(out, warning)
     if result.dataset:

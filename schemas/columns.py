@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.values import TYPE_NAMES, ValueType, coerce, feature_type, shown, value_type
+from shardwright.schemas.values import TYPE_NAMES, ValueType, coerce, feature_type, short_repr, value_type
 
 _COLUMN = re.compile(r"(?P<name>[^:\[\]]+):(?P<type>[a-z0-9]+)(?P<list>\[\])?\Z")
 
@@ -110,7 +110,7 @@ def _items(column: ExtraColumn, value: Any, separator: str) -> Iterable[Any]:
     if isinstance(value, bytes) or not isinstance(value, Iterable):
         return (value,)
     if isinstance(value, Mapping):
-        raise ValueError(f"{column.name}: {shown(value)} is not a list of single values")
+        raise ValueError(f"{column.name}: {short_repr(value)} is not a list of single values")
     items = list(value)
     if column.rows and items and _is_row(items[0]):
         return _in_row_order(column, items)
@@ -130,10 +130,14 @@ def _in_row_order(column: ExtraColumn, value: Any) -> list[Any]:
     level = [value]
     for side in column.rows:
         if not all(map(_is_row, level)):
-            raise ValueError(f"{column.name}: {shown(value)} does not have the shape {_shape_shown(column)}")
+            raise ValueError(
+                f"{column.name}: {short_repr(value)} does not have the shape {_shape_shown(column)}"
+            )
         sizes = {len(row) for row in level}
         if len(sizes) > 1 or (side is not None and sizes - {side}):
-            raise ValueError(f"{column.name}: {shown(value)} does not have the shape {_shape_shown(column)}")
+            raise ValueError(
+                f"{column.name}: {short_repr(value)} does not have the shape {_shape_shown(column)}"
+            )
         level = [item for row in level for item in row]
     return level
 
@@ -146,7 +150,7 @@ def _convert(column: ExtraColumn, value: Any) -> Any:
     if value is None:
         raise ValueError(f"{column.name}: an item of its list is missing")
     if isinstance(value, list | tuple | dict):
-        raise ValueError(f"{column.name}: {shown(value)} inside a list is not a single value")
+        raise ValueError(f"{column.name}: {short_repr(value)} inside a list is not a single value")
     try:
         stored = coerce(value, column.value_type, column.names, column.wide)
     except ValueError as error:

@@ -169,7 +169,7 @@ class ValidationReport:
         releases.
       time: when it ended, in UTC; empty if unknown.
       found: finding code -> number of findings of this check alone; None if there is no earlier check.
-      earlier: earlier checks whose findings are still valid, the newest first.
+      previous: earlier checks whose findings are still valid, the newest first.
     """
 
     dataset: str
@@ -185,7 +185,7 @@ class ValidationReport:
     depth: str = ""
     time: str = ""
     found: Mapping[str, int] | None = None
-    earlier: tuple[CheckRun, ...] = ()
+    previous: tuple[CheckRun, ...] = ()
 
     def __post_init__(self) -> None:
         """Fills in the depth."""
@@ -234,7 +234,7 @@ class ValidationReport:
         """Whether no check found an error; None if no check found an error and none has read the shards."""
         if self.errors:
             return False
-        depth = max(run.check_depth for run in (self.run, *self.earlier))
+        depth = max(run.check_depth for run in (self.run, *self.previous))
         return None if depth is CheckDepth.NONE else True
 
     @property
@@ -281,7 +281,7 @@ class ValidationReport:
             "fail_on": list(self.gates.fail_on),
             "warn_on": list(self.gates.warn_on),
             "counts": self.counts,
-            "checks": [run.as_json() for run in (self.run, *self.earlier)],
+            "checks": [run.as_json() for run in (self.run, *self.previous)],
             "findings": [
                 {
                     "severity": self.gates.severity(finding.code).value,
@@ -307,7 +307,7 @@ class ValidationReport:
             depth=depth,
             time=time,
             found=checks[0].counts if len(checks) > 1 else None,
-            earlier=tuple(checks[1:]),
+            previous=tuple(checks[1:]),
         )
 
 

@@ -115,7 +115,7 @@ def allowed_numbers(type_: ValueType, names: Sequence[str] = (), wide: bool = Fa
     return range(len(names)) if type_ is ValueType.ENUM and names else _RANGES[type_]
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """Returns a value for a message, cut off if it is long."""
     try:
         text = repr(value)
@@ -128,7 +128,7 @@ def _whole(value: Any, type_: ValueType, names: Sequence[str], wide: range | Non
     if isinstance(value, str):
         number = _whole_in_text(value, type_, names)
     elif isinstance(value, Sized):
-        raise ValueError(f"{shown(value)} is not a valid {type_}")
+        raise ValueError(f"{short_repr(value)} is not a valid {type_}")
     elif type_ is ValueType.BOOL and _numpy_kind(value) == "b":
         number = int(bool(value))
     else:
@@ -137,12 +137,13 @@ def _whole(value: Any, type_: ValueType, names: Sequence[str], wide: range | Non
         except TypeError:
             why = ": it is a float, which is never cut to a whole number; declare the column as float"
             raise ValueError(
-                f"{shown(value)} is not a valid {type_}{why if _is_float(value) else ''}"
+                f"{short_repr(value)} is not a valid {type_}{why if _is_float(value) else ''}"
             ) from None
     allowed = range(len(names)) if type_ is ValueType.ENUM and names else wide or _RANGES[type_]
     if number not in allowed:
         raise ValueError(
-            f"{shown(value)} is not a valid {type_}: a tf.train.Feature stores {allowed[0]} to {allowed[-1]}"
+            f"{short_repr(value)} is not a valid {type_}: a tf.train.Feature stores {allowed[0]} to "
+            f"{allowed[-1]}"
         )
     return number
 
@@ -151,7 +152,7 @@ def _whole_in_text(value: str, type_: ValueType, names: Sequence[str]) -> int:
     text = value.strip()
     if type_ is ValueType.BOOL:
         if text.lower() not in _BOOLS:
-            raise ValueError(f"{shown(value)} is not a valid bool; write true or false")
+            raise ValueError(f"{short_repr(value)} is not a valid bool; write true or false")
         return _BOOLS[text.lower()]
     if value in names:
         return names.index(value)
@@ -159,7 +160,7 @@ def _whole_in_text(value: str, type_: ValueType, names: Sequence[str]) -> int:
         return names.index(text)
     if not _WHOLE.match(text):
         of = f" of {', '.join(names)}"[:200] if names else ""
-        raise ValueError(f"{shown(value)} is not a valid {type_}{of}")
+        raise ValueError(f"{short_repr(value)} is not a valid {type_}{of}")
     return int(text)
 
 
@@ -176,18 +177,18 @@ def _float(value: Any, type_: ValueType, _names: Sequence[str], stored_as: struc
     if isinstance(value, str):
         text = value.strip()
         if not _NUMBER.match(text) and not _NOT_FINITE.match(text):
-            raise ValueError(f"{shown(value)} is not a valid {type_}")
+            raise ValueError(f"{short_repr(value)} is not a valid {type_}")
         infinite = "n" in text.lower()  # inf, infinity or nan
         number = float(text)
     elif isinstance(value, Sized | complex) or _numpy_kind(value) == "c":
-        raise ValueError(f"{shown(value)} is not a valid {type_}")
+        raise ValueError(f"{short_repr(value)} is not a valid {type_}")
     else:
         try:
             number = float(value)
         except OverflowError:
             number = math.inf
         except (TypeError, ValueError):
-            raise ValueError(f"{shown(value)} is not a valid {type_}") from None
+            raise ValueError(f"{short_repr(value)} is not a valid {type_}") from None
         infinite = bool(value != value or value == number)
     if not math.isfinite(number) and infinite:
         return number
@@ -197,7 +198,7 @@ def _float(value: Any, type_: ValueType, _names: Sequence[str], stored_as: struc
         (stored,) = stored_as.unpack(stored_as.pack(number))
     except OverflowError:
         bits = 8 * stored_as.size
-        raise ValueError(f"{shown(value)} is too large for the {bits} bits of a {type_}") from None
+        raise ValueError(f"{short_repr(value)} is too large for the {bits} bits of a {type_}") from None
     return float(stored)
 
 
@@ -208,9 +209,9 @@ def _bytes(value: Any, type_: ValueType, _names: Sequence[str]) -> bytes:
         try:
             return str(value).encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
-            raise ValueError(f"{shown(value)} cannot be written as UTF-8") from None
+            raise ValueError(f"{short_repr(value)} cannot be written as UTF-8") from None
     raise ValueError(
-        f"{shown(value)} is not a valid {type_}; write it as text, or declare the type that it has"
+        f"{short_repr(value)} is not a valid {type_}; write it as text, or declare the type that it has"
     )
 
 

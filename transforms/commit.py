@@ -19,12 +19,12 @@ from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import ExitCode, FindingCode, Outcome, QuarantineReason, Severity
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
-from shardwright.schemas.earlier_checks import with_earlier_checks
 from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.findings import FindingSummary, ValidationReport
 from shardwright.schemas.image_ref import NO_SPLIT, printable
 from shardwright.schemas.ledger import LedgerTotals, ShardResult
 from shardwright.schemas.plan import Forecast, ledger_file
+from shardwright.schemas.previous_checks import with_previous_checks
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
 from shardwright.schemas.source_sizes import SourceSizes
 from shardwright.schemas.statistics.dataset_statistics import Statistics
@@ -37,9 +37,9 @@ from shardwright.transforms.dataset_files import (
     left_behind,
     machine_facts,
     missing_shards,
-    publish_files,
     remove_old_findings,
     utc,
+    write_commit,
     write_text,
 )
 from shardwright.transforms.lease import HeldLease, write_held
@@ -94,12 +94,12 @@ class ConversionSpec:
 def describe(job: ConversionSpec, forecast: Forecast, results: Sequence[ShardResult]) -> Dataset:
     """Returns the dataset that consists of the shards."""
     layout = job.settings.record_layout
-    books = LedgerTotals()
+    totals = LedgerTotals()
     classes: dict[str, Counter[str]] = {split: Counter() for split in forecast.plan.shards}
     formats: dict[str, Counter[str]] = {split: Counter() for split in forecast.plan.shards}
     headers = sorted((result.header for result in results), key=lambda header: header.shard)
     for header in headers:
-        books.add(header)
+        totals.add(header)
         if header.split != NO_SPLIT:
             classes[header.split].update(header.class_counts)
             formats[header.split].update(header.formats)
@@ -113,7 +113,7 @@ def describe(job: ConversionSpec, forecast: Forecast, results: Sequence[ShardRes
             split: tuple(header.as_shard() for header in headers if header.split == split)
             for split in forecast.plan.shards
         },
-        ledger=books.as_json(),
+        ledger=totals.as_json(),
         class_counts={
             split: dict(sorted(counts.items(), key=lambda item: item[0].encode()))
             for split, counts in classes.items()
@@ -185,11 +185,11 @@ def commit(
                 return finished  # the engine ran this step again
         check_books(forecast, results, checks)
         result = describe(job, forecast, results)
-        books = LedgerTotals()
+        totals = LedgerTotals()
         boxes: Counter[str] = Counter()
         headers = [shard.header for shard in results]
         for header in headers:
-            books.add(header)
+            totals.add(header)
             boxes.update(header.boxes)
         outcome: dict[str, Any] = {
             "run": job.started,
@@ -241,20 +241,20 @@ def commit(
         write_text(
             job.directory,
             dataset.FINDINGS_JSON,
-            report_text(with_earlier_checks(report, [earlier]), digests),
+            report_text(with_previous_checks(report, [earlier]), digests),
             job.hold,
         )
         if job.settings.resume:
             remove_old_findings(job.directory)
         outcome["findings"] = report.counts
         outcome["warnings"] += report.lines(Severity.WARNING)
-        refusal = _refusal(job, books, report)
+        refusal = _refusal(job, totals, report)
         if refusal:
             outcome |= {"exit_code": int(ExitCode.REFUSED), "message": refusal}
             write_text(job.directory, dataset.OUTCOME_JSON, pretty_json(outcome), job.hold)
             raise DataRefused(refusal)
         run = _run(job, forecast, results)
-        publish_files(job.directory, result, sidecars, run, outcome, left, job.hold)
+        write_commit(job.directory, result, sidecars, run, outcome, left, job.hold)
         if job.directory != job.output:
             swap(job.output, job.hold)
             warnings = left_behind(job.directory, lambda: discard_staging(job.output))
@@ -311,9 +311,9 @@ def _was_swapped(job: ConversionSpec, result: Dataset, listed: Sequence[str]) ->
         return False
 
 
-def _refusal(job: ConversionSpec, books: LedgerTotals, report: ValidationReport) -> str | None:
+def _refusal(job: ConversionSpec, totals: LedgerTotals, report: ValidationReport) -> str | None:
     """Returns the reason why nothing is published, as one sentence, or None."""
-    bad, written = books.total(Outcome.QUARANTINED), books.total(Outcome.WRITTEN)
+    bad, written = totals.total(Outcome.QUARANTINED), totals.total(Outcome.WRITTEN)
     if report.errors:
         counts = ", ".join(
             f"{count:,} {code}"
@@ -327,15 +327,15 @@ def _refusal(job: ConversionSpec, books: LedgerTotals, report: ValidationReport)
         )
     if not bad and not written:
         return "No image was written, because all were filtered; nothing was published. Check --input."
-    if books.bad_fraction > job.settings.max_bad_fraction or not written:
+    if totals.bad_fraction > job.settings.max_bad_fraction or not written:
         reasons = ", ".join(
-            f"{count:,} {reason}" for reason, count in books.reasons["quarantined"].most_common(_SHOWN)
+            f"{count:,} {reason}" for reason, count in totals.reasons["quarantined"].most_common(_SHOWN)
         )
         too_many = f", more than --max_bad_fraction {job.settings.max_bad_fraction:g} allows"
-        convert = books.reasons["quarantined"][QuarantineReason.UNSUPPORTED_FORMAT]
+        convert = totals.reasons["quarantined"][QuarantineReason.UNSUPPORTED_FORMAT]
         advice = f"convert (to JPEG or PNG), {'fix' if written else 'or fix'}" if convert else "fix"
         if written:
-            enough = math.ceil(books.bad_fraction * 1000) / 1000
+            enough = math.ceil(totals.bad_fraction * 1000) / 1000
             advice += f" or remove them, or allow more with --max_bad_fraction {enough:g},"
         else:
             advice += " them"

@@ -171,7 +171,7 @@ def check_shards(directory: str, made: Dataset, listed: Iterable[str]) -> None:
         )
 
 
-def publish_files(
+def write_commit(
     directory: str,
     made: Dataset,
     sidecars: Mapping[str, bytes],

@@ -23,7 +23,7 @@ from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.configuration.expectations import Expectations
 from shardwright.schemas.configuration.job import JobGates
 from shardwright.schemas.configuration.thresholds import Policy, Thresholds
-from shardwright.schemas.configuration.typed_yaml import FileModel, read_model, shown, write, wrong
+from shardwright.schemas.configuration.typed_yaml import FileModel, quoted_value, read_model, write, wrong
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.findings import Gates
 from shardwright.schemas.plain_yaml import NotPlain, WrongValue, load_plain_yaml, places_of_keys
@@ -52,7 +52,7 @@ def _code(value: Any) -> str:
     name = value.strip().upper() if isinstance(value, str) else value
     if name not in FindingCode.__members__:
         hint = nearest(str(name), list(FindingCode.__members__)) or "; see shardwright validate --help"
-        raise wrong(f"there is no finding {shown(value)}{hint}")
+        raise wrong(f"there is no finding {quoted_value(value)}{hint}")
     return str(name)
 
 
@@ -121,7 +121,7 @@ _Records = Annotated[
 def _known_formats(value: Any) -> Any:
     known = ("jpeg", "png", "webp", "raw")
     if not isinstance(value, list) or not value or any(name not in known for name in value):
-        raise wrong(f"choose formats from {', '.join(known)}, not {shown(value)}")
+        raise wrong(f"choose formats from {', '.join(known)}, not {quoted_value(value)}")
     return value
 
 

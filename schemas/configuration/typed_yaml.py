@@ -39,12 +39,12 @@ def write(what: str) -> WrapValidator:
         except ValidationError as error:
             if any(item["loc"] or item["type"] == "wrong" for item in error.errors()):
                 raise  # about an item of the value, or with its own message
-            raise wrong(f"write {what}, not {shown(value)}") from None
+            raise wrong(f"write {what}, not {quoted_value(value)}") from None
 
     return WrapValidator(validate)
 
 
-def shown(value: Any) -> str:
+def quoted_value(value: Any) -> str:
     """Returns a value for a message: in quotes, and shortened."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return repr(text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "...")
@@ -69,7 +69,7 @@ def read_model(model: type[_Model], said: Any, what: str, example: str) -> _Mode
     for name in said:
         if name not in known and name not in older:
             hint = nearest(str(name), known) or f"; choose from {', '.join(known)}"
-            raise WrongValue(f"there is no {what} {shown(name)}{hint}", name)
+            raise WrongValue(f"there is no {what} {quoted_value(name)}{hint}", name)
         if said[name] is None:
             raise WrongValue(f"{name} has no value; write one or take it out", name)
     try:

@@ -24,7 +24,7 @@ from shardwright.schemas.layouts.spec import (
     inline_layout,
     layout_from_json,
 )
-from shardwright.schemas.values import shown
+from shardwright.schemas.values import short_repr
 
 __all__ = [
     "CLASSIFICATION",
@@ -69,8 +69,8 @@ def layout_by_name(value: str) -> Layout:
         )
     if value not in LAYOUTS:
         raise UsageError(
-            f"--layout {shown(value)[1:-1]}: unknown layout; name a file that ends in .yaml, or choose one "
-            f"of {', '.join(LAYOUTS)}{nearest(value, tuple(LAYOUTS)) or '.'}"
+            f"--layout {short_repr(value)[1:-1]}: unknown layout; name a file that ends in .yaml, or "
+            f"choose one of {', '.join(LAYOUTS)}{nearest(value, tuple(LAYOUTS)) or '.'}"
         )
     return LAYOUTS[value]
 
@@ -81,6 +81,6 @@ def _inline(value: str) -> Layout:
         return layout_from_json(json.loads(value))
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         raise UsageError(
-            f"--layout {shown(value)}: this is not a layout; name a file that ends in .yaml, or choose one "
-            f"of {', '.join(LAYOUTS)}."
+            f"--layout {short_repr(value)}: this is not a layout; name a file that ends in .yaml, or "
+            f"choose one of {', '.join(LAYOUTS)}."
         ) from None

@@ -26,7 +26,7 @@ from shardwright.schemas.feature_roles import FEATURE_ROLES, FeatureRole, Needs
 from shardwright.schemas.layouts.built_in import LAYOUTS
 from shardwright.schemas.layouts.spec import Encoding, FeatureSpec, Layout, inline_layout
 from shardwright.schemas.plain_yaml import load_plain_yaml
-from shardwright.schemas.values import TYPE_NAMES, ValueType, coerce, feature_type, shown, value_type
+from shardwright.schemas.values import TYPE_NAMES, ValueType, coerce, feature_type, short_repr, value_type
 
 _KEYS = ("name", "extends", "first_label", "needs", "pixels", "format_names", "drop", "rename", "features")
 _FILLED_BY = ("fill", "column", "constant")
@@ -218,12 +218,14 @@ def _shape(value: Any, where: str) -> tuple[int | None, ...]:
     known = [side for side in sides if side is not None or value is None]
     if any(type(side) is not int or side < 1 for side in known):
         raise _Wrong(
-            f"{where}: shape {shown(value)} is not a shape; write [4], [2, 3] or [null] for any number"
+            f"{where}: shape {short_repr(value)} is not a shape; write [4], [2, 3] or [null] for any number"
         )
     if len(sides) - len(known) > 1:
         raise _Wrong(f"{where}: only one side of a shape can be null")
     if math.prod(known) > _MOST_VALUES:
-        raise _Wrong(f"{where}: shape {shown(value)} has more than {_MOST_VALUES:,} values; make it smaller")
+        raise _Wrong(
+            f"{where}: shape {short_repr(value)} has more than {_MOST_VALUES:,} values; make it smaller"
+        )
     return sides
 
 
@@ -256,26 +258,29 @@ def _known_keys(said: Mapping[Any, Any], known: Sequence[str], where: str) -> No
     for key in said:
         if key not in known:
             raise _Wrong(
-                f"{where}: {shown(key)} is not a key here; write {', '.join(known)}{_nearest(key, known)}"
+                f"{where}: {short_repr(key)} is not a key here; write "
+                f"{', '.join(known)}{_nearest(key, known)}"
             )
 
 
 def _choice(value: Any, choices: Sequence[str], where: str) -> str:
     if value not in choices:
-        raise _Wrong(f"{where}: {shown(value)} is not one of {', '.join(choices)}{_nearest(value, choices)}")
+        raise _Wrong(
+            f"{where}: {short_repr(value)} is not one of {', '.join(choices)}{_nearest(value, choices)}"
+        )
     return str(value)
 
 
 def _nearest(value: Any, choices: Sequence[str]) -> str:
-    return nearest(shown(value).strip("'"), choices)
+    return nearest(short_repr(value).strip("'"), choices)
 
 
 def _name(value: Any, where: str) -> str:
     if not isinstance(value, str):
-        raise _Wrong(f"{where}: {shown(value)} is not a name; write text, in quotes if needed")
+        raise _Wrong(f"{where}: {short_repr(value)} is not a name; write text, in quotes if needed")
     if not 0 < len(value) <= _LONGEST_NAME or not value.isprintable():
         raise _Wrong(
-            f"{where}: {shown(value)} is not a name; write 1 to {_LONGEST_NAME} characters that can be "
+            f"{where}: {short_repr(value)} is not a name; write 1 to {_LONGEST_NAME} characters that can be "
             "printed"
         )
     return value
@@ -303,13 +308,13 @@ def _twice(names: Sequence[str]) -> str | None:
 
 def _flag(value: Any, where: str) -> bool:
     if not isinstance(value, bool):
-        raise _Wrong(f"{where}: write true or false instead of {shown(value)}")
+        raise _Wrong(f"{where}: write true or false instead of {short_repr(value)}")
     return value
 
 
 def _small_number(value: Any, where: str) -> int:
     if type(value) is not int or not 0 <= value <= _MOST_VALUES:
-        raise _Wrong(f"{where}: write a number such as 0 or 1 instead of {shown(value)}")
+        raise _Wrong(f"{where}: write a number such as 0 or 1 instead of {short_repr(value)}")
     return value
 
 

@@ -32,8 +32,9 @@ STEPS = [
 ]  # fmt: skip
 REBUILD_STEPS = [
     "AssignShards", "BatchRefs", "Begin", "BeginRebuild", "CarryPlan", "CheckKeys", "CommitVersion",
-    "CompareWithPrevious", "FindEarlier", "FinishRebuild", "ForecastDataset", "GateVersion", "ListSources",
-    "NamePlannedShards", "PublishVersion", "VerifyVersion", "WhereChanged", "WritePlannedShards",
+    "CompareWithPrevious", "FindReusableBuilds", "FinishRebuild", "ForecastDataset",
+    "GateVersion", "ListSources", "NamePlannedShards", "PublishVersion",
+    "VerifyVersion", "WhereChanged", "WritePlannedShards",
 ]  # fmt: skip
 #: Names that Beam gives to its own steps inside ours.
 BEAM_STEP = re.compile(

@@ -79,7 +79,7 @@ def codes_at(dataset: Path, how: Mapping[str, Any], placed: Placed, place: Path)
 def _findings(
     target: Target, depth: str, how: Mapping[str, Any], placed: Placed, place: Path
 ) -> Iterator[Finding]:
-    level = {"frames": Depth.FRAMES, "fast": Depth.EXAMPLES}.get(depth, Depth.PIXELS)
+    level = {"frames": Depth.FRAMES, "fast": Depth.FAST}.get(depth, Depth.FULL)
     yield from directory_findings(target).by_place()
     checks = [check_shard(task, contract_of(target), level) for task in list_tasks(target)]
     for check in checks:

@@ -149,15 +149,15 @@ def settle(dataset: Path) -> None:
         files |= results[-1].files
     heads = [result.header for result in results]
     splits = {split: tuple(head.as_shard() for head in heads if head.split == split) for split in made.splits}
-    books = LedgerTotals()
+    totals = LedgerTotals()
     classes: dict[str, Counter[str]] = {split: Counter() for split in made.splits}
     formats: dict[str, Counter[str]] = {split: Counter() for split in made.splits}
     for head in heads:
-        books.add(head)
+        totals.add(head)
         classes[head.split].update(head.class_counts)
         formats[head.split].update(head.formats)
     made = replace(
-        made, splits=splits, ledger=books.as_json(), class_counts=classes, formats=formats, files=files
+        made, splits=splits, ledger=totals.as_json(), class_counts=classes, formats=formats, files=files
     )
     ledgers = [dataset / ledger_file(*result.header.place) for result in results]
     found = (load_ledger(path.read_bytes()) for path in ledgers)

@@ -151,7 +151,7 @@ def test_findings_of_an_earlier_check_are_marked(capsys: pytest.CaptureFixture[s
     print_findings(
         ValidationReport(
             "out", "fast", "f", 1, 1, 1, {"DATA_CRC": 1, "LABEL_CONFLICT": 3}, (CONFLICT, BROKEN),
-            found={"LABEL_CONFLICT": 1}, earlier=(past,), time="2026-10-06T00:00:00Z",
+            found={"LABEL_CONFLICT": 1}, previous=(past,), time="2026-10-06T00:00:00Z",
         )
     )  # fmt: skip
     said = capsys.readouterr().out

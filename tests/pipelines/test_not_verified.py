@@ -17,8 +17,8 @@ from shardwright.pipelines.rollback import main as rollback
 from shardwright.pipelines.validate import main, validate
 from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import FindingCode
-from shardwright.schemas.earlier_checks import with_earlier_checks
 from shardwright.schemas.findings import Finding, ValidationReport
+from shardwright.schemas.previous_checks import with_previous_checks
 from shardwright.transforms.report.findings import read_validation
 from shardwright.transforms.report.render import verdict_of
 
@@ -60,7 +60,7 @@ def test_an_error_counts_even_if_nothing_was_read() -> None:
 
 def test_reading_by_an_earlier_check_counts() -> None:
     earlier = report_of(CheckDepth.FULL, time="2026-11-01T00:00:00Z").as_json()
-    report = with_earlier_checks(report_of(CheckDepth.NONE, time="2026-11-02T00:00:00Z"), [earlier])
+    report = with_previous_checks(report_of(CheckDepth.NONE, time="2026-11-02T00:00:00Z"), [earlier])
     assert report.sound is True and verdict(report.as_json()) == ("✓ Sound", "good")
 
 

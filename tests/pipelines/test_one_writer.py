@@ -328,7 +328,7 @@ def test_an_earlier_run_of_this_process_blocks_nobody(
     output = tmp_path / "out"
     with monkeypatch.context() as patch, pytest.raises(EngineError, match="gone"):
         patch.setattr(storage, "remove_if_match", lambda *_: fail())
-        patch.setattr(storage, "publish", lambda *_: fail())
+        patch.setattr(storage, "move_into_place", lambda *_: fail())
         convert(input=str(tree), output=str(output))
     assert (output / LEASE).exists()
     convert(input=str(tree), output=str(output), resume=True)

@@ -286,7 +286,7 @@ def test_a_failing_overwrite_leaves_the_old_dataset(  # and explains how to cont
         def full(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(storage, "publish", full)
+        monkeypatch.setattr(storage, "move_into_place", full)
     sentence = sentence_of(run(capfd, *argv), code)
     monkeypatch.undo()
     assert identity(made) == before

@@ -146,7 +146,7 @@ def _in_split(place: Place, names: list[str], split: str) -> str:
 
 
 @pytest.mark.slow
-def test_earlier_checks_are_reused_to_their_depth(place: Place) -> None:
+def test_previous_checks_are_reused_to_their_depth(place: Place) -> None:
     """A fast check decodes nothing that could be reused, a deeper one everything."""
     steps = [
         ("fast", 5, 0),  # all shards of the first version are read

@@ -174,13 +174,13 @@ def test_the_second_rebuild_names_the_first(folder: Path, capsys: pytest.Capture
 def test_signals_end_a_rebuild_in_order(
     folder: Path, capsys: pytest.CaptureFixture[str], number: signal.Signals
 ) -> None:
-    began, real = threading.Event(), storage.publish
+    began, real = threading.Event(), storage.move_into_place
 
     def interrupt() -> None:
         began.wait()
         os.kill(os.getpid(), number)
 
-    def publish(temporary: str, path: str) -> None:
+    def move_into_place(temporary: str, path: str) -> None:
         began.set()
         time.sleep(0.3)
         real(temporary, path)
@@ -188,7 +188,7 @@ def test_signals_end_a_rebuild_in_order(
     thread = threading.Thread(target=interrupt)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background ignores it
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "publish", publish)
+        patch.setattr(storage, "move_into_place", move_into_place)
         thread.start()
         argv = ["rebuild", "--input", str(folder / "in"), "--output", str(folder / "out"), "--shards=4"]
         assert cli.main(argv) == 130

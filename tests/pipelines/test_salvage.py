@@ -152,7 +152,7 @@ def test_inserted_and_removed_bytes_lose_only_the_records_that_they_hit(
     result = salvage(str(damaged), str(tmp_path / "saved"))
     path = _check(result, damaged, 2)
     assert [line["record"] for line in _lines(path / "lost.jsonl")] == [2, 3]
-    assert result.outcome["strangers"] == 1
+    assert result.outcome["unexpected"] == 1
     capsys.readouterr()
     print_salvage_summary(result)
     assert "  left out: 1 record of no shard, or found twice\n" in capsys.readouterr().out
@@ -370,7 +370,7 @@ def test_an_interrupted_salvage_can_be_repeated(
 ) -> None:
     from shardwright.transforms import storage
 
-    publish = storage.publish
+    publish = storage.move_into_place
     left = [2]
 
     def die(temporary: str, path: str) -> None:
@@ -382,7 +382,7 @@ def test_an_interrupted_salvage_can_be_repeated(
     _flip(damaged / SHARD, 70)
     output = tmp_path / "saved"
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "publish", die)
+        patch.setattr(storage, "move_into_place", die)
         with pytest.raises(KeyboardInterrupt):
             salvage(str(damaged), str(output))
     assert not (output / "dataset.json").exists()

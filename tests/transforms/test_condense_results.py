@@ -38,14 +38,14 @@ def result(split: str, shard: int, count: int, seed: int) -> ShardResult:
 
 def sums(results: list[ShardResult]) -> object:
     """Returns everything that a commit adds up from results."""
-    books, classes, formats = LedgerTotals(), dict[tuple[str, str], int](), dict[tuple[str, str], int]()
+    totals, classes, formats = LedgerTotals(), dict[tuple[str, str], int](), dict[tuple[str, str], int]()
     for item in (result.header for result in results):
-        books.add(item)
+        totals.add(item)
         for name, count in item.class_counts.items():
             classes[item.split, name] = classes.get((item.split, name), 0) + count
         for name, count in item.formats.items():
             formats[item.split, name] = formats.get((item.split, name), 0) + count
-    return books.as_json(), classes, formats, _source_sizes(results).as_json()
+    return totals.as_json(), classes, formats, _source_sizes(results).as_json()
 
 
 def test_condensed_results_add_up_to_the_same() -> None:

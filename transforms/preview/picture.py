@@ -7,7 +7,7 @@ from typing import Any
 
 from PIL.Image import Image
 
-from shardwright.schemas.byte_range import ByteRange as Part
+from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import Feature, parse_example
 from shardwright.schemas.layouts import Encoding, FeatureRole
@@ -57,7 +57,7 @@ def _image_in(data: bytes) -> bytes | None:
         record = SourceRecord(data)
         image = find_image(record, names_by_role(tuple(record.features)), None)
         stored = data[image.span.begin : image.span.end]
-        place = Part(
+        place = ByteRange(
             "", 0, len(stored), image.method,
             shape=image.shape, planar=bool(image.planar), dtype=image.dtype,
         )  # fmt: skip

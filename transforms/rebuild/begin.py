@@ -20,7 +20,7 @@ from shardwright.transforms.rebuild.events import stage
 from shardwright.transforms.rebuild.leftovers import remove_leftovers, warned
 from shardwright.transforms.rebuild.outcome import read_outcome
 from shardwright.transforms.rebuild.task import RebuildTask
-from shardwright.transforms.shards.reuse import EarlierBuild, ReusableBuilds
+from shardwright.transforms.shards.reuse import PreviousBuild, ReusableBuilds
 from shardwright.transforms.versions.listing import (
     list_versions,
     mark_published,
@@ -66,13 +66,13 @@ class PreviousState(NamedTuple):
         """Returns the plan to continue, if there is one."""
         return self.dataset.plan if self.dataset is not None else None
 
-    def build(self, output: str) -> EarlierBuild | None:
+    def build(self, output: str) -> PreviousBuild | None:
         """Returns the latest version as a build whose records can be copied, if there is one."""
         if self.dataset is None:
             return None
         suffix = SUFFIXES[str(self.dataset.plan.settings.get("compression", "none"))]
         digests = {shard.file: shard.sha256 for shards in self.dataset.splits.values() for shard in shards}
-        return EarlierBuild(version_path(output, self.version), self.dataset.plan.shards, suffix, digests)
+        return PreviousBuild(version_path(output, self.version), self.dataset.plan.shards, suffix, digests)
 
 
 def begin(task: RebuildTask) -> PreviousState:

@@ -69,7 +69,7 @@ class VerifyVersion(beam.PTransform):
             if result.header.file and not is_known(result):
                 place = ShardPlace(*result.header.place)
                 made = shard_task_of(task.directory, result.header)
-                yield made._replace(earlier=tuple(_earlier_checks(task, begun, place)))
+                yield made._replace(previous_checks=tuple(_previous_checks(task, begun, place)))
 
         def still_at_work(check: ShardCheck) -> ShardCheck:
             renew(task.output, task.holder)
@@ -102,7 +102,7 @@ class VerifyVersion(beam.PTransform):
         return Validated(together, findings, validated.statistics)
 
 
-def _earlier_checks(task: RebuildTask, begun: PreviousState, place: ShardPlace) -> Iterator[str]:
+def _previous_checks(task: RebuildTask, begun: PreviousState, place: ShardPlace) -> Iterator[str]:
     """Yields the paths of stored checks of the latest version's shards that share records with a new one."""
     build = begun.build(task.output)
     if build is not None and place.split in build.shards:

@@ -131,7 +131,7 @@ class Quarantined(NamedTuple):
     picture: Thumbnail | None = None
 
 
-class EarlierCheck(NamedTuple):
+class PreviousCheck(NamedTuple):
     """An earlier check of the same build, whose findings still apply.
 
     Attributes:
@@ -163,7 +163,7 @@ class Checked:
       records: Number of records that were read.
       current: Whether the results are about the present build of the dataset.
       when: When the results were written, if known.
-      earlier: Earlier checks whose findings still apply.
+      previous: Earlier checks whose findings still apply.
     """
 
     mode: str
@@ -179,7 +179,7 @@ class Checked:
     records: int = 0
     current: bool = True
     when: str = ""
-    earlier: tuple[EarlierCheck, ...] = ()
+    previous: tuple[PreviousCheck, ...] = ()
 
 
 class OfVersion(NamedTuple):

@@ -13,7 +13,7 @@ from shardwright.transforms.report.data import (
     MAX_ROWS,
     MAX_ROWS_PER_CODE,
     Checked,
-    EarlierCheck,
+    PreviousCheck,
     RecordAt,
     ShownFinding,
     Thumbnail,
@@ -135,7 +135,7 @@ def _checked(document: Mapping[str, Any], fingerprint: str, when: str) -> Checke
         records=int(document["records"]),
         current=document.get("fingerprint") in (fingerprint or None, None),
         when=when,
-        earlier=tuple(map(_earlier, document.get("checks", ())[1:])),
+        previous=tuple(map(_previous, document.get("checks", ())[1:])),
     )
 
 
@@ -148,9 +148,9 @@ def _is_sound(document: Mapping[str, Any]) -> bool | None:
     return None if document["sound"] is None else bool(document["sound"])
 
 
-def _earlier(value: Mapping[str, Any]) -> EarlierCheck:
+def _previous(value: Mapping[str, Any]) -> PreviousCheck:
     counts = {str(code): int(count) for code, count in value["counts"].items()}
-    return EarlierCheck(str(value["depth"]), time_in_words(str(value["time"])), counts)
+    return PreviousCheck(str(value["depth"]), time_in_words(str(value["time"])), counts)
 
 
 def _pairs(findings: Mapping[str, list[ShownFinding]]) -> Iterable[ShownFinding]:

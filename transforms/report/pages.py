@@ -52,7 +52,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        "shown": shown,
+        "shortened": shortened,
         "base": _base,
         "number": lambda value: f"{value:,}",
         "counted": counted,
@@ -79,7 +79,7 @@ def _policy(script: str) -> str:
     )
 
 
-def shown(text: object, letters: int = LETTERS) -> str:
+def shortened(text: object, letters: int = LETTERS) -> str:
     """Returns a text from the data as a page shows it: shortened, without invisible characters.
 
     Invisible characters, and those that change the text direction, are shown as Python escapes.

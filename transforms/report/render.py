@@ -153,7 +153,7 @@ class _Meanings(dict[str, str]):
 def _advice(data: ReportData) -> Mapping[str, Any]:
     """Returns the commands that add the missing parts."""
     line = environment().from_string(
-        "{{ before }} <code>shardwright validate --dataset <bdi>{{ place | shown(200) }}</bdi>"
+        "{{ before }} <code>shardwright validate --dataset <bdi>{{ place | shortened(200) }}</bdi>"
         "{{ option }}</code> {{ after }}"
     )
 

@@ -25,9 +25,9 @@ from shardwright.transforms.dataset_files import (
     dataset_name,
     left_behind,
     machine_facts,
-    publish_files,
     remove_temporary,
     utc,
+    write_commit,
     write_lines,
     write_text,
 )
@@ -106,7 +106,7 @@ def commit_salvage(job: SalvageJob, damaged: Dataset, saved: Sequence[SavedShard
         written[files.QUARANTINE_JSONL] = _write_quarantine(job, saved)
         written[LOST_JSONL] = _write_lost(job, saved)
         made = replace(made, files={**made.files, **written})
-        publish_files(job.output, made, sidecars, _run(job), outcome, listed, job.hold)
+        write_commit(job.output, made, sidecars, _run(job), outcome, listed, job.hold)
         return outcome
 
 
@@ -148,7 +148,7 @@ def _outcome(job: SalvageJob, saved: Sequence[SavedShard]) -> dict[str, Any]:
         "lost": lost,
         "lost_codes": dict(codes.most_common()),
         "unnamed": sum(lost.key is None for item in saved for lost in item.lost),
-        "strangers": sum(item.unexpected for item in saved),
+        "unexpected": sum(item.unexpected for item in saved),
     }
 
 

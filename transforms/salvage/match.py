@@ -33,7 +33,7 @@ class Match(Enum):
     """Result for a found record that has no number."""
 
     UNKNOWN = "unknown"  # it was written to this shard, but nothing shows which record it is
-    STRANGER = "stranger"  # it was not written to this shard, or is a second copy
+    UNEXPECTED = "unexpected"  # it was not written to this shard, or is a second copy
 
 
 def match_records(found: Sequence[Found], written: Sequence[Written], size: int) -> list[int | Match]:
@@ -54,7 +54,7 @@ def match_records(found: Sequence[Found], written: Sequence[Written], size: int)
         # Keys can be compared, so a record with an unknown key does not belong to this shard.
         for i, item in enumerate(found):
             if numbers[i] is None and item.key is not None:
-                numbers[i] = Match.STRANGER
+                numbers[i] = Match.UNEXPECTED
     _by_name(
         [item.source for item in found], [item.source for item in written], found, written, numbers, taken
     )
@@ -68,7 +68,7 @@ def _without_copies(found: Sequence[Found], numbers: Sequence[int | Match | None
     told: list[int | Match] = []
     for item, number in zip(found, numbers, strict=True):
         if number is None:
-            number = Match.STRANGER if item.source and item.source in known else Match.UNKNOWN
+            number = Match.UNEXPECTED if item.source and item.source in known else Match.UNKNOWN
             known.add(item.source)
         told.append(number)
     return told
@@ -88,7 +88,7 @@ def _by_name(
     for i, name in enumerate(names):
         number = index.get(name) if name else None
         if numbers[i] is None and number is not None and written[number].length == found[i].length:
-            numbers[i] = Match.STRANGER if number in taken else number
+            numbers[i] = Match.UNEXPECTED if number in taken else number
             taken.add(number)
 
 

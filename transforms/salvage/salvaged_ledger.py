@@ -50,7 +50,7 @@ class SalvagedLedger:
       kept: Indexes of the kept records among those found, in the order in which they are written.
       lost: Lost records, by place.
       entries: Lines of the new ledger.
-      strangers: Number of records left out because they do not belong to the shard, or are second copies.
+      unexpected: Number of records left out because they do not belong to the shard, or are second copies.
       lost_labels: Classes of the lost records, one text each. None if they are not known.
       lost_formats: Image formats of the lost records. None if they are not known.
     """
@@ -109,11 +109,11 @@ def _with_names(
     ledger: Sequence[Entry] | None,
 ) -> SalvagedLedger:
     """Accounts for a shard whose written records are known."""
-    books = SalvagedLedger()
+    salvaged = SalvagedLedger()
     unmatched = set(range(len(written))) - {number for number in numbers if isinstance(number, int)}
     unknown = [i for i, number in enumerate(numbers) if number is Match.UNKNOWN]
     belong = set(unknown[: len(unmatched)])
-    books.unexpected = sum(number is Match.STRANGER for number in numbers) + len(unknown) - len(belong)
+    salvaged.unexpected = sum(number is Match.UNEXPECTED for number in numbers) + len(unknown) - len(belong)
     problems: dict[int, Problem] = {}
     kept: list[tuple[int, int]] = []  # (number, i)
     for i, number in enumerate(numbers):
@@ -127,70 +127,72 @@ def _with_names(
     if not belong:
         kept.sort()  # sequences that changed places return to theirs
         problems |= _why_lost(sorted(unmatched), content, numbers)
-    books.kept = [i for _, i in kept]
+    salvaged.kept = [i for _, i in kept]
     for number, problem in sorted(problems.items()):
         item = written[number]
         key = item.key if ledger is not None else None
-        books.lost.append(LostRecord(key, file, number, item.offset, item.length, *_plain(problem)))
+        salvaged.lost.append(LostRecord(key, file, number, item.offset, item.length, *_plain(problem)))
     if belong:  # it is not known which records these are, and so not which records are lost
-        books.lost += _unnamed(
+        salvaged.lost += _unnamed(
             file, content, [i for i in belong if content.records[i].problem], len(unmatched) - len(belong)
         )
-    places = dict(zip((number for number, _ in kept), _new_places(content, books.kept)))
-    of_unknown = [place for (number, i), place in zip(kept, _new_places(content, books.kept)) if number < 0]
+    places = dict(zip((number for number, _ in kept), _new_places(content, salvaged.kept)))
+    of_unknown = [
+        place for (number, i), place in zip(kept, _new_places(content, salvaged.kept)) if number < 0
+    ]
     if ledger is None:
-        books.entries = _new_entries(content, books.kept, books.lost, uri)
-        books.lost_labels = books.lost_formats = None if books.lost else ()
-        return books
-    books.lost_labels = books.lost_formats = None if belong and books.lost else ()
+        salvaged.entries = _new_entries(content, salvaged.kept, salvaged.lost, uri)
+        salvaged.lost_labels = salvaged.lost_formats = None if salvaged.lost else ()
+        return salvaged
+    salvaged.lost_labels = salvaged.lost_formats = None if belong and salvaged.lost else ()
     number = -1
-    lost = {item.record: item for item in books.lost if item.record is not None}
+    lost = {item.record: item for item in salvaged.lost if item.record is not None}
     labels, formats = [], []
     for entry in ledger:
         if entry.outcome != Outcome.WRITTEN:
-            books.entries.append(entry)
+            salvaged.entries.append(entry)
             continue
         number += 1
         if number in places:
-            books.entries.append(entry._replace(offset=places[number][0], length=places[number][1]))
+            salvaged.entries.append(entry._replace(offset=places[number][0], length=places[number][1]))
         elif number in lost:
-            books.entries.append(_quarantined(lost[number], uri, entry))
+            salvaged.entries.append(_quarantined(lost[number], uri, entry))
             labels.append(entry.label)
             formats.append(entry.format)
     if belong:
         unknown_kept = [i for number, i in kept if number < 0]
-        books.entries += [
+        salvaged.entries += [
             _entry(content.records[i], place) for i, place in zip(unknown_kept, of_unknown, strict=True)
         ]
-        books.entries += [_quarantined(item, uri) for item in books.lost if item.record is None]
-        books.entries.sort(key=lambda entry: -1 if entry.offset is None else entry.offset)
+        salvaged.entries += [_quarantined(item, uri) for item in salvaged.lost if item.record is None]
+        salvaged.entries.sort(key=lambda entry: -1 if entry.offset is None else entry.offset)
     else:
-        books.lost_labels, books.lost_formats = tuple(labels), tuple(formats)
-    return books
+        salvaged.lost_labels, salvaged.lost_formats = tuple(labels), tuple(formats)
+    return salvaged
 
 
 def _without_names(file: str, uri: str, content: Content, records: int) -> SalvagedLedger:
     """Accounts for a shard of which only the number of records is known."""
-    books = SalvagedLedger()
+    salvaged = SalvagedLedger()
     bad, seen = [], set[str]()
     for i, record in enumerate(content.records):
         key = record.found.key or record.found.source
         if key is not None and key in seen:
-            books.unexpected += 1
+            salvaged.unexpected += 1
         elif record.problem:
             bad.append(i)
-        elif len(books.kept) >= records:
-            books.unexpected += 1
+        elif len(salvaged.kept) >= records:
+            salvaged.unexpected += 1
         else:
-            books.kept.append(i)
+            salvaged.kept.append(i)
             seen.update(() if key is None else (key,))
-    missing = records - len(books.kept)
+    missing = records - len(salvaged.kept)
     bad = bad[: max(0, missing)]
     one_each = len(content.records) + len(content.damages) == records
-    books.lost = _unnamed(file, content, bad, missing - len(bad), one_each)
-    books.entries = _new_entries(content, books.kept, books.lost, uri)
-    books.lost_labels = books.lost_formats = None if books.lost else ()
-    return books
+    salvaged.lost = _unnamed(file, content, bad, missing - len(bad), one_each)
+    salvaged.entries = _new_entries(content, salvaged.kept, salvaged.lost, uri)
+    salvaged.lost_labels = salvaged.lost_formats = None if salvaged.lost else ()
+    return salvaged
 
 
 def _unnamed(

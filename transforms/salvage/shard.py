@@ -72,7 +72,7 @@ class SavedShard:
       file: Name of the shard.
       records: Number of records that were saved.
       copied: Whether the shard was intact and copied unchanged.
-      strangers: Number of records left out because they do not belong to the shard, or are second copies.
+      unexpected: Number of records left out because they do not belong to the shard, or are second copies.
       lost: Records that could not be saved.
       result: The shard's result for the dataset's ledger. None for foreign files.
       lost_labels: Classes of the lost records. None if not all are known.
@@ -121,30 +121,38 @@ def save_shard(
         if task.place is None:
             unusable = _UNUSABLE if contract.features else ()  # otherwise the records need not be Examples
             return _save_foreign(task, file, plain, compression, content, unusable)
-        books = _reckon(task, ledger, content, intact)
-        if intact and not books.lost and len(books.kept) == len(content.records):
+        salvaged = _reconcile(task, ledger, content, intact)
+        if intact and not salvaged.lost and len(salvaged.kept) == len(content.records):
             temporary = _copy(file, task)
         else:
-            frames = [content.records[i].found[:2] for i in books.kept]
+            frames = [content.records[i].found[:2] for i in salvaged.kept]
             temporary = _write(task, plain, frames, compression)
-        digest = ledger[0].plan_digest if ledger and not books.lost else ""
+        digest = ledger[0].plan_digest if ledger and not salvaged.lost else ""
         recipe = ledger[0].recipe if ledger else ""
         result = finish_shard(
-            task.output, task.place, task.file, temporary, books.entries, digest, recipe, started, task.hold
+            task.output,
+            task.place,
+            task.file,
+            temporary,
+            salvaged.entries,
+            digest,
+            recipe,
+            started,
+            task.hold,
         )
     return SavedShard(
         task.file,
-        len(books.kept),
-        intact and not books.lost,
-        books.unexpected,
-        tuple(books.lost),
+        len(salvaged.kept),
+        intact and not salvaged.lost,
+        salvaged.unexpected,
+        tuple(salvaged.lost),
         result,
-        books.lost_labels,
-        books.lost_formats,
+        salvaged.lost_labels,
+        salvaged.lost_formats,
     )
 
 
-def _reckon(
+def _reconcile(
     task: SalvageTask, ledger: tuple[ShardHeader, list[Entry]] | None, content: Content, intact: bool
 ) -> SalvagedLedger:
     index = _read_index(task) if ledger is None else None
@@ -295,7 +303,7 @@ def _save_foreign(
     lost.sort(key=lambda item: item.offset or 0)
     temporary = _write(task, plain, kept, compression) if lost else _copy(file, task)
     with task.hold.held() if task.hold is not None else nullcontext():
-        storage.publish(temporary, storage.join(task.output, task.file))
+        storage.move_into_place(temporary, storage.join(task.output, task.file))
     return SavedShard(task.file, len(kept), not lost, 0, tuple(lost))
 
 
@@ -310,12 +318,12 @@ def _book_missing(
     if task.place is None:
         raise EngineError(f"{printable(task.path)} disappeared before it was saved; run again.")
     damage = DamagedRange(0, 0, 0, FindingCode.SHARD_MISSING, "its shard is missing")
-    books = _reckon(task, ledger, Content([], [damage], 0), False)
+    salvaged = _reconcile(task, ledger, Content([], [damage], 0), False)
     compression = {".gz": "gzip", ".zlib": "zlib"}.get(os.path.splitext(task.file)[1], "none")
     temporary = _write(task, None, [], compression)
     result = finish_shard(
-        task.output, task.place, task.file, temporary, books.entries, "", "", started, task.hold
+        task.output, task.place, task.file, temporary, salvaged.entries, "", "", started, task.hold
     )
     return SavedShard(
-        task.file, 0, False, 0, tuple(books.lost), result, books.lost_labels, books.lost_formats
+        task.file, 0, False, 0, tuple(salvaged.lost), result, salvaged.lost_labels, salvaged.lost_formats
     )

@@ -62,7 +62,7 @@ def finish_shard(
             if not storage.is_remote(directory):
                 os.fsync(written.fileno())  # computed first, because others wait while the lease is locked
         with hold.held() if hold is not None else contextlib.nullcontext():
-            storage.publish(temporary, storage.join(directory, file))
+            storage.move_into_place(temporary, storage.join(directory, file))
     except BaseException:
         discard(temporary)
         raise

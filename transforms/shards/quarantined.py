@@ -239,7 +239,7 @@ def write_in_parts(
             if not storage.is_remote(directory):
                 os.fsync(file.fileno())
         with hold.held() if hold is not None else contextlib.nullcontext():
-            storage.publish(temporary, storage.join(directory, name))
+            storage.move_into_place(temporary, storage.join(directory, name))
     except BaseException:
         discard(temporary)
         raise

@@ -27,7 +27,7 @@ _BLOCK_BYTES = 1 << 18
 _NEIGHBORS = 4
 
 
-class EarlierBuild(NamedTuple):
+class PreviousBuild(NamedTuple):
     """A finished dataset whose records can be copied.
 
     Attributes:
@@ -49,14 +49,14 @@ class ReusableBuilds(NamedTuple):
     Attributes:
       unfinished: directories of killed or refused runs, from which whole shards can be reused.
       finished: the build whose plan is carried on, from which records can be copied too.
-      trusting: whether a source in an unchanged state is assumed to be unchanged without reading it.
+      trust_mtime: whether a source in an unchanged state is assumed to be unchanged without reading it.
       content_changed: splits and numbers of shards whose sources changed although their states are equal.
         These shards of the finished build are not reused, and their sources are not trusted.
       damaged: shards of the finished build that do not match their sha256; nothing is copied from them.
     """
 
     unfinished: Sequence[str] = ()
-    finished: EarlierBuild | None = None
+    finished: PreviousBuild | None = None
     trust_mtime: bool = True
     content_changed: frozenset[tuple[str, int]] = frozenset()
     damaged: frozenset[str] = frozenset()
@@ -212,14 +212,14 @@ class _OldShard:
             return None
 
 
-class EarlierRecords:
+class PreviousRecords:
     """The records of an earlier build that a shard may copy. A context manager, because it keeps files open.
 
     Args:
       build: the earlier build.
       place: split and number of the new shard.
       recipe: digest of the settings and versions that now determine the bytes of a record.
-      trusting: whether a source in an unchanged state is assumed to be unchanged.
+      trust_mtime: whether a source in an unchanged state is assumed to be unchanged.
       verdicts: file -> whether a shard of the build matches its sha256, if known. Results are added, so that
         a shard that serves several new shards is read once.
 
@@ -229,7 +229,7 @@ class EarlierRecords:
 
     def __init__(
         self,
-        build: EarlierBuild,
+        build: PreviousBuild,
         place: ShardPlace,
         recipe: str,
         trust_mtime: bool,
@@ -240,10 +240,10 @@ class EarlierRecords:
         self._build = build
         self._place = place
         self._recipe = recipe
-        self._trusting = trust_mtime
+        self._trust_mtime = trust_mtime
         self._opened: list[_OldShard] = []
 
-    def __enter__(self) -> EarlierRecords:
+    def __enter__(self) -> PreviousRecords:
         return self
 
     def __exit__(
@@ -304,7 +304,7 @@ class EarlierRecords:
             self.rejected.append(name)
             return
         for entry, ref in same_refs:
-            same = self._trusting and ref.fingerprint == entry.fingerprint and ref.has_known_state
+            same = self._trust_mtime and ref.fingerprint == entry.fingerprint and ref.has_known_state
             yield entry.key, ReusableRecord(entry, same, shard)
 
 

@@ -36,7 +36,7 @@ from shardwright.transforms.plan.planned_shard import PlannedShard
 from shardwright.transforms.plan.transforms import in_global_window
 from shardwright.transforms.records.framing import FRAME_BYTES
 from shardwright.transforms.shards.finish import ShardPlace, discard, finish_shard, result_of, write_ledger
-from shardwright.transforms.shards.reuse import EarlierRecords, ReusableBuilds, take_over
+from shardwright.transforms.shards.reuse import PreviousRecords, ReusableBuilds, take_over
 from shardwright.transforms.shards.shard_plan import ShardPlan, plan_shard
 
 _COMPRESSION_TYPES = {
@@ -63,7 +63,7 @@ class WritePlannedShards(beam.io.WriteToTFRecord):
       versions: versions of the software that determines bytes.
       forecast: side input with the labels of the plan.
       resume: whether to reuse shards whose ledger matches the plan and whose bytes match the ledger.
-      earlier: side input with one `ReusableBuilds`; None if there are no earlier builds.
+      reusable: side input with one `ReusableBuilds`; None if there are no earlier builds.
       hold: lease that must be held for each write, or a side input of it; None if there is none.
     """
 
@@ -74,7 +74,7 @@ class WritePlannedShards(beam.io.WriteToTFRecord):
         versions: Mapping[str, str],
         forecast: beam.pvalue.AsSingleton,
         resume: bool = False,
-        earlier: beam.pvalue.AsSingleton | None = None,
+        reusable: beam.pvalue.AsSingleton | None = None,
         hold: HeldLease | beam.pvalue.AsSingleton | None = None,
     ) -> None:
         super().__init__(
@@ -88,7 +88,7 @@ class WritePlannedShards(beam.io.WriteToTFRecord):
         self._versions = dict(versions)
         self._forecast = forecast
         self._resume = resume
-        self._earlier = earlier
+        self._reusable = reusable
         self._hold = hold
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
@@ -96,7 +96,7 @@ class WritePlannedShards(beam.io.WriteToTFRecord):
         return shards | "WriteShard" >> beam.ParDo(
             _WriteShard(self._sink, self._directory, self._settings, self._versions, self._resume),
             self._forecast,
-            self._earlier or ReusableBuilds(),
+            self._reusable or ReusableBuilds(),
             self._hold,
         ).with_output_types(ShardResult)  # ShardResult
 
@@ -183,14 +183,14 @@ class _WriteShard(beam.DoFn):
         self,
         planned: PlannedShard,
         forecast: Forecast,
-        earlier: ReusableBuilds,
+        reusable: ReusableBuilds,
         hold: HeldLease | None,
     ) -> Iterator[ShardResult]:
         place = ShardPlace(*planned[:3])
         if hold is not None:
             hold.renew()  # once per shard, because no other process may be there to do it
         plan = plan_shard(planned, forecast, self._settings, self._versions)
-        taken_over = self._take_over(place, plan, earlier, hold)
+        taken_over = self._take_over(place, plan, reusable, hold)
         if taken_over is not None:
             PROGRESS.add(
                 images=sum(ref.is_candidate for ref in plan.refs), shards=bool(taken_over.header.file)
@@ -204,7 +204,7 @@ class _WriteShard(beam.DoFn):
             return
         started = time.time()
         with self._faults():
-            temporary, work = self._write_records(place, plan, earlier, hold)
+            temporary, work = self._write_records(place, plan, reusable, hold)
         # A shard is hashed, moved and recorded while the images of the next one are converted.
         yield from self._finished()
         self._finishing = self._finisher.submit(self._finish, place, plan, temporary, work, started, hold)
@@ -236,17 +236,17 @@ class _WriteShard(beam.DoFn):
             yield result
 
     def _take_over(
-        self, place: ShardPlace, plan: ShardPlan, earlier: ReusableBuilds, hold: HeldLease | None
+        self, place: ShardPlace, plan: ShardPlan, reusable: ReusableBuilds, hold: HeldLease | None
     ) -> ShardResult | None:
         """Reuses a shard of an earlier build if plan, size and checksum match; returns its result or None."""
         own = self._directory
         if self._resume and (taken := take_over(own, own, place, plan.digest, hold=hold)):
             return taken
-        if place[:2] in earlier.content_changed:
+        if place[:2] in reusable.content_changed:
             return None
-        if earlier.finished is not None:  # its sources were checked again if needed
-            build = earlier.finished
-            damaged = shard_file(*place, build.suffix) in earlier.damaged
+        if reusable.finished is not None:  # its sources were checked again if needed
+            build = reusable.finished
+            damaged = shard_file(*place, build.suffix) in reusable.damaged
             taken = (
                 None
                 if damaged
@@ -256,14 +256,14 @@ class _WriteShard(beam.DoFn):
             )
             if taken is not None:
                 return dataclasses.replace(taken, carried=True)
-        trusted = earlier.trust_mtime and all(ref.has_known_state for ref in plan.refs if ref.is_candidate)
-        for source in earlier.unfinished if trusted else ():
+        trusted = reusable.trust_mtime and all(ref.has_known_state for ref in plan.refs if ref.is_candidate)
+        for source in reusable.unfinished if trusted else ():
             if taken := take_over(own, source, place, plan.digest, hold=hold):
                 return taken
         return None
 
     def _write_records(
-        self, place: ShardPlace, plan: ShardPlan, earlier: ReusableBuilds, hold: HeldLease | None
+        self, place: ShardPlace, plan: ShardPlan, reusable: ReusableBuilds, hold: HeldLease | None
     ) -> tuple[str, _Work]:
         """Writes the records of a shard to a temporary file; returns its path and the work done."""
         name = shard_file(*place, self._settings.suffix)
@@ -271,7 +271,7 @@ class _WriteShard(beam.DoFn):
         work = _Work()
         try:
             with (
-                self._earlier_records(place, plan, earlier) as records,
+                self._previous_records(place, plan, reusable) as records,
                 self._opened(temporary) as handle,
             ):
                 known = _known(plan, records)
@@ -298,15 +298,15 @@ class _WriteShard(beam.DoFn):
             raise
         return temporary, work
 
-    def _earlier_records(
-        self, place: ShardPlace, plan: ShardPlan, earlier: ReusableBuilds
-    ) -> AbstractContextManager[EarlierRecords | None]:
+    def _previous_records(
+        self, place: ShardPlace, plan: ShardPlan, reusable: ReusableBuilds
+    ) -> AbstractContextManager[PreviousRecords | None]:
         """Returns the records of the earlier build that this shard may copy; None without such a build."""
-        if earlier.finished is None:
+        if reusable.finished is None:
             return contextlib.nullcontext()
-        self._verdicts.update(dict.fromkeys(earlier.damaged, False))
-        trust_mtime = earlier.trust_mtime and place[:2] not in earlier.content_changed
-        return EarlierRecords(earlier.finished, place, plan.recipe_digest, trust_mtime, self._verdicts)
+        self._verdicts.update(dict.fromkeys(reusable.damaged, False))
+        trust_mtime = reusable.trust_mtime and place[:2] not in reusable.content_changed
+        return PreviousRecords(reusable.finished, place, plan.recipe_digest, trust_mtime, self._verdicts)
 
     @contextlib.contextmanager
     def _opened(self, temporary: str) -> Iterator[Any]:
@@ -342,7 +342,7 @@ class _WriteShard(beam.DoFn):
         return dataclasses.replace(result, copied=work.copied, rejected=work.rejected), work
 
 
-def _known(plan: ShardPlan, records: EarlierRecords | None) -> Mapping[str, ReusableRecord]:
+def _known(plan: ShardPlan, records: PreviousRecords | None) -> Mapping[str, ReusableRecord]:
     """Returns the reusable records of a shard's images."""
     return records.find(list(zip(plan.refs, plan.ref_digests, strict=True))) if records else {}
 

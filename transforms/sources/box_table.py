@@ -214,13 +214,13 @@ def _head_of(path: str) -> bytes:
         return storage.read_head(path, HEAD_BYTES)
 
 
-def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
+def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
     wants_objects = settings.record_layout.needs is Needs.OBJECTS
-    if not glimpse.is_file:
-        return wants_objects and bool(_files_in(glimpse, settings))
-    if not glimpse.name.lower().endswith(_TEXT_SUFFIXES):
+    if not probe.is_file:
+        return wants_objects and bool(_files_in(probe, settings))
+    if not probe.name.lower().endswith(_TEXT_SUFFIXES):
         return False
-    found = _read_head(glimpse.name, glimpse.head, settings)
+    found = _read_head(probe.name, probe.head, settings)
     if found is None or wants_objects:
         return found is not None
     # A table with one box for each image may be meant for classes. Several boxes for one image decide it.
@@ -228,44 +228,44 @@ def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
     return settings.record_layout.needs is Needs.LABEL and len(set(images)) < len(images)
 
 
-def _files_in(glimpse: InputProbe, settings: ConvertSettings) -> list[str]:
+def _files_in(probe: InputProbe, settings: ConvertSettings) -> list[str]:
     """Returns the box tables in a folder, or in its subfolders that are named like splits."""
-    found = _tables_in(glimpse, settings)
+    found = _tables_in(probe, settings)
     if not found:
-        splits = [name for name in glimpse.folders if split_token(name) and not name.startswith(".")]
+        splits = [name for name in probe.folders if split_token(name) and not name.startswith(".")]
         found = [
             f"{name}/{file}"
             for name in splits[:_MOST_FILES]
-            for file in _tables_in(glimpse.inside(name), settings)
+            for file in _tables_in(probe.inside(name), settings)
         ]
     return found
 
 
-def _tables_in(glimpse: InputProbe, settings: ConvertSettings) -> list[str]:
-    names = [name for name in glimpse.files if name.lower().endswith(_SUFFIXES) and not name.startswith(".")]
+def _tables_in(probe: InputProbe, settings: ConvertSettings) -> list[str]:
+    names = [name for name in probe.files if name.lower().endswith(_SUFFIXES) and not name.startswith(".")]
     return [
         name
         for name in names[:_MOST_FILES]
-        if _read_head(name, _head_of(storage.join(glimpse.path, name)), settings)
+        if _read_head(name, _head_of(storage.join(probe.path, name)), settings)
     ]
 
 
-def _find_tables(glimpse: InputProbe, settings: ConvertSettings) -> list[BoxTable]:
+def _find_tables(probe: InputProbe, settings: ConvertSettings) -> list[BoxTable]:
     """Returns the files of an input.
 
     Raises:
       UsageError: if there are no files, a file is not a box table, or its images are missing.
     """
-    names = [""] if glimpse.is_file else _files_in(glimpse, settings)
+    names = [""] if probe.is_file else _files_in(probe, settings)
     if not names:
         raise UsageError(
-            f"--input {printable(glimpse.path)} holds no CSV file with boxes; its header must name the "
+            f"--input {printable(probe.path)} holds no CSV file with boxes; its header must name the "
             "image, the class and the sides, such as filename,class,xmin,ymin,xmax,ymax."
         )
     tokens = {name: split_token(name.rpartition("/")[2]) or split_token(name) for name in names}
     several = len(set(tokens.values()) - {""}) > 1
     return [
-        _table(storage.join(glimpse.path, name) if name else glimpse.path, name or glimpse.name,
+        _table(storage.join(probe.path, name) if name else probe.path, name or probe.name,
                tokens[name] if several else "", settings)
         for name in names
     ]  # fmt: skip
@@ -381,10 +381,10 @@ def _root_of(table: BoxTable, rows: Sequence[Sequence[str]], settings: ConvertSe
     return found
 
 
-def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
+def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     if settings.image_root:
         check_folder("--image_root", settings.image_root)
-    tables = _find_tables(glimpse, settings)
+    tables = _find_tables(probe, settings)
     return "a table of boxes: " + "; ".join(table.describe() for table in tables)
 
 

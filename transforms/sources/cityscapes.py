@@ -84,15 +84,15 @@ def _corners(polygon: Any, place: int) -> list[float]:
     return corners
 
 
-def _find_pairings(glimpse: InputProbe, settings: ConvertSettings) -> list[Pairing]:
+def _find_pairings(probe: InputProbe, settings: ConvertSettings) -> list[Pairing]:
     """Returns the images and annotations of each split, also of splits without annotations."""
-    if glimpse.is_file or _IMAGES not in glimpse.folders:
+    if probe.is_file or _IMAGES not in probe.folders:
         return []
-    root = glimpse.path.rstrip("/") or "/"
-    kinds = [name for name in _ANNOTATIONS if name in glimpse.folders]
-    splits = [name for name in glimpse.inside(_IMAGES).folders if not name.startswith(".")]
+    root = probe.path.rstrip("/") or "/"
+    kinds = [name for name in _ANNOTATIONS if name in probe.folders]
+    splits = [name for name in probe.inside(_IMAGES).folders if not name.startswith(".")]
     ending = _CLASS_IDS if settings.record_layout.needs is Needs.SEMANTIC else _POLYGONS
-    inner = {kind: set(glimpse.inside(kind).folders) for kind in kinds}
+    inner = {kind: set(probe.inside(kind).folders) for kind in kinds}
     found = []
     for split in splits:
         images = join(join(root, _IMAGES), split)
@@ -105,11 +105,11 @@ def _find_pairings(glimpse: InputProbe, settings: ConvertSettings) -> list[Pairi
     return found if labelled else []
 
 
-def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
-    pairings = _find_pairings(glimpse, settings)
+def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
+    pairings = _find_pairings(probe, settings)
     if not pairings:
         raise UsageError(
-            f"--input {printable(glimpse.path)} is not a Cityscapes dataset: name the folder with {_IMAGES}/ "
+            f"--input {printable(probe.path)} is not a Cityscapes dataset: name the folder with {_IMAGES}/ "
             f"and {' or '.join(f'{name}/' for name in _ANNOTATIONS)}, which contain the splits."
         )
     what = "class masks" if settings.record_layout.needs is Needs.SEMANTIC else "polygons of things"
@@ -137,7 +137,7 @@ SOURCE = Source(
     name="cityscapes",
     provides=frozenset({Needs.OBJECTS, Needs.SEMANTIC}),
     settings=frozenset({"missing_annotations"}),
-    accepts=lambda glimpse, settings: bool(_find_pairings(glimpse, settings)),
+    accepts=lambda probe, settings: bool(_find_pairings(probe, settings)),
     describe=_describe,
     list_part=list_part,
     split=split,

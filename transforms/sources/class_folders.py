@@ -56,16 +56,16 @@ NO_FOLDER = "it is not in a class folder"
 _NO_MEANING = FolderTree(names_classes=False)
 
 
-def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
-    if glimpse.is_file:
+def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
+    if probe.is_file:
         raise UsageError(
-            f"--input {printable(glimpse.path)} is not a folder; name the folder that holds the images."
+            f"--input {printable(probe.path)} is not a folder; name the folder that holds the images."
         )
-    if storage.is_remote(glimpse.path) and not storage.has_folders(glimpse.path):
+    if storage.is_remote(probe.path) and not storage.has_folders(probe.path):
         return CLASS_FOLDERS  # details would need a whole listing, which a worker makes
-    tree = find_tree(glimpse.path, settings.folders, names=glimpse.folders)
+    tree = find_tree(probe.path, settings.folders, names=probe.folders)
     if not tree.metadata:
-        check_columns(glimpse.path, SOURCE.name, settings)
+        check_columns(probe.path, SOURCE.name, settings)
     return tree.text
 
 
@@ -462,7 +462,7 @@ SOURCE = Source(
     provides=frozenset({Needs.LABEL}),
     settings=frozenset({"label_depth", "folders"}),
     metadata_settings=frozenset({"label_column", "extra_columns", "label_separator"}),
-    accepts=lambda glimpse, settings: not glimpse.is_file,
+    accepts=lambda probe, settings: not probe.is_file,
     describe=_describe,
     list_part=list_part,
     unique_keys=True,

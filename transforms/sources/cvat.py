@@ -265,38 +265,38 @@ def is_cvat(head: bytes) -> bool:
     )
 
 
-def _files_in(glimpse: InputProbe) -> list[str]:
+def _files_in(probe: InputProbe) -> list[str]:
     """Returns CVAT's files in a folder, or in its subfolders that are named like splits."""
-    if glimpse.is_file:
-        return [""] if glimpse.name.lower().endswith(_SUFFIX) and is_cvat(glimpse.head) else []
-    found = _xml_in(glimpse)
+    if probe.is_file:
+        return [""] if probe.name.lower().endswith(_SUFFIX) and is_cvat(probe.head) else []
+    found = _xml_in(probe)
     if not found:
-        names = [name for name in glimpse.folders if split_token(name) and not name.startswith(".")]
-        found = [f"{name}/{file}" for name in names[:_MOST_FILES] for file in _xml_in(glimpse.inside(name))]
+        names = [name for name in probe.folders if split_token(name) and not name.startswith(".")]
+        found = [f"{name}/{file}" for name in names[:_MOST_FILES] for file in _xml_in(probe.inside(name))]
     return found
 
 
-def _xml_in(glimpse: InputProbe) -> list[str]:
-    names = [name for name in glimpse.files if name.lower().endswith(_SUFFIX) and not name.startswith(".")]
+def _xml_in(probe: InputProbe) -> list[str]:
+    names = [name for name in probe.files if name.lower().endswith(_SUFFIX) and not name.startswith(".")]
     heads = {
-        name: storage.read_head(storage.join(glimpse.path, name), HEAD_BYTES) for name in names[:_MOST_FILES]
+        name: storage.read_head(storage.join(probe.path, name), HEAD_BYTES) for name in names[:_MOST_FILES]
     }
     return [name for name, head in heads.items() if is_cvat(head)]
 
 
-def _find_files(glimpse: InputProbe, settings: ConvertSettings) -> list[CvatFile]:
-    names = _files_in(glimpse)
+def _find_files(probe: InputProbe, settings: ConvertSettings) -> list[CvatFile]:
+    names = _files_in(probe)
     if not names:
         raise UsageError(
-            f"--input {printable(glimpse.path)} holds no CVAT XML file; export the task as 'CVAT for images "
+            f"--input {printable(probe.path)} holds no CVAT XML file; export the task as 'CVAT for images "
             "1.1' and name annotations.xml or its folder."
         )
     tokens = {name: split_token(name.rpartition("/")[2]) or split_token(name) for name in names}
     several = len(set(tokens.values()) - {""}) > 1
     found = []
     for name in names:
-        path = storage.join(glimpse.path, name) if name else glimpse.path
-        found.append(_file(path, name or glimpse.name, tokens[name] if several else "", settings))
+        path = storage.join(probe.path, name) if name else probe.path
+        found.append(_file(path, name or probe.name, tokens[name] if several else "", settings))
     return found
 
 
@@ -331,10 +331,10 @@ def _file(path: str, key: str, split: str, settings: ConvertSettings) -> CvatFil
     return CvatFile(path, key, settings.image_root.rstrip("/") or folder, False, split)
 
 
-def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
+def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     if settings.image_root:
         check_folder("--image_root", settings.image_root)
-    files = _find_files(glimpse, settings)
+    files = _find_files(probe, settings)
     what = "tags" if settings.record_layout.needs is Needs.LABEL else "shapes"
     places = (
         f"{printable(file.key)} (images in {printable(file.root)}"
@@ -420,7 +420,7 @@ SOURCE = Source(
     name="cvat",
     provides=frozenset({Needs.OBJECTS, Needs.LABEL}),
     settings=frozenset({"image_root", "label_separator"}),
-    accepts=lambda glimpse, settings: bool(_files_in(glimpse)),
+    accepts=lambda probe, settings: bool(_files_in(probe)),
     describe=_describe,
     list_part=list_part,
     split=split,

@@ -16,13 +16,13 @@ from shardwright.transforms.sources.name_patterns import take_apart
 from shardwright.transforms.sources.source import Context, InputSplit, Source
 
 
-def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
-    return bool(settings.label_regex) and not glimpse.is_file and not first_archive(glimpse)
+def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
+    return bool(settings.label_regex) and not probe.is_file and not first_archive(probe)
 
 
-def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
-    if glimpse.is_file:
-        raise UsageError(f"--input {printable(glimpse.path)} is not a folder; name the folder of the images.")
+def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
+    if probe.is_file:
+        raise UsageError(f"--input {printable(probe.path)} is not a folder; name the folder of the images.")
     if not settings.label_regex:
         raise UsageError(
             "--source file_names needs --label_regex, such as '(?P<label>[a-z]+)\\d+\\.jpg' for apple01.jpg."

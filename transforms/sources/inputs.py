@@ -50,15 +50,15 @@ def check_inputs(settings: ConvertSettings, output: str | None) -> tuple[Input, 
         with UNDERWAY.working_on(item.path, "recognize"), storage.translated_errors("list", item.path):
             if storage.is_remote(item.path):
                 storage.require_known("--input", item.path)
-                glimpse = _look_at_remote(item.path)
+                probe = _look_at_remote(item.path)
             else:
-                glimpse = _look_at_local(item.path)
-            if settings.source in _READS_DATASETS and _is_pointed_to(glimpse):
+                probe = _look_at_local(item.path)
+            if settings.source in _READS_DATASETS and _is_pointed_to(probe):
                 item = item._replace(path=located(item.path))
-                glimpse = InputProbe(item.path, is_file=False)
+                probe = InputProbe(item.path, is_file=False)
             if output:
                 _check_apart(item.path, output)
-            inputs.append(recognise(item, glimpse, settings))
+            inputs.append(recognise(item, probe, settings))
     if settings.folders != AUTO and not any(
         source_by_name(item.source).names_classes_by_folder for item in inputs
     ):
@@ -70,14 +70,14 @@ def check_inputs(settings: ConvertSettings, output: str | None) -> tuple[Input, 
     return tuple(inputs)
 
 
-def _is_pointed_to(glimpse: InputProbe) -> bool:
+def _is_pointed_to(probe: InputProbe) -> bool:
     """Returns whether a folder is not a dataset itself but points to one of its versions."""
-    if glimpse.is_file or is_pattern(glimpse.path):
+    if probe.is_file or is_pattern(probe.path):
         return False
-    return LATEST_JSON in glimpse.files and DATASET_JSON not in glimpse.files
+    return LATEST_JSON in probe.files and DATASET_JSON not in probe.files
 
 
-def recognise(item: Input, glimpse: InputProbe, settings: ConvertSettings) -> Input:
+def recognise(item: Input, probe: InputProbe, settings: ConvertSettings) -> Input:
     """Returns the input with the source that reads it.
 
     Raises:
@@ -88,10 +88,10 @@ def recognise(item: Input, glimpse: InputProbe, settings: ConvertSettings) -> In
     elif is_pattern(item.path):
         source = source_by_name("tfrecord")  # the only source with such file names
     else:
-        accepting = (source for source in all_sources() if source.accepts(glimpse, settings))
+        accepting = (source for source in all_sources() if source.accepts(probe, settings))
         found = next(accepting, None)
         if found is None:
-            kind = "file" if glimpse.is_file else "folder"
+            kind = "file" if probe.is_file else "folder"
             raise UsageError(
                 f"--input {printable(item.path)}: no source recognizes this {kind}; name the "
                 "source with --source, or name the folder that holds the images."
@@ -101,7 +101,7 @@ def recognise(item: Input, glimpse: InputProbe, settings: ConvertSettings) -> In
     if needs not in source.provides:
         fitting = ", ".join(layout.name for layout in LAYOUTS.values() if layout.needs in source.provides)
         other = "another --source"
-        if settings.source == "auto" and not glimpse.is_file and needs is Needs.LABEL:
+        if settings.source == "auto" and not probe.is_file and needs is Needs.LABEL:
             other = "--source class_folders if each class has a folder"
         raise UsageError(
             f"--layout {settings.record_layout.name}: {printable(item.path)} is read as {source.name}, which "
@@ -119,8 +119,8 @@ def recognise(item: Input, glimpse: InputProbe, settings: ConvertSettings) -> In
             f"{settings.option_of(needed[0])}: {printable(item.path)} is read as {source.name}, which has no "
             "columns; name a manifest with the images and their columns, or leave that column out."
         )
-    detected_as = source.describe(glimpse, settings)
-    return item._replace(source=source.name, detected_as=detected_as, is_file=glimpse.is_file)
+    detected_as = source.describe(probe, settings)
+    return item._replace(source=source.name, detected_as=detected_as, is_file=probe.is_file)
 
 
 def _look_at_local(path: str) -> InputProbe:

@@ -64,18 +64,16 @@ def _number(line: int, cells: list[str], place: int) -> float:
     return value
 
 
-def _find_pairings(glimpse: InputProbe) -> list[Pairing]:
+def _find_pairings(probe: InputProbe) -> list[Pairing]:
     """Returns an input's folders with images and labels, and the folders beside them with images only."""
-    if glimpse.is_file:
+    if probe.is_file:
         return []
-    root = glimpse.path.rstrip("/") or "/"
-    if {_IMAGES, _LABELS} <= {*glimpse.folders}:
+    root = probe.path.rstrip("/") or "/"
+    if {_IMAGES, _LABELS} <= {*probe.folders}:
         return [_pairing(root, "")]
     # Other folders are not examined: a remote folder with many images would take long.
-    names = [name for name in glimpse.folders if split_token(name) or name.lower() == _DEFAULT][
-        :_FOLDERS_TRIED
-    ]
-    inner = {name: glimpse.inside(name).folders for name in names}
+    names = [name for name in probe.folders if split_token(name) or name.lower() == _DEFAULT][:_FOLDERS_TRIED]
+    inner = {name: probe.inside(name).folders for name in names}
     labelled = [name for name, folders in inner.items() if {_IMAGES, _LABELS} <= {*folders}]
     several = len(labelled) > 1
     found = [
@@ -108,26 +106,26 @@ def _read_lists(root: str) -> Mapping[str, str] | None:
     return splits or None
 
 
-def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
-    pairings = _find_pairings(glimpse)
+def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
+    pairings = _find_pairings(probe)
     if not pairings:
         raise UsageError(
-            f"--input {printable(glimpse.path)} is not a KITTI dataset: name the folder with {_IMAGES}/ and "
+            f"--input {printable(probe.path)} is not a KITTI dataset: name the folder with {_IMAGES}/ and "
             f"{_LABELS}/, or the one with {_TRAINING}/ that contains them."
         )
-    lists = ", splits from ImageSets" if _lists_of(glimpse) else ""
+    lists = ", splits from ImageSets" if _lists_of(probe) else ""
     return f"KITTI{lists} ({'; '.join(pairing.describe() for pairing in pairings)})"
 
 
-def _lists_of(glimpse: InputProbe) -> Mapping[str, str] | None:
-    return _read_lists(glimpse.path.rstrip("/") or "/") if _SETS in glimpse.folders else None
+def _lists_of(probe: InputProbe) -> Mapping[str, str] | None:
+    return _read_lists(probe.path.rstrip("/") or "/") if _SETS in probe.folders else None
 
 
 def split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields input splits of some thousand images each."""
-    glimpse = look_at(item.path)
-    lists = _lists_of(glimpse)
-    pairings = _find_pairings(glimpse)
+    probe = look_at(item.path)
+    lists = _lists_of(probe)
+    pairings = _find_pairings(probe)
     yield from chain.from_iterable(
         split_pairs(item, pairing, lists if pairing.annotations else None) for pairing in pairings
     )
@@ -138,10 +136,10 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
     yield from list_pairs(part, parse_kitti, context.settings.missing_annotations)
 
 
-def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
+def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
     return any(
         name.endswith(".txt")
-        for pairing in _find_pairings(glimpse)[:1]
+        for pairing in _find_pairings(probe)[:1]
         for name in InputProbe(pairing.annotations, is_file=False).files
     )
 

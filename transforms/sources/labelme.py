@@ -192,37 +192,37 @@ def is_labelme(head: bytes) -> bool:
     return any(name in head for name in (b'"imagePath"', b'"imageData"', b'"flags"', b'"version"'))
 
 
-def _holds_labelme(glimpse: InputProbe) -> bool:
-    names = [name for name in glimpse.files if name.lower().endswith(_SUFFIX) and not name.startswith(".")]
-    heads = (storage.read_head(storage.join(glimpse.path, name), HEAD_BYTES) for name in names[:_FILES_TRIED])
+def _holds_labelme(probe: InputProbe) -> bool:
+    names = [name for name in probe.files if name.lower().endswith(_SUFFIX) and not name.startswith(".")]
+    heads = (storage.read_head(storage.join(probe.path, name), HEAD_BYTES) for name in names[:_FILES_TRIED])
     return any(map(is_labelme, heads))
 
 
-def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
+def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
     """Returns whether an input is read as LabelMe; class folders with LabelMe files stay class folders."""
     if settings.record_layout.needs is Needs.LABEL:
-        return _holds_labelme(glimpse)
-    return _is_labelme_folder(glimpse)
+        return _holds_labelme(probe)
+    return _is_labelme_folder(probe)
 
 
-def _is_labelme_folder(glimpse: InputProbe) -> bool:
+def _is_labelme_folder(probe: InputProbe) -> bool:
     """Returns whether a folder, or a folder directly inside it, holds LabelMe files."""
-    if glimpse.is_file:
+    if probe.is_file:
         return False
-    names = [name for name in glimpse.folders if not name.startswith(".")][:_FOLDERS_TRIED]
-    return _holds_labelme(glimpse) or any(_holds_labelme(glimpse.inside(name)) for name in names)
+    names = [name for name in probe.folders if not name.startswith(".")][:_FOLDERS_TRIED]
+    return _holds_labelme(probe) or any(_holds_labelme(probe.inside(name)) for name in names)
 
 
-def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
+def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     if settings.image_root:
         check_folder("--image_root", settings.image_root)
-    if not _is_labelme_folder(glimpse):
+    if not _is_labelme_folder(probe):
         raise UsageError(
-            f"--input {printable(glimpse.path)} is not a LabelMe dataset: name the folder with a JSON file "
+            f"--input {printable(probe.path)} is not a LabelMe dataset: name the folder with a JSON file "
             "for each image."
         )
     where = f", images in {printable(settings.image_root)}" if settings.image_root else ""
-    splits = split_folders_in(glimpse.path).splits.values()
+    splits = split_folders_in(probe.path).splits.values()
     shown = f", splits {', '.join(splits)}" if splits else ""
     return f"LabelMe{where}{shown}"
 

@@ -68,35 +68,33 @@ def _columns(head: bytes) -> list[str]:
     return names if set(_NEEDED) <= set(names) else []
 
 
-def _box_files(glimpse: InputProbe) -> list[str]:
+def _box_files(probe: InputProbe) -> list[str]:
     """Returns the names of the CSV files of boxes in a folder; for a CSV file itself, one empty name."""
-    if glimpse.is_file:
-        return [""] if _columns(glimpse.head) else []
-    names = [name for name in glimpse.files if name.lower().endswith(".csv")][:_MOST_FILES]
-    return [
-        name for name in names if _columns(storage.read_head(storage.join(glimpse.path, name), HEAD_BYTES))
-    ]
+    if probe.is_file:
+        return [""] if _columns(probe.head) else []
+    names = [name for name in probe.files if name.lower().endswith(".csv")][:_MOST_FILES]
+    return [name for name in names if _columns(storage.read_head(storage.join(probe.path, name), HEAD_BYTES))]
 
 
-def _find_files(glimpse: InputProbe, settings: ConvertSettings) -> list[BoxFile]:
+def _find_files(probe: InputProbe, settings: ConvertSettings) -> list[BoxFile]:
     """Returns the CSV files of an input and their image folders.
 
     Raises:
       UsageError: If there are no CSV files, or their images are not found.
     """
-    names = _box_files(glimpse)
+    names = _box_files(probe)
     if not names:
         raise UsageError(
-            f"--input {printable(glimpse.path)} is not a CSV file of Open Images' boxes: the first line "
+            f"--input {printable(probe.path)} is not a CSV file of Open Images' boxes: the first line "
             f"must name {', '.join(_NEEDED)}."
         )
     tokens = {name: split_token(name) for name in names}
     several = len(set(tokens.values()) - {""}) > 1
     found = []
     for name in names:
-        path = storage.join(glimpse.path, name) if name else glimpse.path
+        path = storage.join(probe.path, name) if name else probe.path
         root = _root_of(path, settings)
-        found.append(BoxFile(path, name or glimpse.name, root, tokens[name] if several else ""))
+        found.append(BoxFile(path, name or probe.name, root, tokens[name] if several else ""))
     return found
 
 
@@ -116,10 +114,10 @@ def _root_of(path: str, settings: ConvertSettings) -> str:
     return found or folder_of(path)
 
 
-def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
+def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     if settings.image_root:
         check_folder("--image_root", settings.image_root)
-    files = _find_files(glimpse, settings)
+    files = _find_files(probe, settings)
     places = [
         f"{printable(file.key)} (images in {printable(file.root)}"
         f"{f', split {file.split}' if file.split else ''})"
@@ -252,7 +250,7 @@ SOURCE = Source(
     name="open_images",
     provides=frozenset({Needs.OBJECTS}),
     settings=frozenset({"image_root"}),
-    accepts=lambda glimpse, settings: bool(_box_files(glimpse)),
+    accepts=lambda probe, settings: bool(_box_files(probe)),
     describe=_describe,
     list_part=list_part,
     split=split,

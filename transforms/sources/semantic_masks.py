@@ -24,9 +24,9 @@ _MASK_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".webp", ".gif")
 NO_MASK = "there is no mask for it"
 
 
-def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
-    if glimpse.is_file:
-        raise UsageError(f"--input {printable(glimpse.path)} is not a folder; name the folder of the images.")
+def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
+    if probe.is_file:
+        raise UsageError(f"--input {printable(probe.path)} is not a folder; name the folder of the images.")
     if not settings.mask_dir:
         raise UsageError("--source semantic_masks needs --mask_dir, the folder with a mask for each image.")
     check_folder("--mask_dir", settings.mask_dir)
@@ -119,8 +119,8 @@ SOURCE = Source(
     name="semantic_masks",
     provides=frozenset({Needs.SEMANTIC}),
     settings=frozenset({"mask_dir"}),
-    accepts=lambda glimpse, settings: (
-        bool(settings.mask_dir) and not glimpse.is_file and settings.record_layout.needs is Needs.SEMANTIC
+    accepts=lambda probe, settings: (
+        bool(settings.mask_dir) and not probe.is_file and settings.record_layout.needs is Needs.SEMANTIC
     ),
     describe=_describe,
     list_part=list_part,

@@ -62,7 +62,7 @@ class Spool:
             try:
                 with UNDERWAY.working_on(place, "unpack"), open(temporary, "wb") as file:
                     write(file)
-                storage.publish(temporary, path)
+                storage.move_into_place(temporary, path)
             except BaseException:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)

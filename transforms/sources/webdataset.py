@@ -83,16 +83,16 @@ def _shows_samples(members: Iterator[Member | ArchiveDamage]) -> bool:
     )
 
 
-def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
+def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
     if settings.label_regex:
         return False
-    if not glimpse.is_file:
-        path = first_archive(glimpse)
+    if not probe.is_file:
+        path = first_archive(probe)
         return bool(path) and _accepts(look_at(path), settings)
-    if not extension_kind(glimpse.name):
+    if not extension_kind(probe.name):
         return False
-    with open_ranges(glimpse.path) as reader:
-        kind = kind_of_archive(reader, glimpse.name)
+    with open_ranges(probe.path) as reader:
+        kind = kind_of_archive(reader, probe.name)
         if kind in COMPRESSED:
             head = unpack_head(reader.read_at(0, _PACKED_BYTES), kind, 4 * _PACKED_BYTES)
             return _shows_samples(list_tar(_InMemory(head), len(head)))
@@ -111,18 +111,18 @@ class _InMemory(RangeReader):
         return self._data[offset : offset + length]
 
 
-def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
-    if not glimpse.is_file:
-        if not first_archive(glimpse):
+def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
+    if not probe.is_file:
+        if not first_archive(probe):
             raise UsageError(
-                f"--input {printable(glimpse.path)} has no tar files; name the folder with the "
+                f"--input {printable(probe.path)} has no tar files; name the folder with the "
                 "shards of a WebDataset."
             )
         return "a folder with the shards of a WebDataset"
-    with open_ranges(glimpse.path) as reader:
-        if not kind_of_archive(reader, glimpse.name):
+    with open_ranges(probe.path) as reader:
+        if not kind_of_archive(reader, probe.name):
             raise UsageError(
-                f"--input {printable(glimpse.path)} is not a tar file; name a shard of a WebDataset."
+                f"--input {printable(probe.path)} is not a tar file; name a shard of a WebDataset."
             )
     return "a shard of a WebDataset"
 

@@ -319,9 +319,9 @@ def remove_if_match(path: str, tag: str) -> bool:
     return bool(_tagging(path).remove_if_match(path, tag))
 
 
-def publish(temporary: str, path: str) -> None:
+def move_into_place(temporary: str, path: str) -> None:
     """Moves a finished local file to its final path, by a rename or one upload."""
-    _store(path).publish(temporary, path)
+    _store(path).move_into_place(temporary, path)
 
 
 def temporary_path(directory: str, name: str, existing: bool = False) -> str:

@@ -90,7 +90,7 @@ def remove_if_match(path: str, tag: str) -> bool:
     raise AssertionError(read_with_etag(path))
 
 
-def publish(temporary: str, path: str) -> None:
+def move_into_place(temporary: str, path: str) -> None:
     """Uploads a finished local file and removes it."""
     with open(temporary, "rb") as source, _appearing_whole(path) as target:
         shutil.copyfileobj(source, target, _COPY_BYTES)

@@ -374,7 +374,7 @@ def write_bytes(path: str, data: bytes) -> None:
     )
 
 
-def publish(temporary: str, path: str) -> None:
+def move_into_place(temporary: str, path: str) -> None:
     """Uploads a finished local file to its final name and removes it."""
     _upload(
         path,

@@ -236,7 +236,7 @@ def _copy(source: str, temporary: str) -> None:
         raise
 
 
-def publish(temporary: str, path: str) -> None:
+def move_into_place(temporary: str, path: str) -> None:
     """Renames a finished file."""
     with open(temporary, "rb") as file:
         os.fsync(file.fileno())

@@ -354,7 +354,7 @@ def _if_unchanged(doing: str, path: str, send: Callable[[], object]) -> bool:
     return _retried(doing, path, once)
 
 
-def publish(temporary: str, path: str) -> None:
+def move_into_place(temporary: str, path: str) -> None:
     """Uploads a finished local file to its final name, in parts if it is large, and removes it."""
     bucket, name = split_path(path)
     _retried(

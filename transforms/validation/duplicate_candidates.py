@@ -26,7 +26,7 @@ from shardwright.transforms.validation.duplicates import (
 
 _PRINT_BYTES = 8
 
-Place = tuple[str, int]
+RecordPlace = tuple[str, int]
 
 
 def prints_of(pictures: Iterable[Picture], buckets: int) -> Iterator[tuple[int, bytes]]:
@@ -117,7 +117,7 @@ def pictures_that_share(
       shared: Packs of `shared_prints` for the same places.
       buckets: Number of buckets of each kind.
     """
-    kinds: defaultdict[Place, set[str]] = defaultdict(set)
+    kinds: defaultdict[RecordPlace, set[str]] = defaultdict(set)
     for packed in shared:
         for file, kind, number in unpack(packed):
             kinds[file, number].add(kind)

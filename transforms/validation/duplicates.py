@@ -59,7 +59,7 @@ class Likeness(IntEnum):
 
     SOURCE = 0
     PIXELS = 1
-    LOOKS = 2
+    SIMILAR = 2
 
 
 class PictureRow(NamedTuple):
@@ -262,7 +262,7 @@ def _near(rows: Sequence[PictureRow], band: int) -> Iterator[Link]:
     hashes, patches = [row.hash for row in rows], [row.patch for row in rows]
     gravest: dict[int, Link] = {}
     for first, second, apart in alike(hashes, patches, _rank(rows), band):
-        link = _link(rows[second], rows[first], Likeness.LOOKS, apart)
+        link = _link(rows[second], rows[first], Likeness.SIMILAR, apart)
         if second not in gravest or link.order() < gravest[second].order():
             gravest[second] = link
     yield from gravest.values()
@@ -293,7 +293,7 @@ def _link(row: PictureRow, other: PictureRow, likeness: Likeness, apart: int = 0
     elif in_conflict(row.classes, other.classes):
         code = FindingCode.LABEL_CONFLICT
     else:
-        code = FindingCode.NEAR_DUPLICATE if likeness is Likeness.LOOKS else FindingCode.EXACT_DUPLICATE
+        code = FindingCode.NEAR_DUPLICATE if likeness is Likeness.SIMILAR else FindingCode.EXACT_DUPLICATE
     return Link(
         row.file, row.number, _CODES.index(code), int(likeness), other.file, other.number,
         other.offset, other.key, other.split, other.labels, apart, row.offset, row.key, row.split, row.labels,

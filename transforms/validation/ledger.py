@@ -48,7 +48,7 @@ class ShardTerms(NamedTuple):
     keeps: bool = False
 
 
-class ShardBooks(NamedTuple):
+class LedgerSummary(NamedTuple):
     """Header of a shard's ledger, and the values computed from its lines.
 
     Attributes:
@@ -173,7 +173,7 @@ class LedgerCheck:
             self._last = order
 
     @property
-    def books(self) -> ShardBooks | None:
+    def summary(self) -> LedgerSummary | None:
         """Returns the header and the computed values once all records were seen; None if it is unusable."""
         if self._fault:
             return None
@@ -182,7 +182,7 @@ class LedgerCheck:
             header = self._totals.header(*stated.place)
         except (TypeError, ValueError, KeyError, AttributeError):
             return None
-        return ShardBooks(
+        return LedgerSummary(
             stated,
             header,
             self._plan_digest.hexdigest() if self._plan_digest is not None else "",
@@ -193,12 +193,12 @@ class LedgerCheck:
 
     def _header_problems(self, crc32c: str) -> Iterator[Problem]:
         """Yields the header fields that differ from the lines and the shard."""
-        books = self.books
-        if books is None:
+        summary = self.summary
+        if summary is None:
             yield FindingCode.LEDGER_MISMATCH, "its ledger cannot be used: its header is damaged"
             return
-        stated, shard = books.stated, self._shard
-        true = json.loads(json.dumps(books.counted.as_json()))
+        stated, shard = summary.stated, self._shard
+        true = json.loads(json.dumps(summary.counted.as_json()))
         wanted: dict[str, Any] = {name: true[name] for name in _COUNTED}
         wanted |= {"file": shard.file, "bytes": shard.bytes}
         if stated.crc32c and crc32c:
@@ -286,11 +286,11 @@ class LedgerCheck:
         return True
 
 
-def ledger_books(data: bytes) -> ShardBooks | None:
+def ledger_books(data: bytes) -> LedgerSummary | None:
     """Returns the header and computed values of a ledger without a shard; None if it is damaged."""
     check = LedgerCheck(data, Shard("", 0, 0, ""))
     list(check.finish(sound=False))
-    return check.books
+    return check.summary
 
 
 def mismatch(what: str, said: object, true: object) -> str:

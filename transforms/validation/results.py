@@ -22,9 +22,9 @@ from shardwright.schemas.dataset import (
     with_digest,
 )
 from shardwright.schemas.drift import Described, Previous, drift_between
-from shardwright.schemas.earlier_checks import with_earlier_checks
 from shardwright.schemas.findings import FindingSummary, Gates, ValidationReport
 from shardwright.schemas.junit import junit_xml
+from shardwright.schemas.previous_checks import with_previous_checks
 from shardwright.schemas.statistics.dataset_statistics import Statistics, statistics_text
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import read_dataset, read_measured, remove_old_findings, utc
@@ -171,7 +171,7 @@ def write_results(
         gates,
         results.against,
     )
-    report = with_earlier_checks(found, _stored_reports(files.report, results.directory, fingerprint))
+    report = with_previous_checks(found, _stored_reports(files.report, results.directory, fingerprint))
     measured = None if statistics is None else measured_in(statistics, fingerprint)
     contents: dict[str, bytes] = {}
     if statistics is not None and measured is not None:

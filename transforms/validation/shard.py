@@ -33,7 +33,7 @@ from shardwright.transforms.records.framing import (
 )
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.validation.hashing import HashedFile
-from shardwright.transforms.validation.ledger import DISORDERED, LedgerCheck, ShardBooks, ShardTerms
+from shardwright.transforms.validation.ledger import DISORDERED, LedgerCheck, LedgerSummary, ShardTerms
 from shardwright.transforms.validation.record import CheckedRecord, RecordChecker
 
 #: Adds a finding: code, message, record number, offset, key.
@@ -51,13 +51,13 @@ class Depth(IntEnum):
     """Depth of a check; each depth includes the previous ones."""
 
     FRAMES = 0  # framing, CRCs, counts, checksums
-    EXAMPLES = 1  # every Example and its features
-    PIXELS = 2  # every image decoded and compared with its record
-    LOOKS = 3  # quality metrics of every image
+    FAST = 1  # every Example and its features
+    FULL = 2  # every image decoded and compared with its record
+    QUALITY = 3  # quality metrics of every image
 
 
 #: Depth at which new shards are read back, by the value of `verify`.
-DEPTHS = {"fast": Depth.FRAMES, "full": Depth.PIXELS, "quality": Depth.LOOKS}
+DEPTHS = {"fast": Depth.FRAMES, "full": Depth.FULL, "quality": Depth.QUALITY}
 
 
 class ShardTask(NamedTuple):
@@ -71,7 +71,7 @@ class ShardTask(NamedTuple):
       index_path: Path of the index. Empty for a shard without one. The check of the directory, not
         this one, reports a missing index.
       ledger_path: Path of the ledger. Empty for a shard without one.
-      earlier: Paths of stored checks of an earlier version's shards that may contain the same records.
+      previous_checks: Paths of stored checks of an earlier version's shards with the same records, perhaps.
       terms: Values that its ledger is checked against. None to compare the ledger only with itself.
     """
 
@@ -81,7 +81,7 @@ class ShardTask(NamedTuple):
     expected: Shard | None
     index_path: str = ""
     ledger_path: str = ""
-    earlier: tuple[str, ...] = ()
+    previous_checks: tuple[str, ...] = ()
     terms: ShardTerms | None = None
 
 
@@ -158,7 +158,7 @@ class ShardCheck:
       features: Summary of the records' features, if quality metrics were computed.
       digests: Digest of the bytes of each record in `rows`, empty for one with problems. No digests unless
         they were requested.
-      books: Header and computed values of the ledger. None if it was not read, or is unusable.
+      ledger_summary: Header and computed values of the ledger. None if it was not read, or is unusable.
       stored: sha256 of the file in which the check is stored. Empty if it is not stored.
     """
 
@@ -171,7 +171,7 @@ class ShardCheck:
     pictures: list[Picture] = field(default_factory=list)
     features: RecordStatistics = field(default_factory=RecordStatistics)
     digests: list[Digest] = field(default_factory=list)
-    books: ShardBooks | None = None
+    ledger_summary: LedgerSummary | None = None
     stored: str = ""
 
 
@@ -211,9 +211,9 @@ def check_shard(
                     FindingCode.SHARD_TRUNCATED,
                     f"it has {check.bytes} bytes, dataset.json says {task.expected.bytes}",
                 )
-            file = HashedFile(opened, aside=depth <= Depth.EXAMPLES) if task.expected else opened
+            file = HashedFile(opened, aside=depth <= Depth.FAST) if task.expected else opened
             found = _check_records(cast("IO[bytes]", file), task, contract, depth, executor, sound, find)
-            ledger = _open_ledger(task, find) if depth >= Depth.EXAMPLES else None
+            ledger = _open_ledger(task, find) if depth >= Depth.FAST else None
             _check_all(found, task, contract, check, ledger, index, find)
             crc32c = ""
             if isinstance(file, HashedFile) and task.expected:
@@ -298,7 +298,7 @@ def _finish_ledger(ledger: LedgerCheck, task: ShardTask, check: ShardCheck, crc3
     sound = whole and codes.isdisjoint((*_DAMAGES, FindingCode.LEDGER_MISMATCH))
     for code, message in ledger.finish(sound, crc32c):
         find(code, message)
-    check.books = ledger.books
+    check.ledger_summary = ledger.summary
 
 
 def _source_and_label(result: CheckedRecord, ledger: LedgerCheck | None) -> tuple[str | None, str]:
@@ -374,9 +374,9 @@ def _check_records(
                 else:
                     yield item
 
-        promised, look = contract._replace(split=task.split), depth >= Depth.LOOKS
+        promised, look = contract._replace(split=task.split), depth >= Depth.QUALITY
         checker = RecordChecker(
-            promised, decode=depth >= Depth.PIXELS, look=look, reserve=working_budget().reserve
+            promised, decode=depth >= Depth.FULL, look=look, reserve=working_budget().reserve
         )
         reader = RecordChecker(promised, decode=False, look=look)
 
@@ -395,7 +395,7 @@ def _check_records(
         if depth is Depth.FRAMES:
             for record in sound():
                 yield record, None, b""
-        elif executor is None or depth is Depth.EXAMPLES:
+        elif executor is None or depth is Depth.FAST:
             yield from map(checked, sound())
         else:
             yield from map_ordered(

@@ -39,7 +39,7 @@ from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.shards.quarantined import LedgerFile, SortedLines, in_order, quarantined_lines
 from shardwright.transforms.shards.shard_plan import Recipes, recipes_of
-from shardwright.transforms.validation.ledger import ShardBooks, ledger_books, mismatch
+from shardwright.transforms.validation.ledger import LedgerSummary, ledger_books, mismatch
 from shardwright.transforms.validation.shard import ShardCheck
 
 #: Fields of `dataset.json` that older versions did not write.
@@ -131,30 +131,30 @@ class Told(NamedTuple):
     """Contents of all ledgers of a dataset.
 
     Attributes:
-      books: Mapping of shard file to the books of its ledger. None if the ledger is unusable.
-      others: Mapping of path to books, for ledgers without a shard.
+      ledgers: Mapping of shard file to the summary of its ledger. None if the ledger is unusable.
+      others: Mapping of path to summary, for ledgers without a shard.
       salvaged: Whether salvage wrote some of the ledgers.
     """
 
-    books: Mapping[str, ShardBooks | None]
-    others: Mapping[str, ShardBooks]
+    ledgers: Mapping[str, LedgerSummary | None]
+    others: Mapping[str, LedgerSummary]
     salvaged: bool
 
     @property
-    def complete(self) -> list[ShardBooks] | None:
-        """Returns the books of all ledgers; None if some are missing."""
-        found = [*self.books.values(), *self.others.values()]
+    def complete(self) -> list[LedgerSummary] | None:
+        """Returns the summaries of all ledgers; None if some are missing."""
+        found = [*self.ledgers.values(), *self.others.values()]
         known = [item for item in found if item is not None]
         return None if self.salvaged or len(known) < len(found) else known
 
 
 def gather_books(directory: str, checks: Iterable[ShardCheck], files: Sequence[str]) -> Told:
-    """Collects the books of all ledgers, and reads the ledgers without a shard.
+    """Collects the summaries of all ledgers, and reads the ledgers without a shard.
 
     Raises:
       EngineError: If the storage failed.
     """
-    books = {check.file: check.books for check in checks}
+    ledgers = {check.file: check.ledger_summary for check in checks}
     others = {}
     for file in files:
         if file.startswith(f"{SHARDS_DIR}/{NO_SPLIT}-"):
@@ -165,9 +165,9 @@ def gather_books(directory: str, checks: Iterable[ShardCheck], files: Sequence[s
                 others[file] = found
     # Salvage omits the digest of a ledger if it left out records.
     salvaged = LOST_JSONL in files and any(
-        item is not None and not item.stated.plan_digest for item in books.values()
+        item is not None and not item.stated.plan_digest for item in ledgers.values()
     )
-    return Told(books, others, salvaged)
+    return Told(ledgers, others, salvaged)
 
 
 def check_books(document: Mapping[str, Any], dataset: Dataset, told: Told) -> Iterator[Finding]:
@@ -175,16 +175,16 @@ def check_books(document: Mapping[str, Any], dataset: Dataset, told: Told) -> It
     ledgers = told.complete
     if ledgers is None:
         return
-    books = LedgerTotals()
+    totals = LedgerTotals()
     classes: dict[str, Counter[str]] = {split: Counter() for split in dataset.splits}
     formats: dict[str, Counter[str]] = {split: Counter() for split in dataset.splits}
     for header in (ledger.counted for ledger in ledgers):
-        books.add(header)
+        totals.add(header)
         if header.split in classes:
             classes[header.split].update(header.class_counts)
             formats[header.split].update(header.formats)
     true: dict[str, Any] = {
-        "ledger": books.as_json(),
+        "ledger": totals.as_json(),
         "class_counts": {split: dict(counts) for split, counts in classes.items()},
         "formats": {split: dict(counts) for split, counts in formats.items()},
     }
@@ -219,7 +219,7 @@ def check_recipes(dataset: Dataset, told: Told) -> Iterator[Finding]:
     recipes = recipes_of_dataset(dataset)
     if recipes is None:
         return
-    found = {file: item for file, item in told.books.items() if item is not None and item.stated.sha256}
+    found = {file: item for file, item in told.ledgers.items() if item is not None and item.stated.sha256}
     lost = LOST_JSONL if told.salvaged else ""
     kinds = (
         ("recipe", recipes.record, {file: item.stated.recipe for file, item in found.items()}),
@@ -251,13 +251,18 @@ def check_order_of_shards(dataset: Dataset, told: Told) -> Iterator[Finding]:
     for shards in dataset.splits.values():
         before: tuple[str, tuple[int, str]] | None = None
         for shard in shards:
-            books = told.books.get(shard.file)
-            if books is None or books.first is None or books.last is None or not books.stated.plan_digest:
+            summary = told.ledgers.get(shard.file)
+            if (
+                summary is None
+                or summary.first is None
+                or summary.last is None
+                or not summary.stated.plan_digest
+            ):
                 continue
-            if before is not None and books.first < before[1]:
+            if before is not None and summary.first < before[1]:
                 message = f"the plan places some of its records before records of {before[0]}"
                 yield Finding(FindingCode.RECORD_ORDER, message, shard.file)
-            before = shard.file, books.last
+            before = shard.file, summary.last
 
 
 def check_quarantine(directory: str, dataset: Dataset, told: Told) -> Iterator[Finding]:
@@ -306,10 +311,10 @@ def check_quarantine(directory: str, dataset: Dataset, told: Told) -> Iterator[F
 def _ledgers(dataset: Dataset, told: Told) -> Iterator[LedgerFile]:
     """Yields all ledgers, with and without a shard, as they were checked."""
     own = {shard.file: ledger_file(split, i, n) for split, i, n, shard in dataset.placed_shards()}
-    found = {own[file]: books for file, books in told.books.items()} | dict(told.others)
-    for file, books in found.items():
-        if books is not None:
-            yield LedgerFile.of(file, books.counted, books.sha256)
+    found = {own[file]: summary for file, summary in told.ledgers.items()} | dict(told.others)
+    for file, summary in found.items():
+        if summary is not None:
+            yield LedgerFile.of(file, summary.counted, summary.sha256)
 
 
 def _key_of(line: bytes) -> str:
@@ -341,12 +346,13 @@ def check_ledger_files(dataset: Dataset, told: Told, files: Sequence[str]) -> It
         yield Finding(
             FindingCode.LEDGER_MISMATCH, "the file is not the ledger of a shard of dataset.json", file
         )
-    found = {path: told.books[file] for path, file in own.items() if told.books.get(file) is not None}
-    for path, books in {**found, **told.others}.items():
+    found = {path: told.ledgers[file] for path, file in own.items() if told.ledgers.get(file) is not None}
+    for path, summary in {**found, **told.others}.items():
         stated = dataset.files.get(path)
-        if books is not None and stated is not None and books.sha256 != stated:
+        if summary is not None and stated is not None and summary.sha256 != stated:
             message = (
-                f"the sha256 of its ledger begins {books.sha256[:_HEX]}, {DATASET_JSON} says {stated[:_HEX]}"
+                f"the sha256 of its ledger begins {summary.sha256[:_HEX]}, {DATASET_JSON} says "
+                f"{stated[:_HEX]}"
             )
             yield Finding(FindingCode.LEDGER_MISMATCH, message, own.get(path, path))
     for path in dataset.files:

@@ -36,7 +36,7 @@ from shardwright.transforms.images.encode import codec_versions
 from shardwright.transforms.images.perceptual_hash import HASH_BYTES, PATCH_BYTES
 from shardwright.transforms.lease import HeldLease, write_held
 from shardwright.transforms.records.record_schema import RecordSchema
-from shardwright.transforms.validation.ledger import ShardBooks
+from shardwright.transforms.validation.ledger import LedgerSummary
 from shardwright.transforms.validation.quality import odd_pictures
 from shardwright.transforms.validation.shard import (
     ComparedRecord,
@@ -74,7 +74,8 @@ class ShardSummary:
       statistics: Statistics of these images, if quality metrics were computed.
       digests: Digest of the bytes of each record in `rows`, empty for one with problems. No digests unless
         they were requested.
-      books: Header and computed values of the ledger. None if it is unusable, or if checks are stored.
+      ledger_summary: Header and computed values of the ledger. None if it is unusable, or if the checks
+        are stored.
       stored: sha256 of the file that stores this summary. Empty if it is not stored.
     """
 
@@ -88,7 +89,7 @@ class ShardSummary:
     pictures: list[Picture] = field(default_factory=list)
     statistics: Statistics | None = None
     digests: list[Digest] = field(default_factory=list)
-    books: ShardBooks | None = None
+    ledger_summary: LedgerSummary | None = None
     stored: str = ""
 
 
@@ -96,7 +97,7 @@ def sum_up(check: ShardCheck, depth: Depth) -> ShardSummary:
     """Returns the summary of a check."""
     findings = FindingSummary().add(check.findings)
     statistics = None
-    if depth >= Depth.LOOKS:
+    if depth >= Depth.QUALITY:
         findings.add(odd_pictures(check.pictures))
         statistics = Statistics.of_shard(check.split, check.pictures, check.features)
     return ShardSummary(
@@ -173,7 +174,7 @@ def stored_check(task: ShardTask, contract: RecordSchema, depth: Depth) -> Shard
         ):
             return None
         rows = list(_rows(said, task))
-        looked = depth >= Depth.LOOKS
+        looked = depth >= Depth.QUALITY
         return ShardSummary(
             task.file, task.split, int(said["records"]), int(said["bytes"]), sound,
             _summary(said) if looked or not sound else FindingSummary(),
@@ -195,13 +196,13 @@ def sound_records(task: ShardTask, contract: RecordSchema, depth: Depth) -> Soun
       depth: Depth of the check.
     """
     found: dict[Digest, Picture | None] = {}
-    for path in task.earlier:
+    for path in task.previous_checks:
         try:
             said = _parsed(storage.read_bytes(path), contract, task.split)
             if said is None or said["depth"] < depth:
                 continue
             rows = list(_rows(said, task))
-            looked = depth >= Depth.LOOKS
+            looked = depth >= Depth.QUALITY
             pictures = {picture.number: picture for picture in _pictures(said, rows)} if looked else {}
             digests = _unpacked(said["digests"], _DIGEST_BYTES)
             for digest, row in zip(digests, rows, strict=True):

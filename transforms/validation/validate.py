@@ -68,10 +68,10 @@ class _CheckShard(beam.DoFn):
     def process(self, task: ShardTask, contract: RecordSchema, shards: int) -> Iterator[Any]:
         check = self._check(task, contract)
         buckets = bucket_count(shards)
-        if self._depth >= Depth.EXAMPLES:
+        if self._depth >= Depth.FAST:
             for bucket in bucket_rows(_rows(check, self._depth), buckets):
                 yield beam.pvalue.TaggedOutput(_ROWS, bucket)
-        if self._depth >= Depth.LOOKS:
+        if self._depth >= Depth.QUALITY:
             for prints in prints_of(check.pictures, buckets):
                 yield beam.pvalue.TaggedOutput(_PRINTS, prints)
             for pictures in pictures_by_place(check.pictures, buckets):
@@ -84,15 +84,20 @@ class _CheckShard(beam.DoFn):
             yield beam.pvalue.TaggedOutput(_FINDINGS, check.findings)
         PROGRESS.add(checked_records=check.records, checked_shards=1, findings=found)
         yield ShardCheck(
-            check.file, check.split, check.records, check.bytes, books=check.books, stored=check.stored
+            check.file,
+            check.split,
+            check.records,
+            check.bytes,
+            ledger_summary=check.ledger_summary,
+            stored=check.stored,
         )
 
     def _check(self, task: ShardTask, contract: RecordSchema) -> ShardSummary:
         """Checks a shard, or returns the stored result of an earlier check."""
         depth, executor = self._depth, converting_executor()
-        if not self._stores or depth < Depth.EXAMPLES:
+        if not self._stores or depth < Depth.FAST:
             check = check_shard(task, contract, depth, executor)
-            return replace(sum_up(check, depth), books=check.books)
+            return replace(sum_up(check, depth), ledger_summary=check.ledger_summary)
         known = stored_check(task, contract, depth)
         if known is not None:
             return known
@@ -141,13 +146,13 @@ class ValidateShards(beam.PTransform):
         checked = tasks | "CheckShard" >> check.with_outputs(*_TYPES, main="checks")
         # ShardCheck, FindingSummary, ((what, bucket), rows), Statistics, ...
         findings = [checked[_FINDINGS]]
-        if self._depth >= Depth.EXAMPLES:
+        if self._depth >= Depth.FAST:
             findings.append(
                 checked[_ROWS]
                 | "GroupByBucket" >> beam.GroupByKey()  # ((what, bucket), [rows])
                 | "CompareBucket" >> beam.Map(_compare)
             )  # FindingSummary
-        if self._depth >= Depth.LOOKS:
+        if self._depth >= Depth.QUALITY:
             seen = SeenPictures(*(checked[name] for name in (_PRINTS, _PLACES, _SIZES, _CLASSES)))
             findings.append(seen | "CompareLooks" >> CompareLooks(contract, shards))  # FindingSummary
         together = findings[0]
@@ -155,13 +160,13 @@ class ValidateShards(beam.PTransform):
             flatten = beam.Flatten().with_output_types(FindingSummary)
             together = findings | "FindingsOfRecords" >> flatten  # FindingSummary
         return Validated(
-            checked.checks, together, checked[_STATISTICS] if self._depth >= Depth.LOOKS else None
+            checked.checks, together, checked[_STATISTICS] if self._depth >= Depth.QUALITY else None
         )
 
 
 def _rows(check: ShardSummary, depth: Depth) -> Iterator[ComparedRecord]:
     """Yields the records to compare; images with quality metrics are compared elsewhere by source."""
-    looked = {picture.number for picture in check.pictures} if depth >= Depth.LOOKS else set()
+    looked = {picture.number for picture in check.pictures} if depth >= Depth.QUALITY else set()
     for row in check.rows:
         yield row._replace(source=None) if row.number in looked else row
 

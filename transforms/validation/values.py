@@ -92,7 +92,10 @@ def value_problems(feature: Feature, spec: FeatureSpec, own: bool, split: str = 
     if is_text(spec):
         for value in values:
             if not is_utf8(value):
-                yield FindingCode.NOT_UTF8, f"feature {spec.name!r} holds {shown(value)}, which is not UTF-8"
+                yield (
+                    FindingCode.NOT_UTF8,
+                    f"feature {spec.name!r} holds {shortened_value(value)}, which is not UTF-8",
+                )
                 return
     if spec.type is FeatureType.FLOAT and spec.fill not in _BOXES:
         wrong = [value for value in values if not math.isfinite(value)]
@@ -122,7 +125,7 @@ def is_utf8(value: bytes) -> bool:
     return True
 
 
-def shown(value: Any) -> str:
+def shortened_value(value: Any) -> str:
     """Returns a value for a message, shortened if it is long."""
     if isinstance(value, bytes):
         text = ascii(value[:_SHOWN_BYTES])[1:]
@@ -132,7 +135,9 @@ def shown(value: Any) -> str:
 
 def _listed(values: Sequence[Any]) -> str:
     """Returns values for a message; of many, only the first few."""
-    few = ", ".join(map(shown, values[:_SHOWN_VALUES])) + (", ..." if len(values) > _SHOWN_VALUES else "")
+    few = ", ".join(map(shortened_value, values[:_SHOWN_VALUES])) + (
+        ", ..." if len(values) > _SHOWN_VALUES else ""
+    )
     return few if len(values) == 1 else f"[{few}]"
 
 
@@ -143,10 +148,16 @@ def _special_problems(values: Sequence[Any], spec: FeatureSpec, split: str) -> I
             yield FindingCode.WRONG_VALUE, f"{name} is {_listed(values)}, but should be {_listed(spec.value)}"
     elif spec.fill is FeatureRole.SPLIT:
         if split and values and bytes(values[0]) != split.encode():
-            yield FindingCode.WRONG_VALUE, f"{name} is {shown(values[0])}, but the shard's split is {split!r}"
+            yield (
+                FindingCode.WRONG_VALUE,
+                f"{name} is {shortened_value(values[0])}, but the shard's split is {split!r}",
+            )
     elif spec.fill is FeatureRole.SOURCE_SHA256:
         if values and not _SHA256.match(values[0]):
-            yield FindingCode.WRONG_VALUE, f"{name} is {shown(values[0])}, which is not a sha256 in hex"
+            yield (
+                FindingCode.WRONG_VALUE,
+                f"{name} is {shortened_value(values[0])}, which is not a sha256 in hex",
+            )
     elif spec.fill is FeatureRole.EXTRA and spec.type is FeatureType.INT64 and spec.value_type:
         allowed = allowed_numbers(ValueType(spec.value_type), spec.value, wide=True)
         wrong = [value for value in values if value not in allowed]

@@ -17,7 +17,7 @@ from shardwright.schemas.codes import FilterReason, FindingCode, QuarantineReaso
 from shardwright.schemas.dataset import STATISTICS_JSON
 from shardwright.transforms.report.data import MAX_PAGE_BYTES, ReportData
 from shardwright.transforms.report.meanings import MEANINGS
-from shardwright.transforms.report.pages import shown
+from shardwright.transforms.report.pages import shortened
 from shardwright.transforms.report.render import render
 
 _VOID = frozenset({"meta", "img", "input", "link", "br"})
@@ -180,7 +180,7 @@ def test_any_names_give_a_valid_page(names: list[str]) -> None:
 
 @given(st.text(max_size=300), st.integers(1, 200))
 def test_shown_texts_are_visible_and_short(text: str, letters: int) -> None:
-    result = shown(text, letters)
+    result = shortened(text, letters)
     assert result.isprintable()
     assert len(result) <= letters * len("\\U0010ffff") + len("…")
     if text.isprintable() and len(text) <= letters:

@@ -15,8 +15,8 @@ from shardwright.schemas.plan import index_file, ledger_file
 from shardwright.transforms.records.framing import data_of_frame
 from shardwright.transforms.shards.finish import ShardPlace
 from shardwright.transforms.shards.reuse import (
-    EarlierBuild,
-    EarlierRecords,
+    PreviousBuild,
+    PreviousRecords,
     can_stay,
     near,
     take_over,
@@ -103,12 +103,12 @@ def test_a_shard_with_unreadable_images_is_written_again(old: Path, tmp_path: Pa
 
 
 def test_records_are_found_in_any_shard(old: Path) -> None:
-    build = EarlierBuild(str(old), SHARDS, ".tfrecord")
+    build = PreviousBuild(str(old), SHARDS, ".tfrecord")
     whole = list(refs_of(old))
     recipe = ledger(old)[0].recipe
     places = [ShardPlace("train", 1, 3), ShardPlace("train", 0, 1), ShardPlace("new", 0, 1)]
     for place in places:
-        with EarlierRecords(build, place, recipe, trust_mtime=True) as records:
+        with PreviousRecords(build, place, recipe, trust_mtime=True) as records:
             found = records.find(whole)
             assert found.keys() == {ref.key for ref, _ in whole}
             for entry in ledger(old)[1]:
@@ -120,29 +120,29 @@ def test_records_are_found_in_any_shard(old: Path) -> None:
 
 
 def test_records_of_another_recipe_digest_or_damaged_shard_are_not_found(old: Path) -> None:
-    build = EarlierBuild(str(old), SHARDS, ".tfrecord")
+    build = PreviousBuild(str(old), SHARDS, ".tfrecord")
     (ref, digest), *_ = refs_of(old)
     recipe = ledger(old)[0].recipe
     cases = {("other", digest): 0, (recipe, "other"): 0, (recipe, digest): 1}
     for (made, asked), count in cases.items():
-        with EarlierRecords(build, PLACE, made, trust_mtime=True) as records:
+        with PreviousRecords(build, PLACE, made, trust_mtime=True) as records:
             assert len(records.find([(ref, asked)])) == count
-    with EarlierRecords(build, PLACE, recipe, trust_mtime=False) as records:
+    with PreviousRecords(build, PLACE, recipe, trust_mtime=False) as records:
         assert not records.find([(ref, digest)])[ref.key].unchanged
-    with EarlierRecords(build._replace(digests={SHARD: "0" * 64}), PLACE, recipe, True) as records:
+    with PreviousRecords(build._replace(digests={SHARD: "0" * 64}), PLACE, recipe, True) as records:
         # The ledger belongs to another shard.
         assert not records.find([(ref, digest)]) and not records.rejected
     (old / SHARD).unlink()
-    with EarlierRecords(build, PLACE, recipe, trust_mtime=True) as records:
+    with PreviousRecords(build, PLACE, recipe, trust_mtime=True) as records:
         assert not records.find([(ref, digest)]) and records.rejected == [SHARD]
 
 
 def test_nothing_is_copied_from_a_changed_shard(old: Path) -> None:
     last = ledger(old)[1][-1]
     rewrite(old, outcome="quarantined", reason="CORRUPT", stage="decode")
-    build = EarlierBuild(str(old), SHARDS, ".tfrecord")
+    build = PreviousBuild(str(old), SHARDS, ".tfrecord")
     refs, recipe = list(refs_of(old)), ledger(old)[0].recipe
-    with EarlierRecords(build, PLACE, recipe, trust_mtime=True) as records:
+    with PreviousRecords(build, PLACE, recipe, trust_mtime=True) as records:
         assert records.find(refs).keys() == {ref.key for ref, _ in refs}
     data = bytearray((old / SHARD).read_bytes())
     assert last.offset is not None
@@ -150,7 +150,7 @@ def test_nothing_is_copied_from_a_changed_shard(old: Path) -> None:
     (old / SHARD).write_bytes(data)
     verdicts: dict[str, bool] = {}
     for _ in range(2):
-        with EarlierRecords(build, PLACE, recipe, True, verdicts) as records:
+        with PreviousRecords(build, PLACE, recipe, True, verdicts) as records:
             assert not records.find(refs) and records.rejected == [SHARD]
         assert verdicts == {SHARD: False}
 

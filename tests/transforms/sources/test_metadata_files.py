@@ -12,7 +12,7 @@ from helpers.records import labels_by_key
 from helpers.repository import PHOTOS
 
 from shardwright.pipelines.convert import convert
-from shardwright.transforms.sources import input_probe as glimpse
+from shardwright.transforms.sources import input_probe as probe
 
 
 def made(folder: Path, tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_metadata_beside_its_images_is_read(tmp_path: Path, kind: str) -> None:
 
 
 def test_metadata_in_a_large_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glimpse, "_NAMES", 3)
+    monkeypatch.setattr(probe, "_NAMES", 3)
     test_metadata_beside_its_images_is_read(tmp_path, "jsonl")
 
 

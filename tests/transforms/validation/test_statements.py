@@ -39,12 +39,12 @@ def findings(directory: Path) -> list[str]:
 
 
 def told_of(directory: Path, made: Dataset) -> Told:
-    books = {}
+    ledgers = {}
     for split, number, count, shard in made.placed_shards():
         check = LedgerCheck((directory / ledger_file(split, number, count)).read_bytes(), shard)
         list(check.finish(sound=False))
-        books[shard.file] = check.books
-    return Told(books, {}, False)
+        ledgers[shard.file] = check.summary
+    return Told(ledgers, {}, False)
 
 
 def test_the_file_matches_the_ledgers(dataset: Path) -> None:

@@ -34,7 +34,7 @@ from shardwright.transforms.validation.stored_checks import (
     sum_up,
 )
 
-DEEP = (Depth.EXAMPLES, Depth.PIXELS, Depth.LOOKS)
+DEEP = (Depth.FAST, Depth.FULL, Depth.QUALITY)
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_stored_findings_are_reused_exactly(folder: Path, depth: Depth) -> None:
     for task in tasks:
         found = _check(task, contract, depth)
         assert found.rows
-        assert bool(found.pictures) == (depth is Depth.LOOKS)
+        assert bool(found.pictures) == (depth is Depth.QUALITY)
         stored = store_check(task, contract, depth, found)
         assert stored == hashlib.sha256(Path(stored_checks._path(task)).read_bytes()).hexdigest()
         os.unlink(task.path)  # the shard itself is not needed
@@ -111,7 +111,7 @@ def test_stored_findings_are_reused_exactly(folder: Path, depth: Depth) -> None:
         assert _told(stored_check(task, contract, depth)) == _told(found)
     wrong = stored_check(tasks[0], contract, depth)
     assert wrong is not None and wrong.sound == (wrong.findings.counts == {})
-    if depth >= Depth.PIXELS:
+    if depth >= Depth.FULL:
         assert wrong.findings.counts[FindingCode.UNDECODABLE] == 1
     assert len(wrong.rows) == wrong.records
 
@@ -119,15 +119,15 @@ def test_stored_findings_are_reused_exactly(folder: Path, depth: Depth) -> None:
 def test_a_sound_check_also_serves_shallower_ones(folder: Path) -> None:
     contract, (broken, *tasks) = _contract(folder), _tasks(folder)
     for task in tasks:
-        found = _check(task, contract, Depth.PIXELS)
-        store_check(task, contract, Depth.LOOKS, _check(task, contract, Depth.LOOKS))
-        assert _told(stored_check(task, contract, Depth.PIXELS)) == _told(found)
-        store_check(task, contract, Depth.PIXELS, found)
-        assert stored_check(task, contract, Depth.LOOKS) is None
+        found = _check(task, contract, Depth.FULL)
+        store_check(task, contract, Depth.QUALITY, _check(task, contract, Depth.QUALITY))
+        assert _told(stored_check(task, contract, Depth.FULL)) == _told(found)
+        store_check(task, contract, Depth.FULL, found)
+        assert stored_check(task, contract, Depth.QUALITY) is None
     broken = _break_one(folder, broken)
-    store_check(broken, contract, Depth.LOOKS, _check(broken, contract, Depth.LOOKS))
-    assert stored_check(broken, contract, Depth.LOOKS) is not None
-    assert stored_check(broken, contract, Depth.PIXELS) is None
+    store_check(broken, contract, Depth.QUALITY, _check(broken, contract, Depth.QUALITY))
+    assert stored_check(broken, contract, Depth.QUALITY) is not None
+    assert stored_check(broken, contract, Depth.FULL) is None
 
 
 def _other_ledger(folder: Path, task: ShardTask) -> ShardTask:
@@ -164,20 +164,20 @@ def test_checks_of_other_files_are_not_used(
     folder: Path, alter: Callable[[Path, ShardTask], ShardTask]
 ) -> None:
     contract, task = _contract(folder), _tasks(folder)[0]
-    store_check(task, contract, Depth.PIXELS, _check(task, contract, Depth.PIXELS))
+    store_check(task, contract, Depth.FULL, _check(task, contract, Depth.FULL))
     altered = alter(folder, task)
-    known = stored_check(altered, contract, Depth.PIXELS)
+    known = stored_check(altered, contract, Depth.FULL)
     assert (known is not None) == (alter.__name__ == "<lambda>")
 
 
 def test_other_software_checks_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     contract, task = _contract(folder), _tasks(folder)[0]
-    store_check(task, contract, Depth.PIXELS, _check(task, contract, Depth.PIXELS))
+    store_check(task, contract, Depth.FULL, _check(task, contract, Depth.FULL))
     here = stored_checks._software()
     monkeypatch.setattr(stored_checks, "_software", lambda: {**here, "pillow": "0"})
-    assert stored_check(task, contract, Depth.PIXELS) is None
-    later = task._replace(earlier=(str(folder / "_checks" / f"{task.file}.json.gz"),))
-    assert sound_records(later, contract, Depth.PIXELS) == {}
+    assert stored_check(task, contract, Depth.FULL) is None
+    later = task._replace(previous_checks=(str(folder / "_checks" / f"{task.file}.json.gz"),))
+    assert sound_records(later, contract, Depth.FULL) == {}
 
 
 def test_new_classes_do_not_affect_sound_records(folder: Path) -> None:
@@ -185,10 +185,10 @@ def test_new_classes_do_not_affect_sound_records(folder: Path) -> None:
     names = contract.labels or ()
     broken = _break_one(folder, broken)
     for item in (broken, task):
-        store_check(item, contract, Depth.LOOKS, _check(item, contract, Depth.LOOKS))
+        store_check(item, contract, Depth.QUALITY, _check(item, contract, Depth.QUALITY))
     more = contract._replace(labels=(*names, "a new one"))
-    assert _told(stored_check(task, more, Depth.LOOKS)) == _told(_check(task, more, Depth.LOOKS))
-    assert stored_check(broken, more, Depth.LOOKS) is None
+    assert _told(stored_check(task, more, Depth.QUALITY)) == _told(_check(task, more, Depth.QUALITY))
+    assert stored_check(broken, more, Depth.QUALITY) is None
     spec = next(spec for spec in contract.features if spec.fill is FeatureRole.KEY)
     others = [
         contract._replace(labels=names[:-1]),
@@ -203,8 +203,8 @@ def test_new_classes_do_not_affect_sound_records(folder: Path) -> None:
         contract._replace(pixels=(8, 8, 3)),
     ]
     for other in others:
-        assert stored_check(task, other, Depth.LOOKS) is None, other
-    assert stored_check(task._replace(split="another"), contract, Depth.LOOKS) is None
+        assert stored_check(task, other, Depth.QUALITY) is None, other
+    assert stored_check(task._replace(split="another"), contract, Depth.QUALITY) is None
 
 
 def test_findings_from_other_bytes_are_not_stored(folder: Path) -> None:
@@ -213,9 +213,9 @@ def test_findings_from_other_bytes_are_not_stored(folder: Path) -> None:
         file.write(b"more")
     os.unlink(gone.path)
     for item in (task, gone):
-        found = _check(item, contract, Depth.PIXELS)
+        found = _check(item, contract, Depth.FULL)
         assert not found.sound
-        store_check(item, contract, Depth.PIXELS, found)
+        store_check(item, contract, Depth.FULL, found)
     assert not (folder / "_checks").exists()
 
 
@@ -234,18 +234,18 @@ def test_records_that_were_sound_are_not_decoded_again(
         return check(self, data)
 
     monkeypatch.setattr(RecordChecker, "check", counted)
-    later = task._replace(earlier=(str(folder / "_checks" / f"{task.file}.json.gz"),))
+    later = task._replace(previous_checks=(str(folder / "_checks" / f"{task.file}.json.gz"),))
     broken = _break_one(folder, later)
     sound = sound_records(later, contract, depth)
     whole = check_shard(broken, contract, depth, sound={})
     decoded.clear()
     quick = check_shard(broken, contract, depth, sound=sound)
     assert len(decoded) == whole.records > 3
-    assert sum(decoded) == (depth >= Depth.PIXELS)  # the broken record
+    assert sum(decoded) == (depth >= Depth.FULL)  # the broken record
     assert quick.findings == whole.findings
     assert _told(sum_up(quick, depth)) == _told(sum_up(whole, depth))
     assert quick.digests == whole.digests
-    if depth >= Depth.PIXELS:  # wrong records are checked each time
+    if depth >= Depth.FULL:  # wrong records are checked each time
         store_check(broken, contract, depth, sum_up(whole, depth))
         assert len(sound_records(later, contract, depth)) == whole.records - 1
     assert shard_module.record_digest(b"") not in sound
@@ -254,10 +254,10 @@ def test_records_that_were_sound_are_not_decoded_again(
 def test_the_stored_file_is_json_without_dates(folder: Path) -> None:
     contract, task = _contract(folder), _tasks(folder)[0]
     path = folder / "_checks" / f"{task.file}.json.gz"
-    found = _check(task, contract, Depth.LOOKS)
-    store_check(task, contract, Depth.LOOKS, found)
+    found = _check(task, contract, Depth.QUALITY)
+    store_check(task, contract, Depth.QUALITY, found)
     first = path.read_bytes()
-    store_check(task, contract, Depth.LOOKS, found)
+    store_check(task, contract, Depth.QUALITY, found)
     assert path.read_bytes() == first
     import gzip
 
@@ -269,15 +269,15 @@ def test_a_run_that_lost_its_lease_stores_nothing(folder: Path, removed: bool) -
     output = folder.parent
     mine, other = (HeldLease(str(output), Lease(holder, "v", seconds=60.0)) for holder in ("me", "other"))
     contract, (task, *_) = _contract(folder), _tasks(folder)
-    found = _check(task, contract, Depth.EXAMPLES)
+    found = _check(task, contract, Depth.FAST)
     mine.acquire()
-    assert store_check(task, contract, Depth.EXAMPLES, found, mine)
+    assert store_check(task, contract, Depth.FAST, found, mine)
     shutil.rmtree(folder / "_checks")
     mine.release()
     other.acquire()
     if removed:
         shutil.rmtree(folder)
     with pytest.raises(EngineError, match="lost its lease"):
-        store_check(task, contract, Depth.EXAMPLES, found, mine)
+        store_check(task, contract, Depth.FAST, found, mine)
     assert not (folder / "_checks").exists() and folder.exists() != removed
-    assert store_check(task, contract, Depth.EXAMPLES, found, None if removed else other)
+    assert store_check(task, contract, Depth.FAST, found, None if removed else other)

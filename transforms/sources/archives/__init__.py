@@ -56,35 +56,33 @@ _NOT_FOR_US = frozenset(("npz", "docx", "xlsx", "pptx", "odt", "jar", "apk", "wh
 _LOOKS_TOGETHER, _REQUESTS_AT_ONCE = 256, 16
 
 
-def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
-    if not glimpse.is_file:
-        return bool(first_archive(glimpse))
-    if extension_kind(glimpse.name):
+def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
+    if not probe.is_file:
+        return bool(first_archive(probe))
+    if extension_kind(probe.name):
         return True
     if (
-        extension_of(glimpse.name) in _NOT_FOR_US
-        or is_image_name(glimpse.name)
-        or not is_archive_head(glimpse.head)
+        extension_of(probe.name) in _NOT_FOR_US
+        or is_image_name(probe.name)
+        or not is_archive_head(probe.head)
     ):
         return False
-    with open_ranges(glimpse.path) as reader:
-        return bool(kind_of_archive(reader, glimpse.name))
+    with open_ranges(probe.path) as reader:
+        return bool(kind_of_archive(reader, probe.name))
 
 
-def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
-    if not glimpse.is_file:
-        if not first_archive(glimpse):
+def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
+    if not probe.is_file:
+        if not first_archive(probe):
             raise UsageError(
-                f"--input {printable(glimpse.path)} is not a folder of archives (zip, tar, tar.gz, "
+                f"--input {printable(probe.path)} is not a folder of archives (zip, tar, tar.gz, "
                 "tar.bz2, tar.xz, tar.zst); name an archive, or leave --source out."
             )
         return "a folder of archives"
-    with open_ranges(glimpse.path) as reader:
-        kind = kind_of_archive(reader, glimpse.name)
+    with open_ranges(probe.path) as reader:
+        kind = kind_of_archive(reader, probe.name)
     if not kind:
-        raise UsageError(
-            f"--input {printable(glimpse.path)} is neither a zip nor a tar file; check the file."
-        )
+        raise UsageError(f"--input {printable(probe.path)} is neither a zip nor a tar file; check the file.")
     return f"a tar archive compressed with {kind}" if kind in COMPRESSED else f"a {kind} archive"
 
 

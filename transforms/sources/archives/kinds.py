@@ -135,26 +135,26 @@ def unpack_head(head: bytes, kind: str, limit: int = HEAD_BYTES) -> bytes:
         return b""
 
 
-def first_archive(glimpse: InputProbe) -> str:
+def first_archive(probe: InputProbe) -> str:
     """Returns the path of the first archive in a folder of archives; empty if the folder is not one.
 
     A folder of archives has no image beside the first archives found on the way down, and fewer
     images than archives in their folders.
     """
-    if glimpse.is_file:
+    if probe.is_file:
         return ""
-    for folder in _folders(glimpse):
+    for folder in _folders(probe):
         archives = [name for name in folder.files if extension_kind(name) and not name.startswith(".")]
         if any(claims_to_be_image(name) and not name.startswith(".") for name in folder.files):
             return ""
         if archives:
-            return "" if glimpse.images_below > len(archives) else folder.inside(archives[0]).path
+            return "" if probe.images_below > len(archives) else folder.inside(archives[0]).path
     return ""
 
 
-def _folders(glimpse: InputProbe) -> Iterator[InputProbe]:
+def _folders(probe: InputProbe) -> Iterator[InputProbe]:
     """Yields a folder and some of its subfolders, level by level."""
-    level, count = [glimpse], 0
+    level, count = [probe], 0
     while level:
         following: list[InputProbe] = []
         for folder in level:

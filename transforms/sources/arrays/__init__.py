@@ -24,13 +24,13 @@ from shardwright.transforms import storage
 from shardwright.transforms.sources.arrays import cifar as cifar_arrays
 from shardwright.transforms.sources.arrays.checks import (
     array_header,
+    array_name,
     array_rows,
     check_counts,
     check_first_images,
     check_type,
     image_shape,
     rows_are_planar,
-    shown,
     times,
 )
 from shardwright.transforms.sources.arrays.find import (
@@ -61,23 +61,23 @@ _MOST_MISSING = 10_000
 _DIGITS = 6
 
 
-def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
+def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
     try:
-        found = find_arrays(glimpse, settings)
+        found = find_arrays(probe, settings)
     except UsageError:  # `_describe` reports it
         return True
     except (OSError, EngineError):
         return False
-    if glimpse.is_file:
-        return bool(found.arrays) or glimpse.name.lower().endswith((".npz", ".npy"))
+    if probe.is_file:
+        return bool(found.arrays) or probe.name.lower().endswith((".npz", ".npy"))
     return bool(found.arrays) and not found.has_images
 
 
-def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
-    found = find_arrays(glimpse, settings)
+def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
+    found = find_arrays(probe, settings)
     if not found.arrays:
         raise UsageError(
-            f"--input {printable(glimpse.path)} holds no array with a name of an image array, such as "
+            f"--input {printable(probe.path)} holds no array with a name of an image array, such as "
             "train-images-idx3-ubyte.gz, data_batch_1, or x_train or images in a .npz file; name the array "
             "in a .npz file with --image_column."
         )
@@ -88,8 +88,8 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
             coarse = True
             continue
         header = array_header(path, array.kind, array.member)
-        image_shape(header, settings, shown(path, array.member))
-        check_type(header, shown(path, array.member))
+        image_shape(header, settings, array_name(path, array.member))
+        check_type(header, array_name(path, array.member))
         if array.labels_file:
             labels_path = storage.join(found.folder, array.labels_file)
             labels = array_header(labels_path, array.labels_kind, array.labels_member)
@@ -100,7 +100,7 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     if settings.parsed_extra_columns and (unknown or not coarse):
         name = unknown[0] if unknown else cifar_arrays.COARSE
         raise UsageError(
-            f"--extra_columns {name}: {printable(glimpse.path)} has no such column; the only extra column "
+            f"--extra_columns {name}: {printable(probe.path)} has no such column; the only extra column "
             f"of arrays is {cifar_arrays.COARSE} of CIFAR-100."
         )
     kinds = {IDX: "IDX files", NPY: "NumPy arrays", NPZ: "NumPy arrays", CIFAR: "CIFAR batches"}
@@ -154,7 +154,7 @@ def _split_of(array: FoundArray, settings: ConvertSettings) -> str:
 def _list_array(part: InputSplit, array: FoundArray, context: Context) -> Iterator[ImageRef | ClassId]:
     settings = context.settings
     path = storage.join(part.path, array.file)
-    where = shown(path, array.member)
+    where = array_name(path, array.member)
     header = array_header(path, array.kind, array.member)
     check_type(header, where)
     shape, planar = image_shape(header, settings, where)
@@ -167,7 +167,7 @@ def _list_array(part: InputSplit, array: FoundArray, context: Context) -> Iterat
         labels_path = storage.join(part.path, array.labels_file)
         label_rows = array_rows(labels_path, array.labels_kind, array.labels_member, context)
         check_counts(rows.count, label_rows.count, array, part.path)
-        reader = LabelReader(shown(labels_path, array.labels_member), separator=settings.label_separator)
+        reader = LabelReader(array_name(labels_path, array.labels_member), separator=settings.label_separator)
         labels = partial(_labels_of, label_rows, reader)
     yield from list_rows(rows, labels, part.item.prefix + key, _split_of(array, settings), path)
     yield from reader.class_ids()
@@ -219,7 +219,7 @@ def _list_batch(
         raise UsageError(
             f"{printable(path)}: {name} cannot be read: {error}; download the file again or remove it."
         ) from None
-    where = shown(path, name)
+    where = array_name(path, name)
     coarse = batch.coarse
     by_coarse = settings.label_column in (cifar_arrays.COARSE, f"{cifar_arrays.COARSE}s")
     if coarse is None and (by_coarse or settings.parsed_extra_columns):

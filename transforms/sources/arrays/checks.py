@@ -23,7 +23,7 @@ _CHANNELS = (1, 3, 4)
 _FIRST_BYTES, _FIRST_DEEP_BYTES = 1 << 18, 1 << 23
 
 
-def shown(path: str, member: str) -> str:
+def array_name(path: str, member: str) -> str:
     """Returns the name of an array for messages."""
     return printable(f"{path}!{member}" if member else path)
 
@@ -41,7 +41,7 @@ def array_header(path: str, kind: str, member: str) -> ArrayHeader:
             return numpy_arrays.npy_header(path)
         return numpy_arrays.npz_header(path, numpy_arrays.npz_members(path)[member])
     except ValueError as error:
-        raise UsageError(f"--input {shown(path, member)}: {error}.") from None
+        raise UsageError(f"--input {array_name(path, member)}: {error}.") from None
 
 
 def array_rows(path: str, kind: str, member: str, context: Context) -> Rows:
@@ -57,7 +57,7 @@ def array_rows(path: str, kind: str, member: str, context: Context) -> Rows:
             return numpy_arrays.npy_rows(path, context)
         return numpy_arrays.npz_rows(path, member, context)
     except (ValueError, KeyError) as error:
-        raise UsageError(f"--input {shown(path, member)}: {error}.") from None
+        raise UsageError(f"--input {array_name(path, member)}: {error}.") from None
 
 
 def image_shape(
@@ -134,9 +134,9 @@ def check_counts(images: int, labels: int, array: FoundArray, folder: str) -> No
     """
     if images != labels:
         raise UsageError(
-            f"{shown(storage.join(folder, array.file), array.member)} has {counted(images, 'image')}, but "
-            f"{shown(array.labels_file, array.labels_member)} has {counted(labels, 'label')}; the numbers "
-            "must be equal."
+            f"{array_name(storage.join(folder, array.file), array.member)} has {counted(images, 'image')}, "
+            f"but {array_name(array.labels_file, array.labels_member)} has {counted(labels, 'label')}; the "
+            "numbers must be equal."
         )
 
 
@@ -158,7 +158,7 @@ def check_first_images(path: str, array: FoundArray, header: ArrayHeader, settin
     if dtype.kind == "b" or dtype.str[1:] == "u1" or header.row_bytes > settings.max_source_bytes:
         return
     values = _first_values(path, array, header)
-    where = shown(path, array.member)
+    where = array_name(path, array.member)
     if dtype.str[1:] == "u2":
         _check_brightness(values, where)
         return

@@ -81,7 +81,7 @@ class _Candidate(NamedTuple):
         return self.named.dataset, self.named.split, self.named.number
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         return printable(f"{self.file}!{self.member}" if self.member else self.file)
 
     @property
@@ -90,19 +90,19 @@ class _Candidate(NamedTuple):
         return self.named.rank, self.file.endswith(".gz"), self.file, self.member
 
 
-def find_arrays(glimpse: InputProbe, settings: ConvertSettings) -> FoundArrays:
+def find_arrays(probe: InputProbe, settings: ConvertSettings) -> FoundArrays:
     """Finds the arrays of images below a folder, or in a file.
 
     Raises:
       UsageError: if it is unclear which arrays belong together.
     """
-    if glimpse.is_file:
-        return _find_in_file(glimpse, settings)
+    if probe.is_file:
+        return _find_in_file(probe, settings)
     candidates: list[_Candidate] = []
     arrays: list[FoundArray] = []
     others: list[str] = []
     has_images = False
-    for folder, relative in _folders(glimpse):
+    for folder, relative in _folders(probe):
         if len(folder.files) >= _MOST_FILES and any(map(_kind_of, folder.files)):
             raise UsageError(
                 f"--input {printable(folder.path)} holds {_MOST_FILES} files or more; put the arrays into a "
@@ -110,7 +110,7 @@ def find_arrays(glimpse: InputProbe, settings: ConvertSettings) -> FoundArrays:
             )
         has_images |= any(map(claims_to_be_image, folder.files))
         if has_images and settings.source == "auto":  # this is a folder of image files
-            return FoundArrays(glimpse.path, (), (), has_images)
+            return FoundArrays(probe.path, (), (), has_images)
         batches = batches_among(folder.files)
         for name in batches:
             arrays.append(FoundArray(CIFAR, relative + name, split=split_of_batch(name), dataset=relative))
@@ -125,24 +125,24 @@ def find_arrays(glimpse: InputProbe, settings: ConvertSettings) -> FoundArrays:
     datasets = sorted({array.dataset for array in arrays})
     if len(datasets) > 1 and settings.source == "auto":
         raise UsageError(
-            f"--input {printable(glimpse.path)} seems to hold several datasets, such as "
+            f"--input {printable(probe.path)} seems to hold several datasets, such as "
             f"{' and '.join(_first_of(arrays, name) for name in datasets[:2])}: name one of them as --input, "
             "or take all as one with --source arrays."
         )
-    return FoundArrays(glimpse.path, tuple(arrays), tuple(others), has_images)
+    return FoundArrays(probe.path, tuple(arrays), tuple(others), has_images)
 
 
 def _first_of(arrays: Iterable[FoundArray], dataset: str) -> str:
     return printable(next(array.file for array in arrays if array.dataset == dataset))
 
 
-def _find_in_file(glimpse: InputProbe, settings: ConvertSettings) -> FoundArrays:
-    path, _, name = glimpse.path.rpartition("/")
-    path = path or ("/" if glimpse.path.startswith("/") else ".")
-    if is_cifar_archive(glimpse.head):
+def _find_in_file(probe: InputProbe, settings: ConvertSettings) -> FoundArrays:
+    path, _, name = probe.path.rpartition("/")
+    path = path or ("/" if probe.path.startswith("/") else ".")
+    if is_cifar_archive(probe.head):
         return FoundArrays(path, (FoundArray(CIFAR_ARCHIVE, name),))
     folder = InputProbe(path, is_file=False)
-    if glimpse.head[:1] == b"\x80" or name.endswith(".bin"):
+    if probe.head[:1] == b"\x80" or name.endswith(".bin"):
         batch = name in batches_among(folder.files)
         return FoundArrays(path, (FoundArray(CIFAR, name, split=split_of_batch(name)),) if batch else ())
     if not _kind_of(name):
@@ -155,14 +155,14 @@ def _find_in_file(glimpse: InputProbe, settings: ConvertSettings) -> FoundArrays
     return FoundArrays(path, tuple(sorted(arrays)))
 
 
-def _folders(glimpse: InputProbe, relative: str = "", depth: int = 0) -> Iterator[tuple[InputProbe, str]]:
+def _folders(probe: InputProbe, relative: str = "", depth: int = 0) -> Iterator[tuple[InputProbe, str]]:
     """Yields a folder and the folders below it, if there are only a few."""
-    yield glimpse, relative
-    if depth == _DEPTH or len(glimpse.folders) > _FOLDERS:
+    yield probe, relative
+    if depth == _DEPTH or len(probe.folders) > _FOLDERS:
         return
-    for name in glimpse.folders:
+    for name in probe.folders:
         if not name.startswith("."):
-            below = InputProbe(storage.join(glimpse.path, name), is_file=False)
+            below = InputProbe(storage.join(probe.path, name), is_file=False)
             yield from _folders(below, f"{relative}{name}/", depth + 1)
 
 
@@ -242,7 +242,7 @@ def _pair(candidates: list[_Candidate], settings: ConvertSettings) -> Iterator[F
             if other.file not in (images.file, f"{images.file}.gz"):
                 of = f" of {images.named.split}" if images.named.split else ""
                 raise UsageError(
-                    f"{images.shown} and {other.shown} both seem to hold the same images{of}; "
+                    f"{images.label} and {other.label} both seem to hold the same images{of}; "
                     "name one of them as --input."
                 )
         found = _labels_for(images, labels, settings)

@@ -92,20 +92,20 @@ class _Found:
 _Entry = tuple[int, int]
 
 
-def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
-    if glimpse.is_file:
-        return is_coco(glimpse.head)
-    return next(coco_files(glimpse), None) is not None
+def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
+    if probe.is_file:
+        return is_coco(probe.head)
+    return next(coco_files(probe), None) is not None
 
 
-def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
+def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     for option in ("image_root", "mask_dir"):
         if getattr(settings, option):
             check_folder(f"--{option}", getattr(settings, option))
-    files, left_out = find_files(glimpse, settings)
+    files, left_out = find_files(probe, settings)
     if not files:
         raise UsageError(
-            f"--input {printable(glimpse.path)} holds no COCO JSON; name the JSON file, or a folder with "
+            f"--input {printable(probe.path)} holds no COCO JSON; name the JSON file, or a folder with "
             "it, or a folder with annotations/ or with train/ and valid/."
         )
     places = []

@@ -91,25 +91,25 @@ def _names_in(head: bytes) -> list[str]:
     return names
 
 
-def _json_files(glimpse: InputProbe) -> Iterator[str]:
+def _json_files(probe: InputProbe) -> Iterator[str]:
     """Yields the paths of JSON files in the usual places of COCO, relative to the folder."""
-    folders = ["", "annotations", *(name for name in glimpse.folders if split_token(name))]
+    folders = ["", "annotations", *(name for name in probe.folders if split_token(name))]
     for folder in folders:
-        if folder and folder not in glimpse.folders:
+        if folder and folder not in probe.folders:
             continue
-        inner = glimpse.inside(folder) if folder else glimpse
+        inner = probe.inside(folder) if folder else probe
         names = {name for name in inner.files if name.lower().endswith(".json")}
         if len(inner.files) >= 2000 and storage.exists(storage.join(inner.path, _ROBOFLOW)):
             names.add(_ROBOFLOW)  # a probe lists only the first names
         yield from (f"{folder}/{name}" if folder else name for name in sorted(names))
 
 
-def coco_files(glimpse: InputProbe) -> Iterator[str]:
+def coco_files(probe: InputProbe) -> Iterator[str]:
     """Yields the paths of COCO's JSON files in a folder, relative to it."""
-    for count, name in enumerate(_json_files(glimpse)):
+    for count, name in enumerate(_json_files(probe)):
         if count == _MOST_FILES:
             return
-        if is_coco(storage.read_head(storage.join(glimpse.path, name), 1 << 16)):
+        if is_coco(storage.read_head(storage.join(probe.path, name), 1 << 16)):
             yield name
 
 
@@ -124,7 +124,7 @@ def stores_panoptic(settings: ConvertSettings) -> bool:
     return FeatureRole.PANOPTIC_CATEGORY in roles or FeatureRole.PANOPTIC_INSTANCE in roles
 
 
-def _left_out(glimpse: InputProbe, names: Sequence[str], settings: ConvertSettings) -> dict[str, str]:
+def _left_out(probe: InputProbe, names: Sequence[str], settings: ConvertSettings) -> dict[str, str]:
     """Returns file -> why it is left out, judged by COCO's own file names."""
     panoptic = [name for name in names if is_panoptic(name)]
     others = [name for name in names if not is_panoptic(name)]
@@ -137,7 +137,7 @@ def _left_out(glimpse: InputProbe, names: Sequence[str], settings: ConvertSettin
             partners = [name.replace("panoptic", kind) for kind in ("instances", "captions")]
             if not stores_panoptic(settings):
                 left_out[name] = f"--layout {layout.name} stores no panoptic segments"
-            elif not mask_folder(storage.join(glimpse.path, name), settings):
+            elif not mask_folder(storage.join(probe.path, name), settings):
                 left_out[name] = "there is no folder with its masks; name it with --mask_dir"
             elif len(others) > 1 and not set(partners) & {*others}:
                 left_out[name] = f"there is no {file_name(partners[0])}"
@@ -151,26 +151,26 @@ def _left_out(glimpse: InputProbe, names: Sequence[str], settings: ConvertSettin
     return left_out
 
 
-def find_files(glimpse: InputProbe, settings: ConvertSettings) -> tuple[list[CocoFile], dict[str, str]]:
+def find_files(probe: InputProbe, settings: ConvertSettings) -> tuple[list[CocoFile], dict[str, str]]:
     """Finds the JSON files of an input that the layout needs, and the folders of their images.
 
     The second result maps each file that is left out to the reason.
     """
-    if glimpse.is_file:
-        alone = CocoFile(glimpse.path, glimpse.name, _root_of(glimpse.path, settings, alone=True), "")
-        return [alone], _beside(glimpse, settings)
-    found = list(coco_files(glimpse))
-    left_out = _left_out(glimpse, found, settings)
+    if probe.is_file:
+        alone = CocoFile(probe.path, probe.name, _root_of(probe.path, settings, alone=True), "")
+        return [alone], _beside(probe, settings)
+    found = list(coco_files(probe))
+    left_out = _left_out(probe, found, settings)
     names = [name for name in found if name not in left_out]
-    return _placed(glimpse, names, settings), left_out
+    return _placed(probe, names, settings), left_out
 
 
-def _beside(glimpse: InputProbe, settings: ConvertSettings) -> dict[str, str]:
+def _beside(probe: InputProbe, settings: ConvertSettings) -> dict[str, str]:
     """Returns the panoptic file that belongs to a single file, if the layout could store it."""
-    if not stores_panoptic(settings) or "instances" not in glimpse.name:
+    if not stores_panoptic(settings) or "instances" not in probe.name:
         return {}
-    name = glimpse.name.replace("instances", "panoptic")
-    if not is_file(join(folder_of(glimpse.path), name)):
+    name = probe.name.replace("instances", "panoptic")
+    if not is_file(join(folder_of(probe.path), name)):
         return {}
     return {name: "name the folder as --input to use it too"}
 
@@ -185,12 +185,12 @@ def has_key_points(path: str) -> bool:
     return begin < size and bool(_KEY_POINTS.search(storage.read_range(path, begin, size - begin)))
 
 
-def _placed(glimpse: InputProbe, names: Sequence[str], settings: ConvertSettings) -> list[CocoFile]:
+def _placed(probe: InputProbe, names: Sequence[str], settings: ConvertSettings) -> list[CocoFile]:
     splits = {name: _split_of(name) for name in names}
     several = len(set(splits.values()) - {""}) > 1
     return [
         CocoFile(
-            path := storage.join(glimpse.path, name),
+            path := storage.join(probe.path, name),
             name,
             _root_of(path, settings, alone=False),
             splits[name] if several else "",

@@ -58,17 +58,15 @@ _ROWS_TRIED = 50
 _LIST_SUFFIXES = ("txt", "lst")
 
 
-def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
-    if not glimpse.is_file:
-        return bool(
-            _only_manifests(glimpse) or _metadata_in(glimpse, settings) or _lists_in(glimpse, settings)
-        )
-    kind = columns.kind_of(glimpse.name)
+def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
+    if not probe.is_file:
+        return bool(_only_manifests(probe) or _metadata_in(probe, settings) or _lists_in(probe, settings))
+    kind = columns.kind_of(probe.name)
     if not kind:
-        return _may_be_list(glimpse.name) and (
-            columns.is_listing(glimpse.head) or columns.is_path_list(glimpse.head)
+        return _may_be_list(probe.name) and (
+            columns.is_listing(probe.head) or columns.is_path_list(probe.head)
         )
-    return kind != columns.CSV or not columns.is_open_images(glimpse.head)
+    return kind != columns.CSV or not columns.is_open_images(probe.head)
 
 
 def _may_be_list(name: str) -> bool:
@@ -76,15 +74,13 @@ def _may_be_list(name: str) -> bool:
     return "." not in name or name.rpartition(".")[2].lower() in _LIST_SUFFIXES
 
 
-def _lists_in(glimpse: InputProbe, settings: ConvertSettings) -> list[str]:
+def _lists_in(probe: InputProbe, settings: ConvertSettings) -> list[str]:
     """Returns the names of the lists of paths and classes in a folder whose images exist."""
     if settings.record_layout.needs is not Needs.LABEL:
         return []
-    named = [
-        name for name in glimpse.files if "." in name and _may_be_list(name) and not name.startswith(".")
-    ]
-    names = [name for name in named[:_FILES_TRIED] if columns.is_path_list(glimpse.inside(name).head)]
-    return [name for name in names if _list_root(storage.join(glimpse.path, name), settings)]
+    named = [name for name in probe.files if "." in name and _may_be_list(name) and not name.startswith(".")]
+    names = [name for name in named[:_FILES_TRIED] if columns.is_path_list(probe.inside(name).head)]
+    return [name for name in names if _list_root(storage.join(probe.path, name), settings)]
 
 
 def _list_root(path: str, settings: ConvertSettings) -> str:
@@ -103,31 +99,31 @@ def _list_split(path: str, settings: ConvertSettings, beside: Sequence[str]) -> 
     return split_token(path.rpartition("/")[2]) if len(tokens - {""}) > 1 else ""
 
 
-def _only_manifests(glimpse: InputProbe) -> list[str]:
+def _only_manifests(probe: InputProbe) -> list[str]:
     """Returns the file names in a folder that contains only manifests of one kind; else none."""
-    names = [name for name in glimpse.files if not _is_marker(name)]
+    names = [name for name in probe.files if not _is_marker(name)]
     kinds = {columns.kind_of(name) for name in names}
-    if len(kinds) != 1 or "" in kinds or glimpse.folders:
+    if len(kinds) != 1 or "" in kinds or probe.folders:
         return []
-    heads = (glimpse.inside(name).head for name in names[:_FILES_TRIED] if kinds == {columns.CSV})
+    heads = (probe.inside(name).head for name in names[:_FILES_TRIED] if kinds == {columns.CSV})
     return [] if any(map(columns.is_open_images, heads)) else names
 
 
-def _metadata_in(glimpse: InputProbe, settings: ConvertSettings) -> list[str]:
+def _metadata_in(probe: InputProbe, settings: ConvertSettings) -> list[str]:
     """Returns the metadata file of a folder, or those of all its split folders.
 
     A metadata file counts only if it has classes or objects, and its images exist.
     """
-    names = _metadata_beside_images(glimpse, "") or _metadata_above_images(glimpse, settings)
-    if not names and could_be_splits(glimpse.folders):
-        splits = [folder for folder in glimpse.folders if not folder.startswith(".")]
-        found = [_metadata_beside_images(glimpse, folder) for folder in splits]
+    names = _metadata_beside_images(probe, "") or _metadata_above_images(probe, settings)
+    if not names and could_be_splits(probe.folders):
+        splits = [folder for folder in probe.folders if not folder.startswith(".")]
+        found = [_metadata_beside_images(probe, folder) for folder in splits]
         names = [name for each in found for name in each] if all(found) else []
-    return names if all(_goes_with_images(glimpse, name, settings) for name in names) else []
+    return names if all(_goes_with_images(probe, name, settings) for name in names) else []
 
 
-def _metadata_beside_images(glimpse: InputProbe, inner: str) -> list[str]:
-    folder = InputProbe(storage.join(glimpse.path, inner), is_file=False) if inner else glimpse
+def _metadata_beside_images(probe: InputProbe, inner: str) -> list[str]:
+    folder = InputProbe(storage.join(probe.path, inner), is_file=False) if inner else probe
     if not any(is_image_name(name) for name in folder.files):
         return []
     # The probe does not list all files of a large folder.
@@ -135,15 +131,15 @@ def _metadata_beside_images(glimpse: InputProbe, inner: str) -> list[str]:
     return [f"{inner}/{name}" if inner else name for name in islice(there, 1)]
 
 
-def _metadata_above_images(glimpse: InputProbe, settings: ConvertSettings) -> list[str]:
+def _metadata_above_images(probe: InputProbe, settings: ConvertSettings) -> list[str]:
     """Returns the metadata file of a folder with images in its subfolders, for layouts with objects."""
     if settings.record_layout.needs is not Needs.OBJECTS:
         return []
-    return [name for name in glimpse.files if name in _METADATA][:1]
+    return [name for name in probe.files if name in _METADATA][:1]
 
 
-def _goes_with_images(glimpse: InputProbe, name: str, settings: ConvertSettings) -> bool:
-    file = storage.stat(storage.join(glimpse.path, name))
+def _goes_with_images(probe: InputProbe, name: str, settings: ConvertSettings) -> bool:
+    file = storage.stat(storage.join(probe.path, name))
     try:
         table = load_table(file, settings) if file is not None and file.size else None
     except UsageError:
@@ -190,8 +186,8 @@ def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
     raise AssertionError
 
 
-def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
-    file = _first_file(glimpse, settings)
+def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
+    file = _first_file(probe, settings)
     name = file.path
     if settings.image_root:
         storage.require_known("--image_root", settings.image_root)
@@ -200,7 +196,7 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
                 f"--image_root {printable(settings.image_root)} is not a folder; check the path."
             )
     table = load_table(file, settings)
-    if glimpse.is_file and not table.any_rows:
+    if probe.is_file and not table.any_rows:
         raise UsageError(f"--input {printable(name)} has columns but no rows; add a row for each image.")
     needs_label = settings.record_layout.needs is Needs.LABEL and settings.unlabelled != "keep"
     if settings.record_layout.needs is Needs.OBJECTS and not table.has_objects:
@@ -222,18 +218,18 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     root = _root_of(table, name, settings)
     described = table.describe() + _missing(table, file, root, settings)
     if table.kind == columns.LIST:
-        return _describe_lists(glimpse, name, root, described, settings)
-    if glimpse.is_file:
+        return _describe_lists(probe, name, root, described, settings)
+    if probe.is_file:
         return described
-    if _only_manifests(glimpse):
+    if _only_manifests(probe):
         return f"a folder of manifests, the first is {described}"
     return f"a folder of images that {printable(file.path)} names, {described}"
 
 
 def _describe_lists(
-    glimpse: InputProbe, first: str, root: str, described: str, settings: ConvertSettings
+    probe: InputProbe, first: str, root: str, described: str, settings: ConvertSettings
 ) -> str:
-    names = [glimpse.name] if glimpse.is_file else _only_manifests(glimpse) or _lists_in(glimpse, settings)
+    names = [probe.name] if probe.is_file else _only_manifests(probe) or _lists_in(probe, settings)
     split = _list_split(first, settings, names)
     shown = printable(", ".join(names))
     where = f"images in {printable(root) or 'the working directory'}"
@@ -241,12 +237,12 @@ def _describe_lists(
     return f"{described}: {shown}{f' {kind} by name' if split else ''} ({where})"
 
 
-def _first_file(glimpse: InputProbe, settings: ConvertSettings) -> StoredObject:
+def _first_file(probe: InputProbe, settings: ConvertSettings) -> StoredObject:
     """Returns the manifest, or the first manifest in a folder that is not empty."""
-    names = [glimpse.path]
-    if not glimpse.is_file:
-        inside = _only_manifests(glimpse) or _metadata_in(glimpse, settings) or _lists_in(glimpse, settings)
-        names = [storage.join(glimpse.path, name) for name in inside]
+    names = [probe.path]
+    if not probe.is_file:
+        inside = _only_manifests(probe) or _metadata_in(probe, settings) or _lists_in(probe, settings)
+        names = [storage.join(probe.path, name) for name in inside]
     found = None
     for name in names:
         found = storage.stat(name) or found
@@ -254,7 +250,7 @@ def _first_file(glimpse: InputProbe, settings: ConvertSettings) -> StoredObject:
             return found
     if found is None:
         raise UsageError(
-            f"--input {printable(glimpse.path)} is neither a manifest nor a folder of manifests of one "
+            f"--input {printable(probe.path)} is neither a manifest nor a folder of manifests of one "
             "kind; name a CSV, JSON Lines or Parquet file."
         )
     return found
@@ -322,10 +318,10 @@ def _split(item: Input, context: Context) -> Iterator[InputSplit]:
 
 
 def _files_to_split(folder: str, settings: ConvertSettings) -> list[str]:
-    glimpse = InputProbe(folder, is_file=False)
-    if _only_manifests(glimpse):
+    probe = InputProbe(folder, is_file=False)
+    if _only_manifests(probe):
         return _all_files(folder)
-    return _metadata_in(glimpse, settings) or _lists_in(glimpse, settings)
+    return _metadata_in(probe, settings) or _lists_in(probe, settings)
 
 
 def _all_files(folder: str) -> list[str]:

@@ -77,28 +77,28 @@ def _keeps_splits(settings: ConvertSettings) -> bool:
     return settings.splits == _OUR_DEFAULT_SPLITS
 
 
-def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
-    found = files_of(glimpse.path, glimpse.is_file, settings.record_layout.needs, _keeps_splits(settings))
+def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
+    found = files_of(probe.path, probe.is_file, settings.record_layout.needs, _keeps_splits(settings))
     files = [file for file in found if not file.filtered]
-    if not files and is_pattern(glimpse.path):
+    if not files and is_pattern(probe.path):
         raise UsageError(
-            f"--input {printable(glimpse.path)} does not exist, and as a pattern it matches no TFRecord "
+            f"--input {printable(probe.path)} does not exist, and as a pattern it matches no TFRecord "
             "file; check the path, or name the folder."
         )
     if not files:
-        raise UsageError(f"--input {printable(glimpse.path)} has no TFRecord files; check the path.")
-    paths = [record_files.path_of(glimpse.path, glimpse.is_file, file) for file in files]
+        raise UsageError(f"--input {printable(probe.path)} has no TFRecord files; check the path.")
+    paths = [record_files.path_of(probe.path, probe.is_file, file) for file in files]
     for path in paths:
         if not storage.is_remote(path) and not os.path.exists(path):
             raise UsageError(f"--input {printable(path)} is a link to nowhere; fix or remove it.")
     records = sample(paths)
     own = own_records(dataset_of(files[0]), settings.record_layout) if files[0].own else None
-    names = check_sample(glimpse.path, records, settings, own)
-    if not (records or own) and glimpse.head and not record_files.holds_records(glimpse.name, glimpse.head):
-        raise UsageError(f"--input {printable(glimpse.path)} is not a TFRecord file; check the path.")
+    names = check_sample(probe.path, records, settings, own)
+    if not (records or own) and probe.head and not record_files.holds_records(probe.name, probe.head):
+        raise UsageError(f"--input {printable(probe.path)} is not a TFRecord file; check the path.")
     count = "a TFRecord file" if len(files) == 1 else f"{len(files):,} TFRecord files"
     if files[0].own:
-        some = glimpse.is_file or is_pattern(glimpse.path)
+        some = probe.is_file or is_pattern(probe.path)
         shards = "a shard" if len(files) == 1 else counted(len(files), "shard")
         return f"{shards} of a dataset of shardwright" if some else "a dataset of shardwright"
     return f"{count} ({layout_name(names)})" if names else count
@@ -425,7 +425,7 @@ SOURCE = Source(
     name="tfrecord",
     provides=frozenset(Needs),
     settings=frozenset({"extra_columns", "label_separator", "pixel_shape"}),
-    accepts=lambda glimpse, settings: record_files.accepts(glimpse),
+    accepts=lambda probe, settings: record_files.accepts(probe),
     describe=_describe,
     list_part=list_part,
     split=split,

@@ -100,16 +100,16 @@ def holds_records(name: str, head: bytes) -> bool:
     return is_frame(head if compression == "none" else unpack(head, compression))
 
 
-def accepts(glimpse: InputProbe) -> bool:
+def accepts(probe: InputProbe) -> bool:
     """Returns whether an input is a dataset directory, or has mainly TFRecord files."""
-    if glimpse.is_file:
-        return bool(_CERTAIN.search(glimpse.name)) or holds_records(glimpse.name, glimpse.head)
-    if DATASET_JSON in glimpse.files:
-        text = _text(storage.join(glimpse.path, DATASET_JSON))
+    if probe.is_file:
+        return bool(_CERTAIN.search(probe.name)) or holds_records(probe.name, probe.head)
+    if DATASET_JSON in probe.files:
+        text = _text(storage.join(probe.path, DATASET_JSON))
         if '"format_version"' in text and '"splits"' in text:
             return True
     looked = 0
-    folders = [glimpse]
+    folders = [probe]
     while folders and looked < _FOLDERS_LOOKED_INTO:
         folder = folders.pop(0)
         looked += 1
@@ -121,7 +121,7 @@ def accepts(glimpse: InputProbe) -> bool:
             if _CERTAIN.search(name) or holds_records(
                 name, storage.read_head(storage.join(folder.path, name), 4096)
             ):
-                return glimpse.images_below <= len(likely)
+                return probe.images_below <= len(likely)
         children = [name for name in folder.folders if not name.startswith(".")]
         folders += [InputProbe(storage.join(folder.path, name), is_file=False) for name in children[:8]]
     return False

@@ -85,26 +85,26 @@ class _Lists:
         return bool(self.splits)
 
 
-def _find_places(glimpse: InputProbe, settings: ConvertSettings) -> list[VocPlace]:
+def _find_places(probe: InputProbe, settings: ConvertSettings) -> list[VocPlace]:
     """Returns the sets in a folder; none if it is not a Pascal VOC dataset."""
-    if glimpse.is_file:
+    if probe.is_file:
         return []
-    named = next((name for name in glimpse.folders if name.lower() == _ANNOTATIONS), "")
+    named = next((name for name in probe.folders if name.lower() == _ANNOTATIONS), "")
     if named:
-        return [_voc(glimpse, named, settings)] if _has_xml(glimpse.inside(named)) else []
-    if _has_xml(glimpse):
-        return [_beside(glimpse, "", settings)]
-    inner = [glimpse.inside(name) for name in glimpse.folders if name.startswith("VOC")]
+        return [_voc(probe, named, settings)] if _has_xml(probe.inside(named)) else []
+    if _has_xml(probe):
+        return [_beside(probe, "", settings)]
+    inner = [probe.inside(name) for name in probe.folders if name.startswith("VOC")]
     found = [place for look in inner for place in _find_places(look, settings)]
-    return found or _find_splits(glimpse, settings) or _find_pair(glimpse, settings)
+    return found or _find_splits(probe, settings) or _find_pair(probe, settings)
 
 
-def _find_splits(glimpse: InputProbe, settings: ConvertSettings) -> list[VocPlace]:
+def _find_splits(probe: InputProbe, settings: ConvertSettings) -> list[VocPlace]:
     """Returns the sets in folders with names of splits."""
-    named = {name: split_token(name) for name in glimpse.folders}
+    named = {name: split_token(name) for name in probe.folders}
     places = []
     for name, token in named.items():
-        inner = glimpse.inside(name) if token else None
+        inner = probe.inside(name) if token else None
         if inner is None:
             continue
         if _has_xml(inner):
@@ -117,30 +117,30 @@ def _find_splits(glimpse: InputProbe, settings: ConvertSettings) -> list[VocPlac
     return [place._replace(split=token if several else "") for place, token in places]
 
 
-def _find_pair(glimpse: InputProbe, settings: ConvertSettings) -> list[VocPlace]:
+def _find_pair(probe: InputProbe, settings: ConvertSettings) -> list[VocPlace]:
     """Returns the set in a folder that has two folders, with any names, for XML files and images."""
-    folders = [name for name in glimpse.folders if not name.startswith(".")]
+    folders = [name for name in probe.folders if not name.startswith(".")]
     if not 0 < len(folders) <= _MOST_FOLDERS:
         return []
-    with_xml = [name for name in folders if _has_xml(glimpse.inside(name))]
+    with_xml = [name for name in folders if _has_xml(probe.inside(name))]
     if len(with_xml) != 1:
         return []
-    place = _voc(glimpse, with_xml[0], settings)
+    place = _voc(probe, with_xml[0], settings)
     return [place] if place.images != place.root or settings.image_root else []
 
 
-def _images_of(glimpse: InputProbe, annotations: str) -> str:
+def _images_of(probe: InputProbe, annotations: str) -> str:
     """Returns the folder with the images of XML files; empty if no folder has one of them."""
-    others = [name for name in glimpse.folders if name != annotations and not name.startswith(".")]
+    others = [name for name in probe.folders if name != annotations and not name.startswith(".")]
     if not others:
         return ""
-    xml = glimpse.inside(annotations)
+    xml = probe.inside(annotations)
     names = [name for name in xml.files if name.lower().endswith(".xml")]
     stems = {stem_of(name) for name in names}
     said = [image for name in names[:_XML_TRIED] for image in _named_in(storage.join(xml.path, name))]
     tried = [stem + suffix for stem in sorted(stems)[:_XML_TRIED] for suffix in _SUFFIXES] + said
     for name in others[:_MOST_FOLDERS]:
-        inner = glimpse.inside(name)
+        inner = probe.inside(name)
         if any(claims_to_be_image(file) and stem_of(file) in stems for file in inner.files):
             return name
         if any(file in said for file in inner.files) or any(
@@ -158,39 +158,38 @@ def _named_in(path: str) -> list[str]:
         return []
 
 
-def _has_xml(glimpse: InputProbe) -> bool:
+def _has_xml(probe: InputProbe) -> bool:
     """Returns whether a folder contains XML files of Pascal VOC."""
-    names = [name for name in glimpse.files if name.lower().endswith(".xml")][:_XML_TRIED]
+    names = [name for name in probe.files if name.lower().endswith(".xml")][:_XML_TRIED]
     return any(
-        b"<annotation" in storage.read_head(storage.join(glimpse.path, name), _XML_HEAD_BYTES)
-        for name in names
+        b"<annotation" in storage.read_head(storage.join(probe.path, name), _XML_HEAD_BYTES) for name in names
     )
 
 
-def _voc(glimpse: InputProbe, annotations: str, settings: ConvertSettings) -> VocPlace:
-    root = glimpse.path.rstrip("/") or "/"
-    folders = {name.lower(): name for name in glimpse.folders}
+def _voc(probe: InputProbe, annotations: str, settings: ConvertSettings) -> VocPlace:
+    root = probe.path.rstrip("/") or "/"
+    folders = {name.lower(): name for name in probe.folders}
     images = settings.image_root.rstrip("/")
     if not images:
         named = next((folders[name] for name in _IMAGES if name in folders), "")
-        named = named or _images_of(glimpse, annotations)
+        named = named or _images_of(probe, annotations)
         images = join(root, named) if named else root
     return VocPlace(root, join(root, annotations), images)
 
 
-def _beside(glimpse: InputProbe, split: str, settings: ConvertSettings) -> VocPlace:
-    folder = glimpse.path.rstrip("/") or "/"
-    images = join(folder, "images") if "images" in glimpse.folders else folder
+def _beside(probe: InputProbe, split: str, settings: ConvertSettings) -> VocPlace:
+    folder = probe.path.rstrip("/") or "/"
+    images = join(folder, "images") if "images" in probe.folders else folder
     return VocPlace(folder, folder, settings.image_root.rstrip("/") or images, split)
 
 
-def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
+def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     if settings.image_root:
         check_folder("--image_root", settings.image_root)
-    places = _find_places(glimpse, settings)
+    places = _find_places(probe, settings)
     if not places:
         raise UsageError(
-            f"--input {printable(glimpse.path)} is not a Pascal VOC dataset: name the folder with "
+            f"--input {printable(probe.path)} is not a Pascal VOC dataset: name the folder with "
             "Annotations/ and JPEGImages/ (or two folders of other names, one with XML files and one with "
             "their images), or one with XML files beside the images."
         )
@@ -394,7 +393,7 @@ SOURCE = Source(
     name="voc",
     provides=frozenset({Needs.OBJECTS, Needs.SEMANTIC}),
     settings=frozenset({"image_root", "mask_dir", "missing_annotations"}),
-    accepts=lambda glimpse, settings: bool(_find_places(glimpse, settings)),
+    accepts=lambda probe, settings: bool(_find_places(probe, settings)),
     describe=_describe,
     list_part=list_part,
     split=split,

@@ -98,8 +98,8 @@ def parse_labels(data: bytes, names: Mapping[int, str], is_pose: bool = False) -
     return objects
 
 
-def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
-    found = read_set(glimpse.path)
+def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
+    found = read_set(probe.path)
     places = [
         f"{place.split}: {printable(place.path)}" if place.split else printable(place.path)
         for place in found.places
@@ -204,7 +204,7 @@ def _holds_labels(path: str) -> bool:
 SOURCE = Source(
     name="yolo",
     provides=frozenset({Needs.OBJECTS}),
-    accepts=lambda glimpse, settings: recognises(glimpse),
+    accepts=lambda probe, settings: recognises(probe),
     describe=_describe,
     list_part=list_part,
     split=split,

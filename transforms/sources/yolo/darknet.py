@@ -59,22 +59,22 @@ def split_options(options: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in found.items() if name}
 
 
-def is_darknet(glimpse: InputProbe) -> bool:
+def is_darknet(probe: InputProbe) -> bool:
     """Returns whether a file is Darknet's obj.data."""
-    if not glimpse.name.lower().endswith(DATA_SUFFIX):
+    if not probe.name.lower().endswith(DATA_SUFFIX):
         return False
-    options = read_options(glimpse.head.decode("utf-8", "replace"))
+    options = read_options(probe.head.decode("utf-8", "replace"))
     return bool(split_options(options)) and bool(options.keys() & {"names", "classes"})
 
 
-def find_data(glimpse: InputProbe) -> str:
+def find_data(probe: InputProbe) -> str:
     """Returns the path of an input's obj.data; empty if it has none."""
-    if glimpse.is_file:
-        return glimpse.path if is_darknet(glimpse) else ""
+    if probe.is_file:
+        return probe.path if is_darknet(probe) else ""
     for folder in _FOLDERS:
-        if folder and folder not in glimpse.folders:
+        if folder and folder not in probe.folders:
             continue
-        inner = glimpse.inside(folder) if folder else glimpse
+        inner = probe.inside(folder) if folder else probe
         names = [name for name in inner.files if name.lower().endswith(DATA_SUFFIX)]
         for name in sorted(names, key=lambda name: (name != "obj.data", name)):
             if is_darknet(inner.inside(name)):
@@ -82,20 +82,20 @@ def find_data(glimpse: InputProbe) -> str:
     return ""
 
 
-def split_lists(glimpse: InputProbe) -> dict[str, str]:
+def split_lists(probe: InputProbe) -> dict[str, str]:
     """Returns a mapping of split to list of images, for a folder without obj.data.
 
     The mapping is empty if the folder has fewer than two lists.
     """
     found: dict[str, str] = {}
-    for name in glimpse.files:
+    for name in probe.files:
         stem, dot, suffix = name.rpartition(".")
         if dot + suffix.lower() not in _LIST_SUFFIXES or split_token(stem) != stem.lower():
             continue
-        head = storage.read_head(storage.join(glimpse.path, name), 1 << 12).decode("utf-8", "replace")
+        head = storage.read_head(storage.join(probe.path, name), 1 << 12).decode("utf-8", "replace")
         first = next((line.strip() for line in head.splitlines() if line.strip()), "")
         if claims_to_be_image(first):
-            found[stem.lower()] = storage.join(glimpse.path, name)
+            found[stem.lower()] = storage.join(probe.path, name)
     return found if len(found) >= _LEAST_LISTS else {}
 
 

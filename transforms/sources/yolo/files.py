@@ -70,19 +70,19 @@ class YoloSet(NamedTuple):
     missing: tuple[str, ...] = ()
 
 
-def find_yaml(glimpse: InputProbe) -> str:
+def find_yaml(probe: InputProbe) -> str:
     """Returns the path of an input's YOLO YAML file; empty if it has none."""
-    if glimpse.is_file:
-        return glimpse.path if glimpse.name.lower().endswith(_SUFFIXES) and _is_yolo(glimpse) else ""
-    names = [name for name in glimpse.files if name.lower().endswith(_SUFFIXES)]
+    if probe.is_file:
+        return probe.path if probe.name.lower().endswith(_SUFFIXES) and _is_yolo(probe) else ""
+    names = [name for name in probe.files if name.lower().endswith(_SUFFIXES)]
     names.sort(key=lambda name: (not name.startswith("data."), name))
-    found = (storage.join(glimpse.path, name) for name in names if _is_yolo(glimpse.inside(name)))
+    found = (storage.join(probe.path, name) for name in names if _is_yolo(probe.inside(name)))
     return next(found, "")
 
 
-def _is_yolo(glimpse: InputProbe) -> bool:
+def _is_yolo(probe: InputProbe) -> bool:
     try:
-        said = _parse(glimpse.head)
+        said = _parse(probe.head)
     except yaml.YAMLError:
         return False
     return isinstance(said, dict) and bool(said.keys() & {"names", "nc"}) and bool(said.keys() & {*_SPLITS})
@@ -105,23 +105,23 @@ def _parse(data: bytes) -> Any:
         raise yaml.YAMLError(str(error)) from None
 
 
-def find_names(glimpse: InputProbe) -> str:
+def find_names(probe: InputProbe) -> str:
     """Returns the path of the class name file in a YOLO folder without YAML; empty if it is not YOLO.
 
     Images and labels are beside the file, in `images` and `labels`, in Darknet's `obj_train_data`, or in
     `data`, which FiftyOne lists in `images.txt`.
     """
-    if glimpse.is_file:
+    if probe.is_file:
         return ""
     for name in NAME_FILES:
-        if name in glimpse.files:
-            texts = [file for file in glimpse.files if file.lower().endswith(".txt") and file != name]
-            folders = {"images", "labels"} <= {*glimpse.folders} or "obj_train_data" in glimpse.folders
-            folders = folders or ("images.txt" in glimpse.files and "data" in glimpse.folders)
-            stems = {file.rpartition(".")[0] for file in glimpse.files if file not in texts}
+        if name in probe.files:
+            texts = [file for file in probe.files if file.lower().endswith(".txt") and file != name]
+            folders = {"images", "labels"} <= {*probe.folders} or "obj_train_data" in probe.folders
+            folders = folders or ("images.txt" in probe.files and "data" in probe.folders)
+            stems = {file.rpartition(".")[0] for file in probe.files if file not in texts}
             beside = any(file.rpartition(".")[0] in stems for file in texts)
-            if folders or beside or split_lists(glimpse):
-                return storage.join(glimpse.path, name)
+            if folders or beside or split_lists(probe):
+                return storage.join(probe.path, name)
     return ""
 
 
@@ -131,22 +131,22 @@ def read_set(path: str) -> YoloSet:
     Raises:
       UsageError: If the input cannot be read, or a folder that it names is missing.
     """
-    glimpse = look_at(path)
-    named = glimpse.is_file and glimpse.name.lower().endswith(_SUFFIXES)
-    found = path if named else find_yaml(glimpse)
+    probe = look_at(path)
+    named = probe.is_file and probe.name.lower().endswith(_SUFFIXES)
+    found = path if named else find_yaml(probe)
     if found:
         return _from_yaml(found)
-    found = find_data(glimpse)
+    found = find_data(probe)
     if found:
-        return _from_data(found, folder_of(found) if glimpse.is_file else path.rstrip("/") or "/")
-    found = find_names(glimpse)
+        return _from_data(found, folder_of(found) if probe.is_file else path.rstrip("/") or "/")
+    found = find_names(probe)
     if found:
         root = path.rstrip("/") or "/"
         names = dict(enumerate(_lines(found)))
-        lists = split_lists(glimpse)
+        lists = split_lists(probe)
         if lists:
             return YoloSet(root, tuple(YoloPlace(file, split, True) for split, file in lists.items()), names)
-        images = storage.join(path, "images") if "images" in glimpse.folders else root
+        images = storage.join(path, "images") if "images" in probe.folders else root
         return YoloSet(root, (YoloPlace(images, "", False),), names)
     raise UsageError(
         f"--input {printable(path)} is not a YOLO dataset: name its data.yaml or obj.data, the folder that "
@@ -154,9 +154,9 @@ def read_set(path: str) -> YoloSet:
     )
 
 
-def recognises(glimpse: InputProbe) -> bool:
+def recognises(probe: InputProbe) -> bool:
     """Returns whether an input looks like a YOLO dataset."""
-    return bool(find_yaml(glimpse) or find_data(glimpse) or find_names(glimpse))
+    return bool(find_yaml(probe) or find_data(probe) or find_names(probe))
 
 
 def _read(path: str) -> bytes:

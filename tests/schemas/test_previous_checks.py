@@ -9,7 +9,6 @@ import pytest
 
 from shardwright.schemas.check_depths import CheckDepth, found_completely, sought
 from shardwright.schemas.codes import DAMAGES, NOTES, FindingCode, Severity
-from shardwright.schemas.earlier_checks import with_earlier_checks
 from shardwright.schemas.findings import (
     MAX_STORED_PER_CODE,
     Finding,
@@ -18,6 +17,7 @@ from shardwright.schemas.findings import (
     ValidationReport,
 )
 from shardwright.schemas.junit import junit_xml
+from shardwright.schemas.previous_checks import with_previous_checks
 
 CODE = FindingCode
 
@@ -40,7 +40,7 @@ def after(report: ValidationReport, *earlier: ValidationReport) -> ValidationRep
     """Returns a report after a round trip through its file, which earlier reports were written to before."""
     stored = None
     for one in (*earlier, report):
-        stored = json.loads(json.dumps(with_earlier_checks(one, [stored]).as_json()))
+        stored = json.loads(json.dumps(with_previous_checks(one, [stored]).as_json()))
     return ValidationReport.from_json(stored or {})
 
 
@@ -62,20 +62,20 @@ def test_a_fast_check_keeps_what_quality_found_with_its_depth_and_time() -> None
         "BOX_RANGE": ("fast", 9), "LABEL_CONFLICT": ("quality", 7), "DARK": ("quality", 7),
     }  # fmt: skip
     assert (report.errors, report.warnings, report.notes) == (1, 1, 1)
-    assert [(run.depth, run.time[11:13]) for run in report.earlier] == [("quality", "07")]
+    assert [(run.depth, run.time[11:13]) for run in report.previous] == [("quality", "07")]
     assert report.run.counts == {"BOX_RANGE": 1}
 
 
 def test_a_deep_check_without_findings_is_kept_too() -> None:
     report = after(check("fast", 9), check("quality", 7))
-    assert [run.depth for run in report.earlier] == ["quality"] and report.counts == {}
+    assert [run.depth for run in report.previous] == ["quality"] and report.counts == {}
 
 
 @pytest.mark.parametrize("depth", ["quality", "full", "fast", "frames", "none"])
 def test_a_check_as_deep_replaces_everything(depth: str) -> None:
     every = [found(code) for code in sorted(sought(CheckDepth.of(depth)))]
     report = after(check(depth, 9), check(depth, 7, *every))
-    assert (report.counts, report.earlier) == ({}, ())
+    assert (report.counts, report.previous) == ({}, ())
 
 
 def test_every_depth_keeps_what_only_deeper_ones_find_completely() -> None:
@@ -94,7 +94,7 @@ def test_three_checks_keep_their_own_findings() -> None:
         check("full", 8, found(CODE.UNDECODABLE, 1)),
     )
     assert known(report) == {"UNDECODABLE": ("full", 8), "DARK": ("quality", 7)}
-    assert [run.depth for run in report.earlier] == ["full", "quality"]
+    assert [run.depth for run in report.previous] == ["full", "quality"]
     report = after(
         check("fast", 9), check("full", 7, found(CODE.UNDECODABLE)), check("quality", 8, found(CODE.DARK))
     )
@@ -123,9 +123,9 @@ def test_another_build_and_damaged_reports_are_forgotten() -> None:
     fast = check("fast", 9)
     of_later_version = {**deep.as_json(), "counts": {"NEW_CODE": 1}, "findings": [{"code": "NEW_CODE"}]}
     for stored in (None, {}, {"fingerprint": "f"}, {**deep.as_json(), "checks": [3]}, of_later_version):
-        assert with_earlier_checks(fast, [stored]) == fast
+        assert with_previous_checks(fast, [stored]) == fast
     foreign = check("fast", 9, fingerprint="")
-    assert with_earlier_checks(foreign, [check("quality", 7, fingerprint="").as_json()]) == foreign
+    assert with_previous_checks(foreign, [check("quality", 7, fingerprint="").as_json()]) == foreign
 
 
 def test_a_report_of_version_0_1_counts_as_its_mode_says() -> None:
@@ -134,8 +134,8 @@ def test_a_report_of_version_0_1_counts_as_its_mode_says() -> None:
         del old[name]
     for item in old["findings"]:
         del item["depth"], item["time"]
-    report = with_earlier_checks(check("full", 9), [old])
-    assert report.counts == {"DARK": 1} and report.earlier[0].time == ""
+    report = with_previous_checks(check("full", 9), [old])
+    assert report.counts == {"DARK": 1} and report.previous[0].time == ""
     assert ValidationReport.from_json(report.as_json()) == report
 
 

@@ -27,7 +27,7 @@ class _Past(NamedTuple):
     findings: tuple[Finding, ...]
 
 
-def with_earlier_checks(
+def with_previous_checks(
     report: ValidationReport, documents: Iterable[Mapping[str, Any] | None]
 ) -> ValidationReport:
     """Returns a report with the findings of earlier checks that it did not look for as thoroughly.
@@ -59,7 +59,7 @@ def _past_checks(document: Mapping[str, Any] | None, report: ValidationReport) -
         stored = ValidationReport.from_json(document)
         damaged = {one.shard for one in stored.findings if one.code in DAMAGES}
         damaged -= {one.shard for one in report.findings if one.code in DAMAGES}
-        return [_without(run, stored.findings_of(run), damaged) for run in (stored.run, *stored.earlier)]
+        return [_without(run, stored.findings_of(run), damaged) for run in (stored.run, *stored.previous)]
     except (LookupError, TypeError, ValueError, AttributeError):
         return []
 
@@ -108,7 +108,7 @@ def _merged(report: ValidationReport, past: Sequence[_Past]) -> ValidationReport
         counts={code: max(count, len(by_code.get(code, ()))) for code, count in sorted(counts.items())},
         findings=tuple(sorted(first, key=Finding.order)),
         found=report.run.counts,
-        earlier=tuple(item.run for item in past),
+        previous=tuple(item.run for item in past),
     )
 
 
