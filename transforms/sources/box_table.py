@@ -32,6 +32,7 @@ from shardwright.transforms.sources.image_files import (
     key_of,
     number_in,
     split_token,
+    splits_of_files,
 )
 from shardwright.transforms.sources.image_roots import find_image_root, key_prefix
 from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe, look_at
@@ -262,13 +263,10 @@ def _find_tables(probe: InputProbe, settings: ConvertSettings) -> list[BoxTable]
             f"--input {printable(probe.path)} holds no CSV file with boxes; its header must name the "
             "image, the class and the sides, such as filename,class,xmin,ymin,xmax,ymax."
         )
-    tokens = {name: split_token(name.rpartition("/")[2]) or split_token(name) for name in names}
-    several = len(set(tokens.values()) - {""}) > 1
     return [
-        _table(storage.join(probe.path, name) if name else probe.path, name or probe.name,
-               tokens[name] if several else "", settings)
-        for name in names
-    ]  # fmt: skip
+        _table(storage.join(probe.path, name) if name else probe.path, name or probe.name, split, settings)
+        for name, split in splits_of_files(names).items()
+    ]
 
 
 def _table(path: str, key: str, split: str, settings: ConvertSettings) -> BoxTable:

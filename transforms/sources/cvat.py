@@ -30,6 +30,7 @@ from shardwright.transforms.sources.image_files import (
     key_of,
     number_in,
     split_token,
+    splits_of_files,
 )
 from shardwright.transforms.sources.image_roots import find_image_root, key_prefix
 from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe, look_at
@@ -291,13 +292,10 @@ def _find_files(probe: InputProbe, settings: ConvertSettings) -> list[CvatFile]:
             f"--input {printable(probe.path)} holds no CVAT XML file; export the task as 'CVAT for images "
             "1.1' and name annotations.xml or its folder."
         )
-    tokens = {name: split_token(name.rpartition("/")[2]) or split_token(name) for name in names}
-    several = len(set(tokens.values()) - {""}) > 1
-    found = []
-    for name in names:
-        path = storage.join(probe.path, name) if name else probe.path
-        found.append(_file(path, name or probe.name, tokens[name] if several else "", settings))
-    return found
+    return [
+        _file(storage.join(probe.path, name) if name else probe.path, name or probe.name, split, settings)
+        for name, split in splits_of_files(names).items()
+    ]
 
 
 def _file(path: str, key: str, split: str, settings: ConvertSettings) -> CvatFile:

@@ -30,6 +30,19 @@ def split_token(name: str) -> str:
     return found[-1] if found else ""
 
 
+def splits_of_files(paths: Iterable[str]) -> dict[str, str]:
+    """Returns the split of each annotation file, from its name or else from its folder's name.
+
+    Names count only if they differ: a single `train.csv` says nothing about splits.
+
+    >>> splits_of_files(["train.csv", "test/boxes.csv"])
+    {'train.csv': 'train', 'test/boxes.csv': 'test'}
+    """
+    splits = {path: split_token(path.rpartition("/")[2]) or split_token(path) for path in paths}
+    several = len(set(splits.values()) - {""}) > 1
+    return {path: split if several else "" for path, split in splits.items()}
+
+
 def is_text(value: Any) -> bool:
     """Returns whether a value is a string that is not blank and can be encoded in UTF-8."""
     return isinstance(value, str) and bool(value.strip()) and _is_utf8(value)

@@ -26,6 +26,7 @@ from shardwright.transforms.sources.image_files import (
     key_of,
     number_in,
     split_token,
+    splits_of_files,
 )
 from shardwright.transforms.sources.image_roots import find_image_root, key_prefix
 from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe, look_at
@@ -88,13 +89,10 @@ def _find_files(probe: InputProbe, settings: ConvertSettings) -> list[BoxFile]:
             f"--input {printable(probe.path)} is not a CSV file of Open Images' boxes: the first line "
             f"must name {', '.join(_NEEDED)}."
         )
-    tokens = {name: split_token(name) for name in names}
-    several = len(set(tokens.values()) - {""}) > 1
     found = []
-    for name in names:
+    for name, split in splits_of_files(names).items():
         path = storage.join(probe.path, name) if name else probe.path
-        root = _root_of(path, settings)
-        found.append(BoxFile(path, name or probe.name, root, tokens[name] if several else ""))
+        found.append(BoxFile(path, name or probe.name, _root_of(path, settings), split))
     return found
 
 
