@@ -7,13 +7,14 @@ import contextlib
 import json
 import os
 import platform
-import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shardwright.pipelines import log
 from shardwright.pipelines.datasets import Target
+from shardwright.pipelines.help_text import value_of
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
 from shardwright.schemas.dataset import RUN_JSON, WORK_DIR
@@ -75,9 +76,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     for name in LISTING:
         item = setting_fields()[name]
-        shown = item.metadata["metavar"] or "{" + ",".join(choices_of(name)) + "}"
-        help_text = f"for --against, as for convert: {item.metadata['help']}".replace("%", "%%")
-        group.add_argument(f"--{name}", default=argparse.SUPPRESS, metavar=shown, help=help_text)
+        value, more = value_of(item.metadata["metavar"], choices_of(name), name)
+        help_text = f"for --against, as for convert: {item.metadata['help']}{more}".replace("%", "%%")
+        group.add_argument(f"--{name}", default=argparse.SUPPRESS, metavar=value, help=help_text)
 
 
 def given_listing(namespace: argparse.Namespace) -> dict[str, Any]:
@@ -146,7 +147,7 @@ def prepared(
     finally:
         if storage.is_remote(place):
             for warning in left_behind(place, lambda: storage.remove_tree(place)):
-                print(f"shardwright: warning: {warning}", file=sys.stderr)
+                log.warning(warning)
 
 
 @contextlib.contextmanager

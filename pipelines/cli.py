@@ -5,9 +5,13 @@ from __future__ import annotations
 import gc
 import math
 import sys
+import textwrap
 from collections.abc import Sequence
 from importlib import import_module
 
+from shardwright.pipelines import log
+from shardwright.pipelines.help_text import examples_text, print_help, width
+from shardwright.pipelines.result_json import print_result
 from shardwright.pipelines.streams import forgiving_streams
 from shardwright.schemas import __version__
 from shardwright.schemas.codes import ExitCode
@@ -30,6 +34,7 @@ COMMANDS = {
     "rollback": ("rollback", "return to the previous version, or to another one"),
     "publish": ("publish_version", "publish a version that a gate refused"),
     "layouts": ("layouts", "list the record layouts, or explain one"),
+    "completion": ("completion", "print a script with which a shell completes commands"),
 }
 
 
@@ -43,17 +48,32 @@ _LEAST_MEMORY = 256_000_000
 _SHOWN_CHARACTERS = 200
 
 
+_EXAMPLE = """
+# convert a folder with a subfolder for each class, check it, look at it
+shardwright convert photos/ out/ --resize 224
+shardwright validate out/ --quality
+shardwright inspect out/ --contact_sheet sheet.png
+# see what would be written
+shardwright plan photos/ --splits train=0.9,test=0.1
+# a new version every night, published only if it passes its gates
+shardwright init photos/ pets/ --file job.yaml
+shardwright rebuild --job job.yaml
+"""
+
+
 def usage() -> str:
     """Returns the help text."""
     commands = "\n".join(f"  {name:10} {text}" for name, (_, text) in COMMANDS.items())
-    return (
-        "usage: shardwright COMMAND [options]\n\n"
-        "Turns any collection of raw images into a training-ready, verified, sharded TFRecord "
-        f"dataset.\n\ncommands:\n{commands}\n\n"
-        "Each has --help with an example; `shardwright help COMMAND` shows it too. Exit codes: 0 done,\n"
-        "1 the data did not pass, 2 wrong command, settings or input, 3 the engine, storage or machine\n"
-        "failed, 130 interrupted. A reader that stops early, such as `head`, changes no exit code."
+    paragraphs = (
+        "Turns any collection of raw images into a training-ready, verified, sharded TFRecord dataset.",
+        f"commands:\n{commands}",
+        examples_text(_EXAMPLE),
+        "Each command has --help with examples; `shardwright help COMMAND` shows it too. Exit codes: 0 done, "
+        "1 the data did not pass, 2 wrong command, settings or input, 3 the engine, storage or machine "
+        "failed, 130 interrupted. A reader that stops early, such as `head`, changes no exit code.",
     )
+    filled = (text if "\n" in text else textwrap.fill(text, width()) for text in paragraphs)
+    return "\n\n".join(["usage: shardwright COMMAND [options]", *filled]) + "\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -68,31 +88,34 @@ def _run(arguments: list[str]) -> int:
         arguments = [arguments[1], "--help"]
     name = arguments[0] if arguments else "--help"
     if name in ("-h", "--help", "help"):
-        print(usage())
+        print_help(usage(), sys.stdout)
         return int(ExitCode.DONE if arguments else ExitCode.USAGE)
     if name == "--version":
         print(f"shardwright {__version__}")
         return int(ExitCode.DONE)
     if name not in COMMANDS:
         hint = nearest(name, list(COMMANDS)) or "; see shardwright --help"
-        print(f"shardwright: there is no command {name!r}{hint}", file=sys.stderr)
-        return int(ExitCode.USAGE)
+        return _refused(arguments, f"there is no command {name!r}{hint}", ExitCode.USAGE)
     if _allowed_memory() < _LEAST_MEMORY:
-        print(f"shardwright: {_NO_MEMORY}", file=sys.stderr)
-        return int(ExitCode.ENGINE)
+        return _refused(arguments, _NO_MEMORY, ExitCode.ENGINE)
     try:
         with needed_by(f"shardwright {name}"):
             module = import_module(f"shardwright.pipelines.{COMMANDS[name][0]}")
     except MissingPackage as missing:
-        print(f"shardwright: {missing}", file=sys.stderr)
-        return int(missing.exit_code)
+        return _refused(arguments, missing.message, missing.exit_code)
     except KeyboardInterrupt:  # importing takes a second
-        print("shardwright: interrupted before anything began.", file=sys.stderr)
-        return int(ExitCode.INTERRUPTED)
+        return _refused(arguments, "interrupted before anything began.", ExitCode.INTERRUPTED)
     except Exception as error:
-        print(f"shardwright: {_not_started(error)}", file=sys.stderr)
-        return int(ExitCode.ENGINE)
+        return _refused(arguments, _not_started(error), ExitCode.ENGINE)
     return int(module.COMMAND.main(arguments[1:]))
+
+
+def _refused(arguments: Sequence[str], message: str, code: ExitCode) -> int:
+    """Reports that no command began; returns the exit code."""
+    log.end(message, int(code))
+    if "--json" in arguments:
+        print_result(arguments[0], int(code), message, {})
+    return int(code)
 
 
 def _allowed_memory() -> float:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, TextIO
 
+from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.result_json import print_result
 from shardwright.pipelines.run import exit_code_of, suppress_beam_logs
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.missing_packages import needed_by
@@ -45,6 +48,23 @@ class OtherOptions:
 
 
 @dataclass(frozen=True)
+class Outcome:
+    """The outcome of a command that ran.
+
+    Attributes:
+      show: Prints the outcome for people.
+      fields: Returns the outcome for programs: the command's own fields of the JSON object.
+      exit_code: Exit code of the command.
+      error: Why the exit code is not 0, in one sentence; empty if it is. What `show` prints contains it.
+    """
+
+    show: Callable[[], None]
+    fields: Callable[[], Mapping[str, Any]]
+    exit_code: ExitCode = ExitCode.DONE
+    error: str = ""
+
+
+@dataclass(frozen=True)
 class Command:
     """A subcommand of `shardwright`.
 
@@ -52,24 +72,20 @@ class Command:
       name: Name on the command line.
       help: Sentence at the top of its help.
       example: Command line at the end of its help.
-      add_arguments: Adds the command's own options to a parser. Every command has `--verbose` and
-        `--stuck_after` already.
+      add_arguments: Adds the command's own options to a parser. Every command already has those of
+        `options.add_common`.
       run: Does the work; gets the values of its own options, and the other options.
       beam: Which of Beam's options the command takes.
       resumable: Whether the command has `--resume`, so that error messages may advise it.
-      complain: Reports an error in the command's own way and returns true, or returns false to have it
-        printed. Gets the values of its own options, the message and the exit code. The values are empty
-        if the command line is wrong.
     """
 
     name: str
     help: str
     example: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace, OtherOptions], ExitCode]
+    run: Callable[[argparse.Namespace, OtherOptions], Outcome]
     beam: BeamOptions = BeamOptions.ALL
     resumable: bool = False
-    complain: Callable[[argparse.Namespace, str, int], bool] | None = None
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Runs the command and returns its exit code.
@@ -77,19 +93,37 @@ class Command:
         Args:
           argv: Command line without the command's name; by default that of the process.
         """
+        argv = sys.argv[1:] if argv is None else argv
+        wanted = cli_options.output_options(argv)
         given = argparse.Namespace()
+        stdout: TextIO | None = None
+        fields: Mapping[str, Any] = {}
 
         def command() -> int:
-            nonlocal given
+            nonlocal given, stdout, fields
             parser = self.parser()
-            given, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
-            with suppress_beam_logs(given.verbose), needed_by(f"shardwright {self.name}"):
-                return int(self.run(given, self._others(parser, rest)))
+            given, rest = cli_options.parse(parser, argv)
+            cli_options.check_output_options(given)
+            stdout = sys.stdout
+            # Only the object may appear on stdout, whatever a library prints.
+            elsewhere = contextlib.redirect_stdout(sys.stderr) if wanted.json else contextlib.nullcontext()
+            with needed_by(f"shardwright {self.name}"):
+                with suppress_beam_logs(given.verbose), elsewhere:
+                    outcome = self.run(given, self._others(parser, rest))
+                if not (wanted.json or wanted.quiet):
+                    outcome.show()
+                if wanted.json:
+                    fields = outcome.fields()
+            if wanted.json or wanted.quiet or log.is_json():  # otherwise people have read the error
+                log.end(outcome.error, int(outcome.exit_code))
+            return int(outcome.exit_code)
 
-        def complain(message: str, code: int) -> bool:
-            return self.complain is not None and self.complain(given, message, code)
+        def print_object(message: str, code: int) -> None:
+            if wanted.json:
+                print_result(self.name, code, message if code else "", fields, stdout)
 
-        return exit_code_of(command, lambda: getattr(given, "verbose", False), self.resumable, complain)
+        with log.log_as(wanted.log_format, wanted.quiet, print_object):
+            return exit_code_of(command, lambda: getattr(given, "verbose", False), self.resumable)
 
     def parser(self) -> argparse.ArgumentParser:
         """Returns the parser of the command's own options."""
@@ -106,10 +140,7 @@ class Command:
         if rest and self.beam is not BeamOptions.ALL:
             with_storage = self.beam is BeamOptions.STORAGE
             for name in cli_options.without_job(rest, known, with_storage):
-                print(
-                    f"shardwright: note: {name} has no effect, because {self.name} runs no job.",
-                    file=sys.stderr,
-                )
+                log.note(f"{name} has no effect, because {self.name} runs no job.")
             if with_storage:
                 cli_options.use_storage_options(rest, known)
         return OtherOptions(rest, known)

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Command, OtherOptions
+from shardwright.pipelines.command import Command, OtherOptions, Outcome
 from shardwright.pipelines.one_writer import one_writer
 from shardwright.pipelines.output import (
     check_output,
@@ -50,10 +51,15 @@ from shardwright.transforms.sources.spool import Spool
 if TYPE_CHECKING:
     from shardwright.transforms.commit import ConversionSpec
 
-EXAMPLE = (
-    "shardwright convert --input photos/ --output out/ --resize 224 "
-    "--splits train=0.8,validation=0.1,test=0.1"
-)
+EXAMPLE = """
+# class folders, as JPEGs of 224x224 pixels in three splits
+shardwright convert photos/ out/ --resize 224 --splits train=0.8,validation=0.1,test=0.1
+# COCO with its boxes, original files kept, for object detection
+shardwright convert coco/ out/ --layout detection
+# a CSV file with paths and classes, from a bucket, on Dataflow
+shardwright convert --input gs://bucket/rows.csv --label_column kind --output gs://bucket/out \
+--runner DataflowRunner --project my-project --region europe-west1 --temp_location gs://bucket/tmp
+"""
 
 
 def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest) -> Any:
@@ -165,7 +171,7 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
             if not described:
                 clear_staging(settings)
                 for warning in remove_work_leftovers(directory):
-                    print(f"shardwright: warning: {warning}", file=sys.stderr)
+                    log.warning(warning)
             workers = choose_workers(given, beam_options, request.inputs)
             job = ConversionSpec(
                 settings.output,
@@ -256,11 +262,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     cli_options.add_settings(parser)
 
 
-def _execute(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
+def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
     settings = cli_options.given_settings(options)
     others.for_beam()  # refuses unknown options
-    print_convert_summary(convert(beam_options=others.tokens, progress=True, **settings))
-    return ExitCode.DONE
+    made = convert(beam_options=others.tokens, progress=True, **settings)
+    return Outcome(lambda: print_convert_summary(made), made.as_json)
 
 
 COMMAND = Command(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Command, OtherOptions
+from shardwright.pipelines.command import Command, OtherOptions, Outcome
 from shardwright.pipelines.drift_tables import print_drift
 from shardwright.pipelines.gates import read_gate_file, tell
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result
@@ -314,7 +314,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--report", default="", metavar="FILE", help="write a JSON report to this file")
 
 
-def _execute(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
+def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
     if len(options.datasets) != 2:
         raise UsageError(
             f"diff compares two datasets, not {len(options.datasets)}; write shardwright diff OLD NEW."
@@ -328,8 +328,18 @@ def _execute(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
         beam_options=others.for_beam(),
         progress=True,
     )
-    print_drift(result.drift, None if result.thresholds is None else result.refusals)
-    return ExitCode.DONE if result.passed else ExitCode.REFUSED
+
+    def show() -> None:
+        print_drift(result.drift, None if result.thresholds is None else result.refusals)
+
+    if result.passed:
+        return Outcome(show, result.as_json)
+    return Outcome(show, result.as_json, ExitCode.REFUSED, _refusal_of(result))
+
+
+def _refusal_of(result: DiffResult) -> str:
+    errors = [refusal.message for refusal in result.refusals if refusal.severity is Severity.ERROR]
+    return f"{printable(result.drift.datasets.new)} does not pass: {'; '.join(errors)}."
 
 
 COMMAND = Command(

@@ -154,6 +154,13 @@ def _print_verdict(out: Console, report: ValidationReport) -> None:
         )
 
 
+def refusal_of(report: ValidationReport) -> str:
+    """Returns why a check did not pass, in one sentence."""
+    errors = _of_severity(report, report.run.counts, Severity.ERROR)
+    number = report.number_of(Severity.ERROR, report.run.counts)
+    return f"{one_line(report.dataset)} is not sound: {counted(number, 'error')} ({errors})."
+
+
 def _of_severity(report: ValidationReport, counts: Mapping[str, int], severity: Severity) -> str:
     return ", ".join(
         f"{count:,} {code}"

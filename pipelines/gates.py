@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 
+from shardwright.pipelines import log
 from shardwright.pipelines.datasets import Target
 from shardwright.schemas.codes import QUALITY, FindingCode, Severity
 from shardwright.schemas.configuration.expectations import Expectations
 from shardwright.schemas.configuration.job import JobGates
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.findings import Gates
-from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
 from shardwright.transforms.validation.shard import Depth
 
@@ -32,7 +31,7 @@ def code_list() -> str:
     lines = []
     for severity in Severity:
         codes = ", ".join(code for code in FindingCode if Gates().severity(code) is severity)
-        lines += textwrap.wrap(f"{severity}s: {codes}", 90, subsequent_indent="  ")
+        lines += textwrap.wrap(f"{severity}s: {codes}", 76, subsequent_indent="  ")
     return "\n".join(["findings (docs/dataset.md says what they mean):", *(f"  {line}" for line in lines)])
 
 
@@ -100,7 +99,7 @@ def findings_of(said: Gates, file: Gates) -> Gates:
 def tell(path: str, notes: Iterable[str]) -> None:
     """Prints notes about a gate file on stderr."""
     for note in notes:
-        print(f"{printable(path)}: {note}", file=sys.stderr)
+        log.about(path, note)
 
 
 def mode_for(mode: str, gates: Gates, expectations: Expectations, target: Target) -> str:

@@ -8,13 +8,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Command, OtherOptions
+from shardwright.pipelines.command import Command, OtherOptions, Outcome
 from shardwright.pipelines.job_sections import SCALARS
 from shardwright.pipelines.job_template import job_text
 from shardwright.pipelines.prepare import as_beam_options, make_request
 from shardwright.pipelines.result_places import check_result_place
-from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.configuration.settings_values import not_for_rebuilds, setting_fields, settings_from
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
@@ -42,6 +42,15 @@ class InitResult(NamedTuple):
     text: str
     detected_as: tuple[str, ...]
     unseen: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the result as `--json` prints it."""
+        return {
+            "file": printable(self.path) or None,
+            "text": self.text,
+            "detected_as": [printable(text) for text in self.detected_as],
+            "unread": self.unseen or None,
+        }
 
 
 def init(
@@ -180,21 +189,20 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace an existing job file")
 
 
-def _execute(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
+def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
     file = "" if options.file == "-" else options.file
     given = cli_options.own_settings(options)
     given = {name: value for name, value in given.items() if name in _settings()}
     _check_place(file, options.overwrite)  # before asking questions
     storage.use_options(others.for_beam())
-    if sys.stdin is not None and sys.stdin.isatty():
+    if sys.stdin is not None and sys.stdin.isatty() and not (options.json or options.quiet):
         given = _asked(given)
     made = init(
         file=file, keep=options.keep, overwrite=options.overwrite, beam_options=others.tokens, **given
     )
     if made.unseen:
-        print(f"shardwright: the input was not examined: {made.unseen}", file=sys.stderr)
-    _show(made)
-    return ExitCode.DONE
+        log.info(f"the input was not examined: {made.unseen}")
+    return Outcome(lambda: _show(made), made.as_json)
 
 
 def _settings() -> list[str]:

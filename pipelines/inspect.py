@@ -9,8 +9,9 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
+from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import BeamOptions, Command, OtherOptions
+from shardwright.pipelines.command import BeamOptions, Command, OtherOptions, Outcome
 from shardwright.pipelines.datasets import (
     Target,
     contract_of,
@@ -20,9 +21,8 @@ from shardwright.pipelines.datasets import (
 from shardwright.pipelines.record_values import shown, values_of
 from shardwright.pipelines.summary import ledger_rows, print_ledger
 from shardwright.pipelines.tables import console, print_table
-from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.dataset import DATASET_JSON, Dataset, Shard, pretty_json
+from shardwright.schemas.dataset import DATASET_JSON, Dataset, Shard
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_ref import printable
@@ -314,10 +314,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--thumbnails", default=None, metavar="N",
         help="number of images on the sheet, spread over the classes (default: 64)",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _execute(options: argparse.Namespace, _: OtherOptions) -> ExitCode:
+def _execute(options: argparse.Namespace, _: OtherOptions) -> Outcome:
     found = inspect(
         cli_options.dataset_of(options),
         records=_number("records", options.records, 0, _MAX_RECORDS),
@@ -326,12 +325,8 @@ def _execute(options: argparse.Namespace, _: OtherOptions) -> ExitCode:
         thumbnails=_number("thumbnails", options.thumbnails or _THUMBNAILS, 1, _MAX_THUMBNAILS),
     )
     if options.thumbnails is not None and not options.contact_sheet:
-        print("shardwright: note: --thumbnails has no effect without --contact_sheet.", file=sys.stderr)
-    if options.json:
-        print(pretty_json(found), end="")
-    else:
-        print_inspection(found)
-    return ExitCode.DONE
+        log.note("--thumbnails has no effect without --contact_sheet.")
+    return Outcome(lambda: print_inspection(found), lambda: found)
 
 
 COMMAND = Command(

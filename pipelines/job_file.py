@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shardwright.pipelines import log
 from shardwright.pipelines.job_sections import (
     SCALARS,
     read_beam,
@@ -149,7 +149,7 @@ def read_job_settings(path: str, given: Mapping[str, Any] | None = None) -> dict
     document = _read(path)
     aside = [name for name in SECTIONS if name in document.values]
     if aside:
-        print(f"{printable(path)}: {', '.join(aside)} are only for rebuilds and are ignored", file=sys.stderr)
+        log.about(path, f"{', '.join(aside)} are only for rebuilds and are ignored")
     return _settings(document, given or {}, variables_at(time.time(), os.environ))
 
 

@@ -7,11 +7,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shardwright.pipelines.command import BeamOptions, Command, OtherOptions
+from shardwright.pipelines.command import BeamOptions, Command, OtherOptions, Outcome
 from shardwright.pipelines.record_values import shown
 from shardwright.pipelines.tables import console, print_table
-from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.dataset import pretty_json
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.feature_roles import FEATURE_ROLES, OBJECT_ROLES, FeatureRole, Needs
 from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureSpec, Layout, features_json, is_layout_file
@@ -184,20 +182,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "layout", nargs="*", metavar="LAYOUT", help="name of a layout, or your own file LAYOUT.yaml"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _execute(options: argparse.Namespace, _: OtherOptions) -> ExitCode:
+def _execute(options: argparse.Namespace, _: OtherOptions) -> Outcome:
     if len(options.layout) > 1:
         raise UsageError(f"Name one layout, not {len(options.layout)}.")
     found = layouts(options.layout[0] if options.layout else "")
-    if options.json:
-        print(pretty_json(found), end="")
-    elif "layouts" in found:
-        print_list(found)
-    else:
-        print_explanation(found)
-    return ExitCode.DONE
+    show = print_list if "layouts" in found else print_explanation
+    return Outcome(lambda: show(found), lambda: found)
 
 
 COMMAND = Command(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import uuid
 from collections.abc import Iterator
 from typing import Any
 
+from shardwright.pipelines import log
 from shardwright.schemas.dataset import WORK_DIR, WRITER_JSON
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.lease import Lease
@@ -79,10 +79,9 @@ def _acquired(hold: HeldLease) -> bool:
     try:
         hold.acquire()
     except storage.NoConditions:
-        print(
-            f"shardwright: the storage of {printable(hold.output)} does not support conditional requests; "
-            "make sure that no other run writes there.",
-            file=sys.stderr,
+        log.info(
+            f"the storage of {printable(hold.output)} does not support conditional requests; make sure that "
+            "no other run writes there."
         )
         return False
     return True

@@ -5,15 +5,20 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+import sys
+import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from itertools import takewhile
+from typing import Any, NamedTuple
 
+from shardwright.pipelines.help_text import HelpFormatter, examples_text, print_help, value_of, width
 from shardwright.pipelines.watchdog import STUCK_AFTER_MINUTES, WATCHDOG
-from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.configuration.settings import ConvertSettings, Topic
 from shardwright.schemas.configuration.settings_values import setting_fields, settings_from, settings_over
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.log_lines import LOG_FORMATS
 from shardwright.schemas.missing_packages import needed_by
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.worker_watchdog import EXPERIMENT
@@ -40,16 +45,28 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
         raise UsageError(f"{message[0].upper()}{message[1:]}; see {self.prog} --help.")
 
+    def print_help(self, file: Any = None) -> None:
+        print_help(self.format_help(), file or sys.stdout)
+
 
 def make_parser(prog: str, description: str, example: str, note: str = "") -> argparse.ArgumentParser:
-    """Returns a parser without abbreviations whose help ends with an example, and a note below it."""
-    return _Parser(
+    """Returns a parser without abbreviations whose help ends with examples, and a note below them."""
+    parser = _Parser(
         prog=prog,
-        description=description,
-        epilog="\n\n".join(filter(None, (f"example:\n  {example}", note))),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=textwrap.fill(description, width()),
+        epilog="\n\n".join(filter(None, (examples_text(example), note))),
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
+        add_help=False,
     )
+    parser._positionals.title = "arguments"
+    return parser
+
+
+def _group(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:
+    """Returns the group of options with a title, which is created on first use."""
+    found = (group for group in parser._action_groups if group.title == title)
+    return next(found, None) or parser.add_argument_group(title)
 
 
 def use_storage_options(rest: Sequence[str], known: Sequence[str]) -> None:
@@ -101,12 +118,12 @@ def _options_of_beam() -> Mapping[str, argparse.Action]:
 
 def add_settings(parser: argparse.ArgumentParser, leave_out: Collection[str] = ()) -> None:
     """Adds an option for each setting of a conversion, and `--job`, except those in `leave_out`."""
-    group = parser.add_argument_group("settings")
-    for name, item in setting_fields().items():
-        if name in leave_out:
-            continue
-        help_text = item.metadata["help"].replace("%", "%%")
-        choices = choices_of(name)
+    topics = list(Topic)
+    given = [(name, item) for name, item in setting_fields().items() if name not in leave_out]
+    for name, item in sorted(given, key=lambda pair: topics.index(pair[1].metadata["topic"])):
+        group = _group(parser, item.metadata["topic"].value)
+        value, more = value_of(item.metadata["metavar"], choices_of(name), name)
+        help_text = (item.metadata["help"] + more).replace("%", "%%")
         if isinstance(item.default, bool):
             group.add_argument(
                 f"--{name}",
@@ -122,23 +139,76 @@ def add_settings(parser: argparse.ArgumentParser, leave_out: Collection[str] = (
             f"--{name}",
             action="append" if name == "input" else "store",
             default=argparse.SUPPRESS,
-            metavar=item.metadata["metavar"] or ("{" + ",".join(choices) + "}"),
+            metavar=value,
             help=help_text + (f" (default: {shown})" if shown is not None else ""),
         )
     if "job" not in leave_out:
+        group = _group(parser, Topic.RUNNING.value)
         group.add_argument("--job", default="", metavar="FILE", help="the same settings as a YAML file")
+
+
+class OutputOptions(NamedTuple):
+    """The options that decide what a command prints.
+
+    Attributes:
+      json: Whether stdout gets a JSON object.
+      quiet: Whether stderr gets only errors, and stdout only the JSON object.
+      log_format: Format of the lines on stderr: text or json.
+    """
+
+    json: bool = False
+    quiet: bool = False
+    log_format: str = "text"
+
+
+def output_options(argv: Sequence[str]) -> OutputOptions:
+    """Reads these options, also where another option is wrong, so that its error is printed as they ask."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    _add_output(parser)
+    words = [_with_underscores(word) for word in takewhile(lambda word: word != "--", argv)]
+    try:
+        found, _ = parser.parse_known_args(words)
+    except argparse.ArgumentError:
+        return OutputOptions("--json" in words, "--quiet" in words)
+    return OutputOptions(found.json, found.quiet, found.log_format)
+
+
+def check_output_options(namespace: argparse.Namespace) -> None:
+    """Checks that the options that decide what a command prints go together.
+
+    Raises:
+      UsageError: One is wrong, or two contradict each other.
+    """
+    if namespace.log_format not in LOG_FORMATS:
+        raise UsageError(f"--log_format {namespace.log_format}: choose one of {', '.join(LOG_FORMATS)}.")
+    if namespace.quiet and namespace.verbose:
+        raise UsageError("--quiet shows only errors and --verbose shows everything; leave one of them out.")
+
+
+def _add_output(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--json", action="store_true", help="print the result as one JSON object (docs/scripting.md)"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print only errors, and the object of --json")
+    parser.add_argument(
+        "--log_format", default="text", metavar="{" + ",".join(LOG_FORMATS) + "}",
+        help="format of the lines on stderr (default: text)",
+    )  # fmt: skip
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
     """Adds the options that every command has."""
-    parser.add_argument("--verbose", action="store_true", help="show Beam's log and tracebacks")
-    parser.add_argument(
+    group = _group(parser, Topic.RUNNING.value)
+    _add_output(group)
+    group.add_argument("--verbose", action="store_true", help="show Beam's log and tracebacks")
+    group.add_argument(
         "--stuck_after",
         type=_minutes,
         default=STUCK_AFTER_MINUTES,
         metavar="MINUTES",
         help="end with exit code 3 if one file takes longer than this without progress (default: 10)",
     )
+    group.add_argument("-h", "--help", action="help", help="show this help and end")
 
 
 def _minutes(text: str) -> float:
@@ -232,8 +302,7 @@ def _sorted_out(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[l
         if not token.startswith("--"):
             (options if _looks_like_option(token) else places).append(token)
             continue
-        name, equals, value = token.partition("=")
-        name = "--" + name[2:].replace("-", "_")
+        name, equals, value = _with_underscores(token).partition("=")
         if not equals and tokens and not _looks_like_option(tokens[-1]):
             if _takes_value(parser, name, tokens[-1]):
                 equals, value = "=", tokens.pop()
@@ -241,6 +310,12 @@ def _sorted_out(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[l
                 equals, value = "=", "true"
         options.append(name + equals + value)
     return options, places
+
+
+def _with_underscores(token: str) -> str:
+    """Returns an option, with its value if it has one, whose name has underscores instead of hyphens."""
+    name, equals, value = token.partition("=")
+    return f"--{name[2:].replace('-', '_')}{equals}{value}" if name.startswith("--") else token
 
 
 def _looks_like_option(token: str) -> bool:

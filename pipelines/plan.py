@@ -11,8 +11,9 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
+from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Command, OtherOptions
+from shardwright.pipelines.command import Command, OtherOptions, Outcome
 from shardwright.pipelines.prepare import (
     ConversionRequest,
     as_beam_options,
@@ -26,8 +27,6 @@ from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.run import run_pipeline
 from shardwright.pipelines.summary import print_inputs
 from shardwright.pipelines.tables import console, print_table, warn
-from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.dataset import pretty_json
 from shardwright.schemas.layouts import layout_by_name
 from shardwright.schemas.plan import Forecast
 from shardwright.schemas.split_order import by_split
@@ -95,7 +94,7 @@ def _scratch(beam_options: Any) -> Iterator[str]:
             yield scratch
         finally:
             for warning in left_behind(scratch, lambda: storage.remove_tree(scratch)):
-                print(f"shardwright: warning: {warning}", file=sys.stderr)
+                log.warning(warning)
         return
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         yield folder
@@ -158,17 +157,12 @@ def print_forecast(forecast: Forecast) -> None:
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     cli_options.add_input_and_output(parser)
     cli_options.add_settings(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _execute(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
+def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
     settings = cli_options.given_settings(options)
     forecast = plan(beam_options=others.for_beam(), progress=True, **settings)
-    if options.json:
-        print(pretty_json(forecast.as_json()), end="")
-    else:
-        print_forecast(forecast)
-    return ExitCode.DONE
+    return Outcome(lambda: print_forecast(forecast), forecast.as_json)
 
 
 COMMAND = Command(

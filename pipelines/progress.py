@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 
+from shardwright.pipelines import log
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.units import counted
@@ -37,11 +38,11 @@ def show_progress(wanted: bool, directory: str = "", run: float = 0.0) -> Iterat
       run: Start time of the run, to print a summary of the input once it is listed; 0 for no summary.
     """
     PROGRESS.reset()
-    if not wanted:
+    if not wanted or log.is_quiet():
         yield
         return
     stop = threading.Event()
-    watch = _on_terminal if sys.stderr.isatty() else _in_lines
+    watch = _on_terminal if sys.stderr.isatty() and not log.is_json() else _in_lines
     found = _Found(directory, run)
     thread = threading.Thread(target=watch, args=(stop, directory, found), daemon=True)
     thread.start()
@@ -51,7 +52,7 @@ def show_progress(wanted: bool, directory: str = "", run: float = 0.0) -> Iterat
         stop.set()
         thread.join()
         for line in found.news():  # the run may have ended before the first tick
-            print(line, file=sys.stderr, flush=True)
+            log.info(line)
         found.clear_up()
         _print_sentences()
 
@@ -59,7 +60,7 @@ def show_progress(wanted: bool, directory: str = "", run: float = 0.0) -> Iterat
 def _print_sentences() -> None:
     """Prints messages of this process's workers for the user."""
     for sentence in PROGRESS.taken_sentences():
-        print(f"shardwright: note: {escape_controls(sentence)}", file=sys.stderr, flush=True)
+        log.note(sentence)
 
 
 class _Found:
@@ -75,7 +76,7 @@ class _Found:
         tree = "" if self._told else PROGRESS.tree or self._of_workers()
         if tree:
             self._told = True
-            yield f"shardwright: found: {escape_controls(tree)}"
+            yield f"found: {tree}"
 
     def _of_workers(self) -> str:
         if not self._path:
@@ -112,6 +113,20 @@ def progress_text(seconds: float, directory: str = "") -> str:
     if wait is None or wait[1] < _WAIT_SECONDS:
         return done
     return f"{done}, waiting for {printable(wait[0])} since {wait[1]:.0f} s"
+
+
+def _figures() -> dict[str, int]:
+    """Returns the counts behind the line, for programs."""
+    return {
+        "listed": PROGRESS.listed,
+        "images": PROGRESS.images,
+        "total_images": PROGRESS.total_images,
+        "shards": PROGRESS.shards,
+        "total_shards": PROGRESS.total_shards,
+        "bad": PROGRESS.bad,
+        "checked_records": PROGRESS.checked_records,
+        "findings": PROGRESS.findings,
+    }
 
 
 def _work_text(seconds: float, directory: str) -> str:
@@ -166,7 +181,8 @@ def _on_terminal(stop: threading.Event, directory: str, found: _Found) -> None:
         task = bar.add_task("starting", total=None)
         while not stop.wait(_TICK_SECONDS):
             for line in found.news():
-                bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+                text = escape_controls(f"shardwright: {line}")
+                bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
             _print_sentences()
             bar.update(
                 task,
@@ -181,7 +197,7 @@ def _in_lines(stop: threading.Event, directory: str, found: _Found) -> None:
     last, said = time.monotonic(), ""
     while not stop.wait(_TICK_SECONDS):
         for line in found.news():
-            print(line, file=sys.stderr, flush=True)
+            log.info(line)
         _print_sentences()
         seconds = stopwatch.seconds()
         if time.monotonic() - last < _LINE_SECONDS:
@@ -189,4 +205,4 @@ def _in_lines(stop: threading.Event, directory: str, found: _Found) -> None:
         last, text = time.monotonic(), progress_text(seconds, directory)
         if text != said:  # do not repeat a line
             said = text
-            print(f"shardwright: {text}", file=sys.stderr, flush=True)
+            log.info(text, **_figures())

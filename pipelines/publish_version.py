@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from shardwright.pipelines.command import BeamOptions, Command, OtherOptions
+from shardwright.pipelines.command import BeamOptions, Command, OtherOptions, Outcome
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.rollback import current_pointer, moved_meanwhile, newest_published
 from shardwright.pipelines.tables import console, one_line
 from shardwright.pipelines.versions import output_of, read_versions, redraw_index
-from shardwright.schemas.codes import ExitCode, Severity
+from shardwright.schemas.codes import Severity
 from shardwright.schemas.errors import DataRefused, UsageError, nearest
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.shell import shell_word
@@ -51,6 +51,17 @@ class PublishResult(NamedTuple):
     accepted: tuple[str, ...] = ()
     acceptance: Acceptance | None = None
     warning: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the result as `--json` prints it."""
+        return {
+            "output": printable(self.output),
+            "dataset_version": self.version,
+            "left": self.left or None,
+            "accepted": list(self.accepted),
+            "acceptance": self.acceptance._asdict() if self.acceptance else None,
+            "warnings": [self.warning] if self.warning else [],
+        }
 
 
 def publish(
@@ -203,8 +214,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _execute(options: argparse.Namespace, _: OtherOptions) -> ExitCode:
+def _execute(options: argparse.Namespace, _: OtherOptions) -> Outcome:
     result = publish(options.version, accept=options.accept, reason=options.reason)
+    return Outcome(lambda: print_publication(result), result.as_json)
+
+
+def print_publication(result: PublishResult) -> None:
+    """Prints which version readers get now."""
     out, shown = console(), printable(result.output)
     after = f"; before it was {result.left}" if result.left else ""
     out.print(f"  {shown}: {result.version} is the latest{after}", soft_wrap=True)
@@ -212,7 +228,6 @@ def _execute(options: argparse.Namespace, _: OtherOptions) -> ExitCode:
         out.print(f"  {one_line(str(result.acceptance))}", soft_wrap=True)
     if result.warning:
         out.print(f"  {result.warning}", soft_wrap=True)
-    return ExitCode.DONE
 
 
 COMMAND = Command(

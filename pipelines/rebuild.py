@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Command, OtherOptions
+from shardwright.pipelines.command import Command, OtherOptions, Outcome
 from shardwright.pipelines.job_file import naming_lines, read_job
 from shardwright.pipelines.job_sections import read_fraction
 from shardwright.pipelines.one_writer import launcher_of
@@ -55,7 +56,14 @@ from shardwright.transforms.sources.effects import without_effect
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.versions.listing import list_versions, version_names
 
-EXAMPLE = "shardwright rebuild --job job.yaml"
+EXAMPLE = """
+# the next version of a dataset, as a scheduler does it every night
+shardwright rebuild --job job.yaml --log_format json --wait 70
+# without a job file
+shardwright rebuild --input photos/ --output pets/ --resize 224
+# read every source and every shard again
+shardwright rebuild --job job.yaml --verify_sources --scrub 1
+"""
 #: Environment variable of the launcher of a Flex Template.
 _FLEX_LAUNCHER = "FLEX_TEMPLATE_PYTHON_PY_FILE"
 #: Number of attempts to begin a version if other rebuilds take its name first.
@@ -216,6 +224,7 @@ def rebuild(
     if log_format == "json":
         for sentence in notes:
             events.stage(task, "note", sentence)
+            log.note(sentence, written=True)
     for _ in range(_ATTEMPTS - 1):
         with contextlib.suppress(_Overtaken):
             return _run(_named(task), request, beam_options, progress)
@@ -327,42 +336,29 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--wait", default="0", metavar="MINUTES", help="minutes to wait for another rebuild to finish"
     )
-    group.add_argument(
-        "--log_format",
-        default="text",
-        metavar="{text,json}",
-        help="format of the log: one line for each stage",
-    )
 
 
-def _execute(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
-    log_format = options.log_format
-    if log_format not in events.LOG_FORMATS:
-        raise UsageError(f"--log_format {log_format}: choose one of {', '.join(events.LOG_FORMATS)}.")
+def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
     others.for_beam()  # refuses unknown options
+    if options.quiet:
+        events.configure(shown=False)  # an earlier command of this process may have shown them
     known = setting_fields()
     result = rebuild(
         _job_of(options),
         verify_sources=_flag("--verify_sources", options.verify_sources),
         scrub=options.scrub,
         wait_minutes=_minutes(options.wait),
-        log_format=log_format,
+        log_format="" if options.quiet else options.log_format,
         beam_options=others.tokens,
-        progress=log_format == "text",
+        progress=options.quiet or options.log_format == "text",
         **{name: value for name, value in vars(options).items() if name in known},
     )
-    if log_format == "text":
-        print_rebuild_summary(result)
-    return ExitCode.DONE
 
+    def show() -> None:
+        if options.log_format == "text":  # the log says the same
+            print_rebuild_summary(result)
 
-def _log_failure(options: argparse.Namespace, message: str, code: int) -> bool:
-    """Reports a failure as a line of the JSON log, if that is wanted."""
-    if getattr(options, "log_format", "text") != "json":
-        return False
-    events.configure()
-    events.failed(message, code)
-    return True
+    return Outcome(show, result.as_json)
 
 
 def _job_of(namespace: argparse.Namespace) -> str:
@@ -413,7 +409,6 @@ COMMAND = Command(
     example=EXAMPLE,
     add_arguments=_add_arguments,
     run=_execute,
-    complain=_log_failure,
 )
 main = COMMAND.main
 

@@ -6,15 +6,14 @@ import argparse
 import os
 import sys
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Command, OtherOptions
+from shardwright.pipelines.command import Command, OtherOptions, Outcome
 from shardwright.pipelines.datasets import foreign_files, resolve_target
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.result_places import check_result_place
 from shardwright.pipelines.tables import console
-from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import REPORT_HTML
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
@@ -40,6 +39,16 @@ class ReportResult(NamedTuple):
     path: str
     bytes: int
     data: ReportData
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the result as `--json` prints it."""
+        return {
+            "page": printable(self.path),
+            "bytes": self.bytes,
+            "fingerprint": self.data.fingerprint or None,
+            "validated": self.data.checked is not None,
+            "left_out": list(self.data.left_out),
+        }
 
 
 def report(
@@ -105,7 +114,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _execute(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
+def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
     place = cli_options.dataset_of(options)
     beam_options = None
     if others.tokens or options.previous:  # a page alone needs no Beam
@@ -114,13 +123,17 @@ def _execute(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
     made = report(
         place, previous=options.previous, output=options.output, beam_options=beam_options, progress=True
     )
+    return Outcome(lambda: print_report(made), made.as_json)
+
+
+def print_report(made: ReportResult) -> None:
+    """Prints where the page is, and what it lacks."""
     out = console()
     for sentence in made.data.left_out:
         out.print(f"  {sentence}")
     if made.data.checked is None and made.data.fingerprint:
         out.print("  not validated yet; shardwright validate --quality adds findings and measurements")
     out.print(f"  {printable(made.path)}: {format_size(made.bytes)}, to be opened in a browser")
-    return ExitCode.DONE
 
 
 COMMAND = Command(

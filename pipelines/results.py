@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.image_ref import printable
 from shardwright.schemas.version import version_path
+
+#: Counts in the outcome of a conversion that `--json` prints.
+_COUNTS = ("kept", "animated", "damaged", "warned", "reused_shards")
+#: Fields of the outcome of a rebuild that `--json` prints.
+_OF_REBUILD = (
+    "state", "previous", "fingerprint", "records", "work", "changes", "reasons", "scrub", "seconds",
+    "warnings",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,36 @@ class ConvertResult:
         """Number of findings of each code, such as `LABEL_CONFLICT`."""
         return dict(self.outcome["findings"])
 
+    def as_json(self) -> dict[str, Any]:
+        """Returns the result as `--json` prints it."""
+        made, outcome = self.dataset, self.outcome
+        sizes = {
+            split: {
+                "records": made.records(split),
+                "shards": len(shards),
+                "bytes": sum(shard.bytes for shard in shards),
+            }
+            for split, shards in made.splits.items()
+        }
+        totals = {name: sum(size[name] for size in sizes.values()) for name in ("records", "shards", "bytes")}
+        return {
+            "output": printable(self.path),
+            "fingerprint": made.fingerprint,
+            **totals,
+            "classes": len(made.classes),
+            "splits": sizes,
+            "ledger": dict(made.ledger),
+            "findings": self.findings,
+            "boxes": dict(outcome.get("boxes") or {}),
+            **{name: outcome.get(name, 0) for name in _COUNTS},
+            "inputs": _inputs(self.run),
+            "seconds": self.run["seconds"],
+            "convert_seconds": self.run["convert_seconds"],
+            "metrics": dict(self.metrics),
+            "notes": list(self.notes),
+            "warnings": list(outcome["warnings"]),
+        }
+
 
 @dataclass(frozen=True)
 class RebuildResult:
@@ -56,3 +95,20 @@ class RebuildResult:
     def path(self) -> str:
         """The dataset directory of the version."""
         return version_path(self.output, self.version)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the result as `--json` prints it."""
+        return {
+            "output": printable(self.output),
+            "dataset_version": self.version,
+            "path": printable(self.path),
+            "changed": self.changed,
+            **{name: self.outcome[name] for name in _OF_REBUILD},
+        }
+
+
+def _inputs(run: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"path": path, "detected_as": detected_as}
+        for path, detected_as in zip(run["input"], run["taken_for"])
+    ]

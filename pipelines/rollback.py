@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from shardwright.pipelines.command import BeamOptions, Command, OtherOptions
+from shardwright.pipelines.command import BeamOptions, Command, OtherOptions, Outcome
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.tables import console
 from shardwright.pipelines.versions import output_of, read_versions, redraw_index
-from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.shell import shell_word
@@ -51,6 +50,16 @@ class RollbackResult(NamedTuple):
     left: str
     withdrawn: bool
     warning: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the result as `--json` prints it."""
+        return {
+            "output": printable(self.output),
+            "dataset_version": self.version,
+            "left": self.left or None,
+            "withdrawn": self.withdrawn,
+            "warnings": [self.warning] if self.warning else [],
+        }
 
 
 def rollback(
@@ -220,11 +229,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", default="", metavar="VERSION", help="the same as V")
 
 
-def _execute(options: argparse.Namespace, _: OtherOptions) -> ExitCode:
+def _execute(options: argparse.Namespace, _: OtherOptions) -> Outcome:
     if options.to and options.version not in ("", options.to):
         raise UsageError(f"V is {options.version} and --to is {options.to}; name one version.")
-    print_rollback(rollback(options.output, options.to or options.version))
-    return ExitCode.DONE
+    result = rollback(options.output, options.to or options.version)
+    return Outcome(lambda: print_rollback(result), result.as_json)
 
 
 def print_rollback(result: RollbackResult) -> None:

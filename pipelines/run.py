@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from shardwright.pipelines import log
 from shardwright.pipelines.beam_patches import (
     apply_patches,
     is_beam_silent,
@@ -27,9 +28,7 @@ from shardwright.pipelines.watchdog import watched
 from shardwright.pipelines.worker_ends import noted_worker_ends
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.errors import EngineError, NotRun, ShardwrightError, UsageError, lacks_memory
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.metrics import NAMESPACE
-from shardwright.schemas.plain_text import escape_controls
 
 #: Text that Beam adds to the message of a worker's exception.
 _BEAM_STEP = re.compile(r" \[while running '[^']*'\]")
@@ -118,7 +117,7 @@ def _wait(result: Any, options: Any) -> Any:
         return result.wait_until_finish()
     cloud, job = options.view_as(GoogleCloudOptions), result.job_id()
     console = f"https://console.cloud.google.com/dataflow/jobs/{cloud.region}/{job}?project={cloud.project}"
-    print(f"shardwright: the job runs as {job}: {console}", file=sys.stderr)
+    log.info(f"the job runs as {job}: {console}", job=job, console=console)
     try:
         return result.wait_until_finish()
     except KeyboardInterrupt:
@@ -288,7 +287,6 @@ def exit_code_of(
     command: Callable[[], int],
     verbose: Callable[[], bool],
     resumable: bool = False,
-    complain: Callable[[str, int], bool] = lambda message, code: False,
 ) -> int:
     """Runs a command, prints an error as one sentence and returns the exit code.
 
@@ -296,19 +294,17 @@ def exit_code_of(
       command: Function to run.
       verbose: Returns whether to show tracebacks.
       resumable: Whether the command has --resume.
-      complain: Reports an error in another way and returns true, or returns false.
     """
     with forgiving_streams(), own_temporary_folder(), patching(), graceful_shutdown() as ending:
         ending.last_words = without_resume("interrupted; run again with --resume to go on.", resumable)
         with watched(lambda: ending.last_words):
-            return _exit_code_of(command, verbose, resumable, complain, ending)
+            return _exit_code_of(command, verbose, resumable, ending)
 
 
 def _exit_code_of(
     command: Callable[[], int],
     verbose: Callable[[], bool],
     resumable: bool,
-    complain: Callable[[str, int], bool],
     ending: Ending,
 ) -> int:
     if hasattr(sys.stdout, "reconfigure"):  # a name that the terminal cannot show must not end the command
@@ -319,14 +315,12 @@ def _exit_code_of(
         message, code = _interrupted(str(interrupt), ending), ExitCode.INTERRUPTED
     except Exception as error:
         if verbose():
-            traceback.print_exc()
+            log.traceback(traceback.format_exc())
         known = _as_known(error)
         message, code = known.message, known.exit_code
         if ending.received and code is ExitCode.ENGINE:  # a result of ending the workers
             message, code = _interrupted("", ending), ExitCode.INTERRUPTED
-    message = without_resume(message, resumable)
-    if not complain(message, int(code)):
-        _complain(message)
+    log.end(without_resume(message, resumable), int(code))
     return int(code)
 
 
@@ -356,7 +350,3 @@ def without_resume(message: str, resumable: bool = False) -> str:
         return message
     message = message.replace("run again with --resume to go on", "run again")
     return message.replace("run again with --resume", "run again")
-
-
-def _complain(message: str) -> None:
-    print(f"shardwright: {escape_controls(printable(message))}", file=sys.stderr)

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Command, OtherOptions
+from shardwright.pipelines.command import Command, OtherOptions, Outcome
 from shardwright.pipelines.datasets import Target, contract_of, foreign_files, resolve_target
 from shardwright.pipelines.one_writer import one_writer
 from shardwright.pipelines.output import check_place
@@ -20,7 +21,6 @@ from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetc
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.run import description_of, run_pipeline
 from shardwright.pipelines.tables import console, warn
-from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import (
     DATASET_JSON,
     OUTCOME_JSON,
@@ -73,6 +73,18 @@ class SalvageResult:
     def lost(self) -> int:
         """Number of lost records; `lost.jsonl` names them."""
         return int(self.outcome["lost"])
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the result as `--json` prints it."""
+        return {
+            "output": printable(self.path),
+            "fingerprint": self.dataset.fingerprint if self.dataset else None,
+            **{name: self.outcome[name] for name in ("records", "shards", "copied_shards", "lost")},
+            "lost_codes": dict(self.outcome["lost_codes"]),
+            "unnamed": self.outcome["unnamed"],
+            "left_out": self.outcome["strangers"],
+            "warnings": list(self.outcome.get("warnings", ())),
+        }
 
 
 def list_tasks(target: Target, output: str, hold: HeldLease | None = None) -> Iterator[SalvageTask]:
@@ -169,7 +181,7 @@ def salvage(
                 mark = pretty_json({"dataset": printable(target.name)})
                 storage.write_bytes(storage.join(output, _MARK), mark.encode())
             for warning in remove_work_leftovers(output):
-                print(f"shardwright: warning: {warning}", file=sys.stderr)
+                log.warning(warning)
         job = SalvageJob(
             target.name,
             target.directory or "",
@@ -334,7 +346,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _execute(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
+def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
     result = salvage(
         cli_options.dataset_of(options),
         options.output,
@@ -342,8 +354,7 @@ def _execute(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
         beam_options=others.for_beam(),
         progress=True,
     )
-    print_salvage_summary(result)
-    return ExitCode.DONE
+    return Outcome(lambda: print_salvage_summary(result), result.as_json)
 
 
 COMMAND = Command(

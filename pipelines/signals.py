@@ -9,8 +9,9 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 
+from shardwright.pipelines import log
 from shardwright.pipelines.processes import Process, descendants
-from shardwright.pipelines.watchdog import end_process, tell
+from shardwright.pipelines.watchdog import end_process
 from shardwright.schemas.codes import ExitCode
 
 #: Signals that ask a process to end.
@@ -70,7 +71,7 @@ class Ending:
         """Ends the process if it has not exited cleanly because a thread is inside a decoder."""
         time.sleep(FORCE_SECONDS)
         if not self.is_over:
-            tell(self.last_words)
+            log.end(self.last_words, int(ExitCode.INTERRUPTED))
         elif not getattr(threading, "_SHUTTING_DOWN", False):
             return  # the command has ended, and its caller continues
         end_process(int(ExitCode.INTERRUPTED))

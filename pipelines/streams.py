@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from shardwright.pipelines import log
+
 #: Errors of an output that is no longer read: a closed pipe, terminal or descriptor.
 _UNREAD = (errno.EPIPE, errno.EIO, errno.EBADF)
 _STANDARD_DESCRIPTORS = (0, 1, 2)
@@ -78,7 +80,7 @@ class _Forgiving:
                 os.close(nowhere)
         if isinstance(error, OSError) and error.errno not in _UNREAD and sys.stderr is not self:
             said = (error.strerror or str(error)).lower()
-            print(f"shardwright: the rest is not shown: {said}.", file=sys.stderr)
+            log.info(f"the rest is not shown: {said}.")
 
 
 def fill_closed_descriptors() -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from shardwright.pipelines import log
 from shardwright.pipelines.tables import console, print_table, warn
 from shardwright.schemas.changes import Kind
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.scrub import scrub_text
 from shardwright.schemas.shell import shell_word
 from shardwright.schemas.split_order import by_split
@@ -36,9 +35,9 @@ def print_inputs(request: ConversionRequest, notes: Iterable[str] | None = None)
         notes = without_effect(request.given, request.known)
     for item in request.inputs:
         if item.detected_as != CLASS_FOLDERS:
-            print(escape_controls(f"{printable(item.path)}: {item.detected_as}"), file=sys.stderr)
+            log.about(item.path, item.detected_as)
     for sentence in notes:
-        print(f"shardwright: note: {escape_controls(sentence)}", file=sys.stderr)
+        log.note(sentence)
 
 
 def ledger_rows(ledger: Mapping[str, Any]) -> list[list[object]]:

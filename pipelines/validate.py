@@ -14,14 +14,14 @@ from typing import Any
 
 from shardwright.pipelines import against as source
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Command, OtherOptions
+from shardwright.pipelines.command import Command, OtherOptions, Outcome
 from shardwright.pipelines.datasets import (
     Target,
     contract_of,
     foreign_files,
     resolve_target,
 )
-from shardwright.pipelines.findings_text import print_findings
+from shardwright.pipelines.findings_text import print_findings, refusal_of
 from shardwright.pipelines.gates import (
     MODES,
     code_list,
@@ -70,7 +70,14 @@ from shardwright.transforms.validation.statements import (
 from shardwright.transforms.validation.version_files import check_version_files
 
 _STRAY = "dataset.json does not list it, but its name is like that of a shard"
-EXAMPLE = "shardwright validate out/ --quality"
+EXAMPLE = """
+# everything, and statistics of the images
+shardwright validate out/ --quality
+# a gate for CI: fails if images are missing, or stand in two splits
+shardwright validate out/ --expect gates.yaml --fail_on SPLIT_LEAKAGE --junit findings.xml
+# a comparison with the source, record by record
+shardwright validate out/ --against photos/
+"""
 
 
 def list_tasks(target: Target) -> Iterator[ShardTask]:
@@ -348,30 +355,32 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--quality", action="store_true",
         help="also image statistics: duplicates, dark and blurred images, ...",
     )  # fmt: skip
-    parser.add_argument("--fail_on", default="", metavar="CODE,...", help="make these findings errors")
-    parser.add_argument("--warn_on", default="", metavar="CODE,...", help="make these findings warnings")
-    parser.add_argument(
+    gates = parser.add_argument_group("gates")
+    gates.add_argument("--fail_on", default="", metavar="CODE,...", help="make these findings errors")
+    gates.add_argument("--warn_on", default="", metavar="CODE,...", help="make these findings warnings")
+    gates.add_argument(
         "--expect", default="", metavar="FILE", help="a gate file: the requirements of the dataset"
     )
-    parser.add_argument(
+    results = parser.add_argument_group("results")
+    results.add_argument(
         "--junit", default="", metavar="FILE", help="write the findings as JUnit XML, for CI systems"
     )
-    parser.add_argument(
+    results.add_argument(
         "--report", default=None, metavar="FILE",
         help="the JSON file to write (default: findings.json in the dataset directory)",
     )  # fmt: skip
-    parser.add_argument(
+    results.add_argument(
         "--html", default=None, metavar="FILE",
         help="the page to write (default: report.html in the dataset directory)",
     )  # fmt: skip
-    parser.add_argument(
+    results.add_argument(
         "--previous", default="", metavar="DIR",
         help="the previous dataset, to show the differences on the page",
     )  # fmt: skip
     source.add_options(parser)
 
 
-def _execute(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
+def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
     place = cli_options.dataset_of(options)
     if options.fast and options.quality:
         raise UsageError("--fast decodes no images and --quality measures all of them; choose one.")
@@ -390,9 +399,21 @@ def _execute(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
         beam_options=others.for_beam(),
         progress=True,
     )
-    print_findings(report, stored=bool(files.report))
-    print_files(files)
-    return ExitCode.DONE if report.passed else ExitCode.REFUSED
+
+    def show() -> None:
+        print_findings(report, stored=bool(files.report))
+        print_files(files)
+
+    def fields() -> dict[str, Any]:
+        written = {"report": files.report, "page": files.page, "junit": files.junit}
+        return {
+            **report.as_json(),
+            "files": {name: printable(path) for name, path in written.items() if path},
+        }
+
+    if report.passed:
+        return Outcome(show, fields)
+    return Outcome(show, fields, ExitCode.REFUSED, refusal_of(report))
 
 
 COMMAND = Command(

@@ -10,12 +10,12 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from shardwright.pipelines.command import BeamOptions, Command, OtherOptions
+from shardwright.pipelines.command import BeamOptions, Command, OtherOptions, Outcome
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.summary import changes_text
 from shardwright.pipelines.tables import console, one_line, print_table
-from shardwright.schemas.codes import ExitCode, Severity
-from shardwright.schemas.dataset import DATASET_JSON, DIGEST, pretty_json
+from shardwright.schemas.codes import Severity
+from shardwright.schemas.dataset import DATASET_JSON, DIGEST
 from shardwright.schemas.errors import ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.shell import shell_word
@@ -71,7 +71,12 @@ class VersionsResult(NamedTuple):
                 del row[name]
             if record.problem:
                 row["problem"] = record.problem
-        return {"output": printable(self.output), "latest": self.latest or None, "versions": rows}
+        return {
+            "output": printable(self.output),
+            "latest": self.latest or None,
+            "versions": rows,
+            "warnings": [self.problem] if self.problem else [],
+        }
 
 
 def versions(
@@ -255,18 +260,13 @@ def what_changed(record: VersionRecord) -> str:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("output", metavar="OUT", help="the directory of the versions")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--pin", default="", metavar="V", help="keep this version until --unpin")
     parser.add_argument("--unpin", default="", metavar="V", help="let retention remove this version again")
 
 
-def _execute(options: argparse.Namespace, _: OtherOptions) -> ExitCode:
+def _execute(options: argparse.Namespace, _: OtherOptions) -> Outcome:
     result = versions(options.output, pin=options.pin, unpin=options.unpin)
-    if options.json:
-        print(pretty_json(result.as_json()), end="")
-    else:
-        print_versions(result)
-    return ExitCode.DONE
+    return Outcome(lambda: print_versions(result), result.as_json)
 
 
 COMMAND = Command(

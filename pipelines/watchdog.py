@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from shardwright.pipelines import log
 from shardwright.pipelines.forced_exit import exit_pipe
 from shardwright.pipelines.processes import descendants
 from shardwright.schemas.codes import ExitCode
@@ -52,6 +53,7 @@ class Watchdog:
       others: Returns the tasks of worker processes.
       tell: Prints a line.
       end: Ends the process with an exit code; it need not return.
+      fail: Prints the line that says why it ends; by default `tell`.
 
     Attributes:
       stuck_after: Seconds after which the command ends.
@@ -64,12 +66,14 @@ class Watchdog:
         tell: Callable[[str], None],
         end: Callable[[int], None],
         others: Callable[[], Sequence[Task]] = lambda: (),
+        fail: Callable[[str], None] | None = None,
     ) -> None:
         self.stuck_after = STUCK_AFTER_MINUTES * 60
         self.since = float("-inf")
         self._others = others
         self._board = board
         self._tell = tell
+        self._fail = fail or tell
         self._end = end
         self._named: set[Task] = set()
 
@@ -83,7 +87,7 @@ class Watchdog:
         for task in tasks:
             seconds = now - max(task.begun, self.since)
             if seconds >= self.stuck_after:
-                self._tell(
+                self._fail(
                     f"stuck: {printable(task.place)} has taken {seconds / 60:.1f} minutes ({task.stage}); to "
                     "leave it out, move it out of the input, or else raise --stuck_after, then run again."
                 )
@@ -93,12 +97,6 @@ class Watchdog:
                 self._named.add(task)
                 self._tell(f"{printable(task.place)} has taken {seconds:.0f} seconds so far ({task.stage})")
         self._named &= set(tasks)
-
-
-def tell(line: str) -> None:
-    """Prints a line to stderr, and ignores errors."""
-    with contextlib.suppress(OSError, ValueError):
-        print(f"shardwright: {line}", file=sys.stderr, flush=True)
 
 
 def end_process(code: int) -> None:
@@ -116,7 +114,9 @@ def _tasks_of_workers() -> list[Task]:
 
 
 #: The watchdog of this process.
-WATCHDOG = Watchdog(UNDERWAY, tell, end_process, _tasks_of_workers)
+WATCHDOG = Watchdog(
+    UNDERWAY, log.info, end_process, _tasks_of_workers, lambda line: log.end(line, int(ExitCode.ENGINE))
+)
 
 
 @contextlib.contextmanager

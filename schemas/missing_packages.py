@@ -43,6 +43,7 @@ PACKAGES: Mapping[str, _Package] = {
     "pycocotools": _Package("pycocotools"),
     "pydantic": _Package("pydantic"),
     "requests": _Package("requests", "", "gcs"),
+    "shtab": _Package("shtab"),
     "tensorflow": _Package("TensorFlow", "tensorflow", "tensorflow"),
     "tensorflow_metadata": _Package("tensorflow-metadata"),
     "yaml": _Package("PyYAML"),

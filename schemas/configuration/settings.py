@@ -45,6 +45,18 @@ class Affects(Enum):
     RUN = "run"
 
 
+class Topic(Enum):
+    """The groups of the settings in `--help`, in their order there. A value is the title."""
+
+    INPUT = "input and labels"
+    ANNOTATIONS = "annotations"
+    SPLITS = "splits and shards"
+    PIXELS = "pixels"
+    RECORDS = "records"
+    SAFETY = "safety"
+    RUNNING = "running"
+
+
 #: A setting that affects one of these can change a byte of the dataset, so the plan records it.
 RECORDED = frozenset({Affects.RECORD, Affects.SHARD, Affects.PLACEMENT, Affects.REFERENCE})
 
@@ -73,6 +85,7 @@ def _setting(
     default: Any,
     help: str,
     affects: Affects,
+    topic: Topic,
     *needs: Condition,
     check: Callable[[str], Any] | None = None,
     choices: Sequence[str] = (),
@@ -86,6 +99,7 @@ def _setting(
       default: default value, in the form in which a user writes it.
       help: what the setting does, for `--help`.
       affects: what the setting decides.
+      topic: group of the setting in `--help`.
       *needs: what the setting needs to have an effect; without any it always has one.
       check: raises ValueError for a wrong value; the result is not used.
       choices: the allowed values, if there are few; those of `source` are the modules of the sources.
@@ -98,6 +112,7 @@ def _setting(
         metadata={
             "help": help,
             "affects": affects,
+            "topic": topic,
             "needs": needs,
             "check": check,
             "choices": choices,
@@ -144,24 +159,28 @@ class ConvertSettings:
         "a folder, file or archive that contains or lists images; repeatable; NAME=PATH puts NAME/ before "
         "the keys",
         Affects.INPUT,
+        Topic.INPUT,
         metavar="PATH",
     )
-    output: str = _setting("", "the dataset directory to write", Affects.RUN, metavar="DIR")
+    output: str = _setting("", "the dataset directory to write", Affects.RUN, Topic.INPUT, metavar="DIR")
     source: str = _setting(
         "auto",
         "the kind of input; auto detects it and prints what it detected",
         Affects.REFERENCE,
+        Topic.INPUT,
     )
     layout: str = _setting(
         "classification",
         "the record layout: a name that `shardwright layouts` lists, or a file LAYOUT.yaml",
         Affects.RECORD,
+        Topic.RECORDS,
         metavar="NAME|FILE",
     )
     image_root: str = _setting(
         "",
         "folder at which relative paths in a manifest or an annotation file start; default: its own folder",
         Affects.INPUT,
+        Topic.INPUT,
         Condition.SOURCE,
         metavar="PATH",
     )
@@ -169,6 +188,7 @@ class ConvertSettings:
         "",
         "folder with a mask for each image, with the same name",
         Affects.INPUT,
+        Topic.ANNOTATIONS,
         Condition.SOURCE,
         metavar="PATH",
     )
@@ -177,24 +197,37 @@ class ConvertSettings:
         "read images and masks only inside an input's own folder or bucket, --image_root and --mask_dir, "
         "wherever a manifest, an annotation file or a symbolic link points",
         Affects.INPUT,
+        Topic.SAFETY,
     )
     image_column: str = _setting(
-        "", "column of a manifest with the image paths", Affects.REFERENCE, Condition.SOURCE, metavar="NAME"
+        "",
+        "column of a manifest with the image paths",
+        Affects.REFERENCE,
+        Topic.INPUT,
+        Condition.SOURCE,
+        metavar="NAME",
     )
     label_column: str = _setting(
         "",
         "column of a manifest with the class names or numbers",
         Affects.REFERENCE,
+        Topic.INPUT,
         Condition.SOURCE,
         metavar="NAME",
     )
     split_column: str = _setting(
-        "", "column of a manifest with the splits", Affects.REFERENCE, Condition.SOURCE, metavar="NAME"
+        "",
+        "column of a manifest with the splits",
+        Affects.REFERENCE,
+        Topic.SPLITS,
+        Condition.SOURCE,
+        metavar="NAME",
     )
     group_column: str = _setting(
         "",
         "column of a manifest with groups; images of a group stay in one split",
         Affects.REFERENCE,
+        Topic.SPLITS,
         Condition.SOURCE,
         Condition.SEVERAL_SPLITS,
         Condition.DRAWN_SPLITS,
@@ -204,6 +237,7 @@ class ConvertSettings:
         "",
         "column of a manifest with the sha256 of the files",
         Affects.REFERENCE,
+        Topic.INPUT,
         Condition.SOURCE,
         metavar="NAME",
     )
@@ -212,6 +246,7 @@ class ConvertSettings:
         "columns to store as features: price:float,tags:string[] (bool, enum, int32, uint32, int64, uint64, "
         "float, double, string or bytes)",
         Affects.RECORD,
+        Topic.RECORDS,
         Condition.SOURCE,
         check=_opt(parse_extra_columns),
         metavar="NAME:TYPE,...",
@@ -221,6 +256,7 @@ class ConvertSettings:
         "",
         "separator between the classes of an image that has several, such as |",
         Affects.RECORD,
+        Topic.INPUT,
         Condition.SOURCE,
         metavar="TEXT",
     )
@@ -228,6 +264,7 @@ class ConvertSettings:
         "",
         "regex for file names: '(?P<label>[a-z]+)\\d+\\.jpg'; also (?P<split>...) and (?P<group>...)",
         Affects.REFERENCE,
+        Topic.INPUT,
         Condition.SOURCE,
         check=_opt(_label_regex),
         metavar="REGEX",
@@ -236,6 +273,7 @@ class ConvertSettings:
         "1",
         "number of folders in a class name: 1, 2 (animals/cat), 3, ..., all, or last for only the innermost",
         Affects.REFERENCE,
+        Topic.INPUT,
         Condition.SOURCE,
         check=units.parse_label_depth,
         metavar="N|all|last",
@@ -246,6 +284,7 @@ class ConvertSettings:
         "without class folders inside; others are left out); ignore (their names have no meaning); auto "
         "decides, and fails if they could be either",
         Affects.REFERENCE,
+        Topic.INPUT,
         Condition.SOURCE,
         choices=FOLDERS,
     )
@@ -253,6 +292,7 @@ class ConvertSettings:
         "quarantine",
         "images without a class: quarantine them, or keep them with label -1",
         Affects.RECORD,
+        Topic.INPUT,
         Condition.CLASSES,
         choices=("quarantine", "keep"),
     )
@@ -260,6 +300,7 @@ class ConvertSettings:
         "",
         "old=new,... or a file with one old=new per line",
         Affects.REFERENCE,
+        Topic.INPUT,
         metavar="OLD=NEW,...",
         between="=",
     )
@@ -267,6 +308,7 @@ class ConvertSettings:
         "",
         "file with the class names to keep, after renaming; images of other classes are filtered",
         Affects.INPUT,
+        Topic.INPUT,
         metavar="FILE",
     )
     bad_boxes: str = _setting(
@@ -274,6 +316,7 @@ class ConvertSettings:
         "boxes outside the image, inverted, empty or without a class: drop them, clip those that overlap "
         "the image, or fail the image",
         Affects.RECORD,
+        Topic.ANNOTATIONS,
         Condition.OBJECTS,
         choices=("drop", "clip", "fail"),
     )
@@ -282,6 +325,7 @@ class ConvertSettings:
         "images without their annotation file, such as VOC's XML or LabelMe's JSON: fail them, "
         "or store them without objects (YOLO always does)",
         Affects.REFERENCE,
+        Topic.ANNOTATIONS,
         Condition.SOURCE,
         choices=("fail", "empty"),
     )
@@ -289,6 +333,7 @@ class ConvertSettings:
         "",
         "shape of raw pixels, if the source does not have it: 32x32x3 (height, width, channels)",
         Affects.REFERENCE,
+        Topic.INPUT,
         Condition.SOURCE,
         check=_opt(units.parse_pixel_shape),
         metavar="HxWxC",
@@ -297,6 +342,7 @@ class ConvertSettings:
         "train=1",
         "shares such as train=0.8,validation=0.1,test=0.1; ignored if the source names the splits",
         Affects.PLACEMENT,
+        Topic.SPLITS,
         Condition.DRAWN_SPLITS,
         check=_check_splits,
         metavar="NAME=SHARE,...",
@@ -306,6 +352,7 @@ class ConvertSettings:
         "",
         "regular expression for keys: images with the same first group (or match) stay in one split",
         Affects.PLACEMENT,
+        Topic.SPLITS,
         Condition.SEVERAL_SPLITS,
         Condition.DRAWN_SPLITS,
         check=_regex,
@@ -315,6 +362,7 @@ class ConvertSettings:
         0,
         "seed of the hashes that decide split, shard and order",
         Affects.SHARD,
+        Topic.SPLITS,
         check=partial(units.parse_int, low=0, high=2**63 - 1),
         metavar="N",
     )
@@ -322,6 +370,7 @@ class ConvertSettings:
         "128MB",
         "target size of a shard (MB = 10^6 bytes)",
         Affects.PLACEMENT,
+        Topic.SPLITS,
         check=units.parse_size,
         metavar="SIZE",
     )
@@ -329,15 +378,19 @@ class ConvertSettings:
         "",
         "a fixed number of shards: 8 (in each split) or train=8,test=1",
         Affects.PLACEMENT,
+        Topic.SPLITS,
         check=_opt(units.parse_shards),
         metavar="N",
         between="=",
     )
-    compression: str = _setting("none", "compression of the shards", Affects.SHARD, choices=COMPRESSIONS)
+    compression: str = _setting(
+        "none", "compression of the shards", Affects.SHARD, Topic.RECORDS, choices=COMPRESSIONS
+    )
     resize: str = _setting(
         "",
         "target size in pixels: 224 (= 224x224) or WxH",
         Affects.RECORD,
+        Topic.PIXELS,
         check=_opt(units.parse_resize),
         metavar="WxH",
     )
@@ -345,23 +398,31 @@ class ConvertSettings:
         "stretch",
         "how an image is fitted to the target size (Pillow's ImageOps terms)",
         Affects.RECORD,
+        Topic.PIXELS,
         Condition.RESIZING,
         choices=FITS,
     )
     resample: str = _setting(
-        "bilinear", "the resampling filter", Affects.RECORD, Condition.RESIZING, choices=RESAMPLES
+        "bilinear",
+        "the resampling filter",
+        Affects.RECORD,
+        Topic.PIXELS,
+        Condition.RESIZING,
+        choices=RESAMPLES,
     )
     image_format: str = _setting(
         "",
         "format of the stored images; default: jpeg when resizing, else keep (the original bytes "
         "if nothing has to change)",
         Affects.RECORD,
+        Topic.PIXELS,
         choices=IMAGE_FORMATS,
     )
     quality: int = _setting(
         95,
         "quality of JPEG (4:2:0) and WebP, 1 to 100",
         Affects.RECORD,
+        Topic.PIXELS,
         Condition.LOSSY_FORMAT,
         check=partial(units.parse_int, low=1, high=100),
         metavar="Q",
@@ -370,30 +431,38 @@ class ConvertSettings:
         "rgb",
         "channels: rgb, gray, or keep (grayscale images stay grayscale)",
         Affects.RECORD,
+        Topic.PIXELS,
         choices=COLORS,
     )
     background: str = _setting(
         "white",
         "color under transparent pixels and around padded images",
         Affects.RECORD,
+        Topic.PIXELS,
         Condition.VISIBLE_BACKGROUND,
         check=units.parse_color,
         metavar="COLOR",
     )
     strip_metadata: bool = _setting(
-        False, "remove EXIF, GPS and comments from kept originals", Affects.RECORD, Condition.KEPT_ORIGINALS
+        False,
+        "remove EXIF, GPS and comments from kept originals",
+        Affects.RECORD,
+        Topic.RECORDS,
+        Condition.KEPT_ORIGINALS,
     )
     damaged: str = _setting(
         "quarantine",
         "images whose decoder reports missing or damaged data: quarantine them, or keep them with the "
         "pixels that the decoder makes up",
         Affects.RECORD,
+        Topic.SAFETY,
         choices=DAMAGED,
     )
     max_pixels: int = _setting(
         89_478_485,
         "quarantine images with more pixels (width x height), without decoding them (Pillow's limit)",
         Affects.RECORD,
+        Topic.SAFETY,
         check=partial(units.parse_int, low=1, high=2**31 - 1),
         metavar="N",
     )
@@ -401,6 +470,7 @@ class ConvertSettings:
         "256MB",
         "quarantine larger source files without reading them",
         Affects.RECORD,
+        Topic.SAFETY,
         check=units.parse_size,
         metavar="SIZE",
     )
@@ -409,6 +479,7 @@ class ConvertSettings:
         "how many parts an image file may have, by the code with which it is quarantined otherwise: "
         "TOO_MANY_SCANS=500,...; docs/dataset.md lists codes and defaults",
         Affects.RECORD,
+        Topic.SAFETY,
         check=parse_bounds,
         metavar="CODE=NUMBER,...",
         between="=",
@@ -417,6 +488,7 @@ class ConvertSettings:
         0.01,
         "publish nothing if quarantined / (written + quarantined) is larger",
         Affects.RUN,
+        Topic.SAFETY,
         check=units.parse_fraction,
         metavar="SHARE",
     )
@@ -424,18 +496,21 @@ class ConvertSettings:
         "none",
         "exact: keep only the smallest key of files with equal bytes",
         Affects.REFERENCE,
+        Topic.INPUT,
         choices=("none", "exact"),
     )
     class_names: str = _setting(
         "",
         "file with the class names in id order; images of other classes are quarantined",
         Affects.INPUT,
+        Topic.INPUT,
         metavar="FILE",
     )
     limit: int = _setting(
         0,
         "convert only the N images with the lowest hashes (0: all)",
         Affects.REFERENCE,
+        Topic.INPUT,
         check=partial(units.parse_int, low=0, high=2**63 - 1),
         metavar="N",
     )
@@ -444,24 +519,28 @@ class ConvertSettings:
         "fast: framing, CRCs, counts, checksums; full: also decode every image; "
         "quality: also image statistics",
         Affects.RUN,
+        Topic.SAFETY,
         choices=("fast", "full", "quality", "none"),
     )
     plan_from: str = _setting(
         "",
         "reuse the plan of this dataset.json: settings, labels and shard counts",
         Affects.INPUT,
+        Topic.SPLITS,
         metavar="FILE",
     )
     overwrite: bool = _setting(
         False,
         "replace the dataset at --output",
         Affects.RUN,
+        Topic.RUNNING,
         not_for_rebuilds="a rebuild replaces nothing; it writes a new version and then switches the pointer",
     )
     resume: bool = _setting(
         False,
         "finish an interrupted run",
         Affects.RUN,
+        Topic.RUNNING,
         not_for_rebuilds="a rebuild always continues an interrupted run",
     )
 

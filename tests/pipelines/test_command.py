@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import io
+import json
 import logging
+import re
+import shlex
 import sys
+import warnings
 from importlib import import_module
+from typing import Any
 
 import pytest
 
-from shardwright.pipelines import cli
-from shardwright.pipelines.command import BeamOptions, Command, OtherOptions
+from shardwright.pipelines import cli, log, options
+from shardwright.pipelines.command import BeamOptions, Command, OtherOptions, Outcome
+from shardwright.pipelines.result_json import result_object
+from shardwright.schemas import __version__
 from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.errors import DataRefused, EngineError
+from shardwright.schemas.errors import DataRefused, EngineError, NotRun, UsageError
 
 Capture = pytest.CaptureFixture[str]
+DONE = Outcome(lambda: None, dict)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,9 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def make(**changes: object) -> Command:
     """Returns a command that prints its option."""
 
-    def run(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
-        print(f"colour {options.colour}, others {list(others.tokens)}")
-        return ExitCode.REFUSED
+    def run(given: argparse.Namespace, others: OtherOptions) -> Outcome:
+        print("a library prints this")
+        text = f"colour {given.colour}, others {list(others.tokens)}"
+        return Outcome(lambda: print(text), lambda: {"colour": given.colour}, ExitCode.REFUSED, "Not so.")
 
     fields: dict[str, object] = {
         "name": "paint",
@@ -43,7 +53,7 @@ def make(**changes: object) -> Command:
 def failing(error: BaseException) -> Command:
     """Returns a command that raises."""
 
-    def run(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
+    def run(given: argparse.Namespace, others: OtherOptions) -> Outcome:
         raise error
 
     return make(run=run)
@@ -51,10 +61,10 @@ def failing(error: BaseException) -> Command:
 
 def test_a_command_returns_its_exit_code(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     assert make().main(["--colour", "blue", "--streaming"]) == 1
-    assert capsys.readouterr().out == "colour blue, others ['--streaming']\n"
+    assert capsys.readouterr().out == "a library prints this\ncolour blue, others ['--streaming']\n"
     monkeypatch.setattr(sys, "argv", ["paint", "--colour=green"])
     assert make().main() == 1
-    assert capsys.readouterr().out == "colour green, others []\n"
+    assert capsys.readouterr().out == "a library prints this\ncolour green, others []\n"
 
 
 @pytest.mark.parametrize("beam", BeamOptions)
@@ -101,24 +111,24 @@ def test_a_command_without_a_job_takes_beams_options_in_both_spellings(
     capsys: Capture, beam: BeamOptions
 ) -> None:
     """Scripts give the same options to all commands."""
-    given: list[str] = []
+    places: list[str] = []
 
-    def run(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
-        given.append(options.place)
-        return ExitCode.DONE
+    def run(given: argparse.Namespace, others: OtherOptions) -> Outcome:
+        places.append(given.place)
+        return DONE
 
     note = "shardwright: note: {} has no effect, because paint runs no job.\n"
     for argv in (["--runner", "DirectRunner", "out"], ["out", "--runner=DirectRunner"]):
         assert make(beam=beam, run=run).main([*argv, "--project", "p", "--streaming"]) == 0
-        assert given.pop() == "out"
+        assert places.pop() == "out"
         taken = capsys.readouterr()
         assert taken.err == "".join(map(note.format, ("--runner", "--project", "--streaming")))
 
 
 def test_a_command_with_a_job_suggests_the_nearest_option(capsys: Capture) -> None:
-    def run(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
+    def run(given: argparse.Namespace, others: OtherOptions) -> Outcome:
         others.for_beam()
-        return ExitCode.DONE
+        return DONE
 
     assert make(run=run).main(["--no_auth"]) == 0
     assert make(run=run).main(["--color=blue"]) == 2
@@ -136,37 +146,173 @@ def test_only_verbose_shows_a_traceback(capsys: Capture, error: Exception, code:
 
 @pytest.mark.parametrize(("resumable", "advice"), [(True, "run again with --resume."), (False, "run again.")])
 def test_only_commands_that_resume_advise_it(capsys: Capture, resumable: bool, advice: str) -> None:
-    def run(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
+    def run(given: argparse.Namespace, others: OtherOptions) -> Outcome:
         raise EngineError("The disk is full; run again with --resume.")
 
     assert make(run=run, resumable=resumable).main([]) == 3
     assert capsys.readouterr().err == f"shardwright: The disk is full; {advice}\n"
 
 
-def test_a_command_can_report_errors_itself(capsys: Capture) -> None:
-    told: list[tuple[str, str, int]] = []
+def the_object(text: str) -> dict[str, Any]:
+    """Reads the one JSON object that a text must be."""
+    value = json.loads(text)
+    assert isinstance(value, dict)
+    return value
 
-    def complain(options: argparse.Namespace, message: str, code: int) -> bool:
-        colour = getattr(options, "colour", "")
-        told.append((colour, message, code))
-        return colour == "blue"
 
-    def run(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
-        raise DataRefused("No.")
+COMMON = {
+    "format": "shardwright-result",
+    "version": 1,
+    "shardwright_version": __version__,
+    "command": "paint",
+}
 
-    command = make(run=run, complain=complain)
-    assert [command.main(["--colour=blue"]), command.main([]), command.main(["--colour"])] == [1, 1, 2]
-    assert told[:2] == [("blue", "No.", 1), ("red", "No.", 1)]
-    assert told[2][0] == "" and told[2][2] == 2  # the command line is wrong, so options have no values
-    assert capsys.readouterr().err.splitlines() == ["shardwright: No.", f"shardwright: {told[2][1]}"]
+
+def test_json_is_the_only_thing_on_stdout(capsys: Capture) -> None:
+    assert make().main(["--colour=blue", "--json"]) == 1
+    taken = capsys.readouterr()
+    expected = {**COMMON, "exit_code": 1, "error": "Not so.", "messages": [], "colour": "blue"}
+    assert the_object(taken.out) == expected
+    assert taken.err == "a library prints this\nshardwright: Not so.\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(UsageError("No."), 2), (EngineError("No."), 3), (NotRun("No."), 0), (KeyboardInterrupt(), 130)],
+)
+def test_a_failure_is_an_object_too(capsys: Capture, error: BaseException, code: int) -> None:
+    assert failing(error).main(["--json"]) == code
+    taken = capsys.readouterr()
+    value = the_object(taken.out)
+    said = "interrupted; run again." if code == 130 else "No."
+    messages = [] if code else [{"level": "note", "message": "No."}]
+    assert value == {**COMMON, "exit_code": code, "error": said if code else None, "messages": messages}
+    assert said in taken.err
+
+
+@pytest.mark.parametrize("argv", [["--json", "--colour"], ["--colour", "--json"], ["--json", "--log-format"]])
+def test_a_wrong_command_line_is_an_object_too(capsys: Capture, argv: list[str]) -> None:
+    assert make().main(argv) == 2
+    value = the_object(capsys.readouterr().out)
+    assert value["exit_code"] == 2 and "expected one argument" in value["error"]
+    assert make().main(["--", "--json"]) == 1  # an argument by place
+    assert "colour red" in capsys.readouterr().out
+
+
+def test_an_unknown_command_is_an_object_too(capsys: Capture) -> None:
+    assert cli.main(["paint", "--json"]) == 2
+    value = the_object(capsys.readouterr().out)
+    assert value["error"].startswith("there is no command 'paint'") and value["command"] == "paint"
+
+
+def test_notes_are_in_the_object(capsys: Capture) -> None:
+    def run(given: argparse.Namespace, others: OtherOptions) -> Outcome:
+        log.note("An option has no effect.")
+        log.warning("A file stays.")
+        return DONE
+
+    assert make(run=run).main(["--json", "--quiet"]) == 0
+    taken = capsys.readouterr()
+    assert the_object(taken.out)["messages"] == [
+        {"level": "note", "message": "An option has no effect."},
+        {"level": "warning", "message": "A file stays."},
+    ]
+    assert taken.err == ""
+    assert make().main(["--json"]) == 1
+    assert the_object(capsys.readouterr().out)["messages"] == [], "those of the command before"
+
+
+def test_a_number_that_json_cannot_express_is_null(capsys: Capture) -> None:
+    def run(given: argparse.Namespace, others: OtherOptions) -> Outcome:
+        return Outcome(lambda: None, lambda: {"means": [float("nan"), float("inf"), 0.5]})
+
+    assert make(run=run).main(["--json"]) == 0
+    assert the_object(capsys.readouterr().out)["means"] == [None, None, 0.5]
+
+
+def test_a_field_never_replaces_one_of_all_commands() -> None:
+    with pytest.raises(ValueError, match="'version' is a field of all commands"):
+        result_object("rebuild", 0, "", {"version": "20261121T020000Z"})
+
+
+def test_an_object_is_json_in_any_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    for encoding in ("ascii", "latin-1", "utf-8"):
+        out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        monkeypatch.setattr(sys, "stdout", out)
+        assert make().main(["--colour=café \U0001f600", "--json"]) == 1
+        text = out.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+        assert the_object(text)["colour"] == "café \U0001f600"
+
+
+def test_quiet_prints_only_errors(capsys: Capture) -> None:
+    assert make().main(["--quiet"]) == 1
+    taken = capsys.readouterr()
+    assert taken.out == "a library prints this\n" and taken.err == "shardwright: Not so.\n"
+
+    def run(given: argparse.Namespace, others: OtherOptions) -> Outcome:
+        log.info("working")
+        log.note("An option has no effect.")
+        log.about("in", "class folders")
+        warnings.warn("an old function", stacklevel=1)
+        return Outcome(lambda: print("the result"), dict)
+
+    assert make(run=run).main(["--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert make().main(["--quiet", "--verbose"]) == 2
+    assert "leave one of them out" in capsys.readouterr().err
+
+
+def test_a_log_of_json_lines(capsys: Capture) -> None:
+    def run(given: argparse.Namespace, others: OtherOptions) -> Outcome:
+        log.info("3 images", images=3)
+        log.note("An option has no\neffect.")
+        log.about("in/café", "class folders")
+        logging.getLogger("elsewhere").critical("a %s line", "library's")
+        warnings.warn("an old function", stacklevel=1)
+        raise DataRefused("Too many are bad.")
+
+    assert make(run=run).main(["--log-format", "json"]) == 1
+    taken = capsys.readouterr()
+    assert taken.out == ""
+    lines = [json.loads(line) for line in taken.err.splitlines()]
+    for line in lines:
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time"))
+    old = lines.pop(4)
+    assert old["level"] == "WARNING" and "an old function" in old["message"]
+    error = "Too many are bad."
+    assert lines == [
+        {"level": "INFO", "message": "3 images", "images": 3},
+        {"level": "INFO", "message": "An option has no\neffect.", "stage": "note"},
+        {"level": "INFO", "message": "class folders", "place": "in/café"},
+        {"level": "CRITICAL", "message": "a library's line", "logger": "elsewhere"},
+        {"level": "ERROR", "message": error, "stage": "failed", "error": error, "exit_code": 1},
+    ]
+    assert make().main(["--log_format=json", "--verbose"]) == 1
+    assert json.loads(capsys.readouterr().err.splitlines()[-1])["error"] == "Not so."
+    assert make().main(["--log_format=xml"]) == 2
+    assert capsys.readouterr().err == "shardwright: --log_format xml: choose one of text, json.\n"
+
+
+def test_a_traceback_is_a_field_of_a_json_line(capsys: Capture) -> None:
+    assert failing(EngineError("No.")).main(["--log_format=json", "--verbose"]) == 3
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert lines[0]["traceback"].startswith("Traceback") and lines[0]["message"].endswith("EngineError: No.")
+    assert lines[-1]["error"] == "No."
+
+
+def test_after_a_command_python_logs_as_before(capsys: Capture) -> None:
+    before = logging.getLogger().handlers[:]
+    assert make().main(["--log_format=json"]) == 1
+    assert logging.getLogger().handlers == before
+    assert not log.is_json() and not log.is_quiet() and log.messages() == ()
 
 
 def test_beam_logs_only_with_verbose(capsys: Capture) -> None:
     levels = []
 
-    def run(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
+    def run(given: argparse.Namespace, others: OtherOptions) -> Outcome:
         levels.append(logging.getLogger("apache_beam").level)
-        return ExitCode.DONE
+        return DONE
 
     assert make(run=run).main([]) == make(run=run).main(["--verbose"]) == 0
     assert levels == [logging.CRITICAL, logging.INFO]
@@ -177,4 +323,7 @@ def test_every_subcommand_uses_the_frame() -> None:
         command = import_module(f"shardwright.pipelines.{module}").COMMAND
         assert isinstance(command, Command)
         assert command.name == name
-        assert command.example.startswith(f"shardwright {name}")
+        for line in filter(lambda line: line and not line.startswith("#"), command.example.splitlines()):
+            words = shlex.split(line)
+            assert words[:2] == ["shardwright", name]
+            options.parse(command.parser(), words[2:])  # raises if the example is wrong

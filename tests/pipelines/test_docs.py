@@ -147,7 +147,7 @@ def test_the_settings_named_in_documents_exist() -> None:
     text = "\n".join(path.read_text() for path in (DOCUMENTS[0], ROOT / "docs" / "converting.md"))
     known = {*setting_fields(), "job", "dataset", "contact_sheet", "help", "fail_on", "runner"}
     known |= {"project", "region", "temp_location", "setup_file", "direct_running_mode"}
-    known |= {"direct_num_workers", "records", "against", "stuck_after"}
+    known |= {"direct_num_workers", "records", "against", "stuck_after", "json", "quiet", "log_format"}
     assert set(re.findall(r"--([a-z_]+)", text)) <= known
 
 

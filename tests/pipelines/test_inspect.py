@@ -93,7 +93,7 @@ def test_the_contact_sheet_is_balanced_and_reproducible(dataset, tmp_path, capsy
     sheets = [tmp_path / "a.png", tmp_path / "b.png"]
     for sheet in sheets:
         code, out, _ = run(capsys, dataset, "--contact-sheet", sheet, "--thumbnails", 10)
-        assert code == 0 and "10 pictures drawn" in out
+        assert code == 0 and "10 images drawn" in out
     assert sheets[0].read_bytes() == sheets[1].read_bytes()
     with Image.open(sheets[0]) as image:
         assert image.size == (4 * 136 + 8, 3 * 156 + 8)  # a grid of 4 columns
@@ -189,7 +189,7 @@ def test_the_contact_sheet_draws_any_class_name(tmp_path, capsys):
     out, sheet = tmp_path / "out", tmp_path / "sheet.png"
     convert(input=str(photos), output=str(out))
     code, shown, _ = run(capsys, out, "--contact_sheet", sheet)
-    assert code == 0 and "6 pictures" in shown
+    assert code == 0 and "6 images" in shown
     assert "中文" in shown and "line\\nbreak" in shown
     assert sheet.stat().st_size > 1000
 
@@ -205,7 +205,7 @@ def test_the_contact_sheet_marks_undecodable_images(tmp_path, capsys):
         )
     )
     code, out, _ = run(capsys, path, "--contact_sheet", sheet)
-    assert code == 0 and "3 pictures drawn" in out
+    assert code == 0 and "3 images drawn" in out
     with Image.open(sheet) as image:
         colors = {color for _, color in image.getcolors(1 << 20)}
     assert any(abs(r) < 4 and abs(g - 128) < 4 and abs(b - 128) < 4 for r, g, b in colors)
@@ -220,7 +220,7 @@ def test_damage_is_reported_and_sound_records_are_shown(copy, tmp_path, capsys):
     code, out, _ = run(capsys, copy, "--contact_sheet", tmp_path / "sheet.png")
     assert code == 0
     assert "damaged: train-00000-of-00001.tfrecord, record 0, byte 0: the checksum" in out
-    assert "record 1" in out and "51 pictures drawn" in out
+    assert "record 1" in out and "51 images drawn" in out
     shard.write_bytes(b"")
     code, out, _ = run(capsys, copy)
     assert code == 0 and "dataset.json says 52 records" in out
@@ -258,7 +258,7 @@ def test_reads_no_more_of_a_shard_than_it_needs(dataset, capsys, monkeypatch):
         (["{out}", "--split", "tset"], 2, "did you mean test?"),
         (["{out}/*.tfrecord", "--split", "test"], 2, "leave it out"),
         (["{out}", "--record", "1"], 2, "did you mean --records?"),
-        (["{out}", "--runner=DirectRunner"], 2, "Unknown option --runner"),
+        (["{out}", "--runnr=DirectRunner"], 2, "Unknown option --runnr"),
         (["{out}", "--records", "-1"], 2, "whole number"),
         (["{out}", "--thumbnails", "many"], 2, "whole number"),
         (["{out}", "--contact_sheet", "sheet.bmp"], 2, "ends in .png"),

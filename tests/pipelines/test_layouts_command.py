@@ -73,7 +73,7 @@ def test_it_explains_each(name: str, capsys: pytest.CaptureFixture[str]) -> None
     assert ("Optional features are left out" in words) == any(item.optional for item in layout.features)
     code, out, _ = run(capsys, "--json", name)
     said = json.loads(out)
-    assert said == layouts(name)
+    assert said.items() >= layouts(name).items()
     assert [item["name"] for item in said["features"]] == [feature.name for feature in layout.features]
     assert said["parsing_spec"] == spec
     for item, feature in zip(said["features"], layout.features):

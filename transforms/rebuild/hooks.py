@@ -20,7 +20,7 @@ from urllib.parse import urljoin, urlsplit
 
 from shardwright.schemas import __version__
 from shardwright.schemas.configuration.job import Hook
-from shardwright.transforms.rebuild.events import dumps, one_line, plain_value
+from shardwright.schemas.log_lines import dumps, one_line, plain_value
 
 #: Seconds for a command, and for one attempt to reach a web address.
 COMMAND_SECONDS = 60.0

@@ -98,16 +98,6 @@ def test_lines_have_a_format_for_programs(capsys: pytest.CaptureFixture[str]) ->
     }
 
 
-def test_the_error_that_ends_a_run_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
-    events.configure()
-    events.failed("The disk is full.", 3, output="out")
-    value = json.loads(capsys.readouterr().err)
-    assert value.pop("time")
-    assert value == {
-        "level": "ERROR", "stage": "failed", "output": "out", "error": "The disk is full.", "exit_code": 3
-    }  # fmt: skip
-
-
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.builds(object),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.sets(st.text()),

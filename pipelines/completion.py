@@ -1,0 +1,130 @@
+"""`shardwright completion`: prints a script with which a shell completes commands, options and values."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import shtab
+
+from shardwright.pipelines.command import BeamOptions, Command, OtherOptions, Outcome
+from shardwright.schemas.configuration.settings_values import setting_fields
+from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.layouts import LAYOUTS
+from shardwright.transforms.sources.choices import choices_of
+
+EXAMPLE = """
+# bash, with the package bash-completion
+shardwright completion bash > ~/.local/share/bash-completion/completions/shardwright
+# zsh, if fpath in ~/.zshrc contains ~/.zfunc
+shardwright completion zsh > ~/.zfunc/_shardwright
+# fish
+shardwright completion fish > ~/.config/fish/completions/shardwright.fish
+"""
+SHELLS = ("bash", "zsh", "fish")
+#: Placeholders of values that are files or folders.
+_FILES = frozenset({"FILE", "PATH", "JOB", "LAYOUT", "NAME|FILE"})
+_FOLDERS = frozenset({"DIR", "OUT", "IN OUT", "OLD NEW", "OUT@V"})
+
+
+class CompletionResult(NamedTuple):
+    """A script that completes command lines.
+
+    Attributes:
+      shell: The shell that reads it.
+      script: Contents of the script.
+    """
+
+    shell: str
+    script: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the result as `--json` prints it."""
+        return self._asdict()
+
+
+def completion(shell: str) -> CompletionResult:
+    """Returns a script with which a shell completes command lines, like `shardwright completion`.
+
+    Args:
+      shell: `bash`, `zsh` or `fish`.
+
+    Raises:
+      UsageError: The shell is unknown.
+    """
+    if shell not in SHELLS:
+        hint = nearest(shell, SHELLS) or f"; choose one of {', '.join(SHELLS)}."
+        raise UsageError(f"There is no completion for {shell!r}{hint}")
+    return CompletionResult(shell, shtab.complete(_whole_parser(), shell) + "\n")
+
+
+def _whole_parser() -> argparse.ArgumentParser:
+    """Returns one parser of all commands, whose options say what their values are."""
+    from shardwright.pipelines.cli import COMMANDS
+
+    parser = argparse.ArgumentParser("shardwright")
+    parser.add_argument("--version", action="store_true", help="print the version")
+    commands = parser.add_subparsers(dest="command")
+    for name, (module, summary) in COMMANDS.items():
+        own = import_module(f"shardwright.pipelines.{module}").COMMAND.parser()
+        for action in own._actions:
+            _describe(action)
+        commands.add_parser(name, help=summary, parents=[own], add_help=False)
+    return parser
+
+
+def _describe(action: argparse.Action) -> None:
+    """Adds the choices of an option, or that it is a file, to its declaration."""
+    action.help = " ".join((action.help or "").replace("`", "").split("; ")[0].split())
+    if action.option_strings and action.nargs == 0:
+        return
+    choices = _choices(action)
+    if choices:
+        action.choices = list(choices)
+    elif action.metavar in _FILES:
+        action.complete = shtab.FILE  # type: ignore[attr-defined]
+    elif action.metavar in _FOLDERS:
+        action.complete = shtab.DIR  # type: ignore[attr-defined]
+
+
+def _choices(action: argparse.Action) -> Iterable[str]:
+    """Returns the allowed values of an option, if there are few."""
+    shown = str(action.metavar)
+    if shown == "true|false":
+        return ("true", "false")
+    if shown.startswith("{"):
+        return shown.strip("{}").split(",")
+    if action.dest == "layout":
+        return tuple(LAYOUTS)
+    return choices_of(action.dest) if action.dest in setting_fields() else ()
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "shell", nargs="?", default="", metavar="{" + ",".join(SHELLS) + "}", help="the shell"
+    )
+
+
+def _execute(options: argparse.Namespace, _: OtherOptions) -> Outcome:
+    if not options.shell:
+        raise UsageError(f"Name the shell: {', '.join(SHELLS)}.")
+    made = completion(options.shell)
+    return Outcome(lambda: print(made.script, end=""), made.as_json)
+
+
+COMMAND = Command(
+    name="completion",
+    help="Prints a script with which a shell completes commands, options and values.",
+    example=EXAMPLE,
+    add_arguments=_add_arguments,
+    run=_execute,
+    beam=BeamOptions.NONE,
+)
+main = COMMAND.main
+
+
+if __name__ == "__main__":
+    sys.exit(main())

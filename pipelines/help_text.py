@@ -1,0 +1,119 @@
+"""How `--help` looks: a short usage line, groups of options, examples, and colors on a terminal."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import textwrap
+from collections.abc import Iterable
+from typing import IO, Any
+
+#: Number of columns beyond which lines become hard to read.
+_WIDEST = 120
+#: Number of columns for the names of options, on a terminal of 80 and of 120 columns.
+_NAMES, _NAMES_WIDE = 24, 32
+#: Longest list of choices that is shown in place of a value.
+_CHOICES = 50
+_HEADING, _NAME, _VALUE, _COMMENT, _PLAIN = "\x1b[1m", "\x1b[36m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
+_NAME_OF_OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
+
+
+def width() -> int:
+    """Returns the number of columns for the help."""
+    return min(shutil.get_terminal_size().columns, _WIDEST)
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Formats the help for the width of the terminal, with a usage line that names no single option."""
+
+    def __init__(self, prog: str) -> None:
+        names = _NAMES_WIDE if width() >= _WIDEST else _NAMES
+        super().__init__(prog, max_help_position=names, width=width())
+
+    def _format_usage(
+        self, usage: str | None, actions: Iterable[argparse.Action], groups: Any, prefix: str | None
+    ) -> str:
+        arguments = [action for action in actions if not action.option_strings]
+        places = [
+            self._format_args(action, self._get_default_metavar_for_positional(action))
+            for action in arguments
+        ]
+        return f"usage: {' '.join([self._prog, '[options]', *places])}\n\n"
+
+
+def value_of(metavar: str, choices: Iterable[str], name: str) -> tuple[str, str]:
+    """Returns what stands for the value of an option, and what its text has to add to that.
+
+    Args:
+      metavar: The declared placeholder; empty to show the choices.
+      choices: The allowed values, if there are few.
+      name: Name of the option.
+    """
+    listed = ",".join(choices)
+    if metavar or len(listed) <= _CHOICES:
+        return metavar or f"{{{listed}}}", ""
+    return name.upper(), f"; one of {listed.replace(',', ', ')}"
+
+
+def examples_text(example: str) -> str:
+    """Returns examples as the help shows them.
+
+    Args:
+      example: Command lines, and lines of comments that begin with `#`.
+    """
+    lines: list[str] = []
+    for line in example.strip().splitlines():
+        if line.startswith("#") and lines:
+            lines.append("")
+        lines += [line] if line.startswith("#") else _wrapped(line)
+    title = "examples:" if "#" in example else "example:"
+    return "\n".join([title, *(f"  {line}".rstrip() for line in lines)])
+
+
+def _wrapped(command: str) -> list[str]:
+    """Returns a command line in several lines that a shell joins again."""
+    room = width() - len("  ") - len(" \\")
+    words = re.sub(r" (--\w+) (?!-)", " \\1\0", command)  # an option stays with its value
+    lines = textwrap.wrap(
+        words, room, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
+    return [line.replace("\0", " ") + (" \\" if line is not lines[-1] else "") for line in lines]
+
+
+def print_help(text: str, file: IO[str]) -> None:
+    """Prints a help text, with colors on a terminal."""
+    file.write(colored(text) if has_colors(file) else text)
+
+
+def has_colors(file: IO[str]) -> bool:
+    """Returns whether to use colors: on a terminal, unless NO_COLOR is set, or wherever FORCE_COLOR is."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return file.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def colored(text: str) -> str:
+    """Returns a help text with colors, which change nothing but the color."""
+    return "\n".join(map(_colored_line, text.split("\n")))
+
+
+def _colored_line(line: str) -> str:
+    if re.match(r"usage: ", line):
+        return f"{_HEADING}usage:{_PLAIN}{line.removeprefix('usage:')}"
+    if re.match(r"\S.*:$", line):
+        return f"{_HEADING}{line}{_PLAIN}"
+    if re.match(r"  # ", line):
+        return f"{_COMMENT}{line}{_PLAIN}"
+    declared = re.match(r"  (-[\w-]+.*?)(  |$)", line)
+    if declared:
+        names = re.sub(r"(?<= )(?!-)\S.*?(?=, -|$)", lambda value: f"{_VALUE}{value[0]}{_PLAIN}", declared[1])
+        return f"  {_names(names)}{line[declared.end(1) :]}"
+    return _names(line) if line.startswith("  ") else line
+
+
+def _names(text: str) -> str:
+    return _NAME_OF_OPTION.sub(lambda name: f"{_NAME}{name[0]}{_PLAIN}", text)

@@ -1,0 +1,115 @@
+"""Lines of a log: as text or as JSON, and whole on stderr.
+
+Text is for people. JSON is for programs: one object on each line, with `time`, `level` and `message`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+import sys
+import time
+from collections.abc import Mapping, Set
+from typing import Any
+
+from shardwright.schemas.image_ref import printable
+
+LOG_FORMATS = ("text", "json")
+#: Characters that end a line for some readers or control a terminal: as text shows them, and as JSON does.
+_CONTROLS = (*range(32), *range(127, 160), 0x2028, 0x2029)
+_IN_TEXT = {code: repr(chr(code))[1:-1] for code in _CONTROLS}
+_IN_JSON = {code: f"\\u{code:04x}" for code in _CONTROLS}
+#: A name and a password in a web address, and its query, which may contain a signature.
+_USER = re.compile(r"(https?://)[^/\s@]+@", re.IGNORECASE)
+_QUERY = re.compile(r"(https?://[^\s?\"'<>]+\?)[^\s\"'<>]+", re.IGNORECASE)
+
+
+class StderrHandler(logging.Handler):
+    """Writes a line to the current stderr; a notebook replaces it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes a line as a whole and as UTF-8, whatever the locale."""
+        try:
+            write_line(self.format(record))
+        except Exception:  # a run does not stop because its log cannot be written
+            self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Does nothing, because there is nobody to tell."""
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats the records of Python's `logging` as lines of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns a line."""
+        facts: dict[str, Any] = {"message": record.getMessage(), "logger": record.name}
+        if record.exc_info:
+            facts["traceback"] = self.formatException(record.exc_info)
+        return json_line(record.levelname, facts, record.created)
+
+
+def write_line(line: str) -> None:
+    """Writes a line to stderr as a whole and as UTF-8, whatever the locale."""
+    stream = sys.stderr
+    # During a live progress line, only its replacement of stderr writes whole lines.
+    buffer = None if hasattr(stream, "rich_proxied_file") else getattr(stream, "buffer", None)
+    if buffer is None:
+        stream.write(line + "\n")
+    else:
+        stream.flush()
+        buffer.write((line + "\n").encode())
+    stream.flush()
+
+
+def json_line(level: str, facts: Mapping[str, Any], now: float | None = None) -> str:
+    """Returns a line of JSON without a line end.
+
+    Args:
+      level: INFO, WARNING or ERROR.
+      facts: The other fields. They never replace the time and the level.
+      now: Time of the line; None for the present.
+    """
+    now = time.time() if now is None else now
+    when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03}Z"
+    first = {"time": when, "level": level}
+    return dumps({**first, **{key: value for key, value in facts.items() if key not in first}})
+
+
+def dumps(facts: Mapping[str, Any]) -> str:
+    """Returns facts as one line of JSON that every parser reads, without secrets in web addresses."""
+    return json.dumps(plain_value(facts), ensure_ascii=False, allow_nan=False).translate(_IN_JSON)
+
+
+def plain_value(value: Any) -> Any:
+    """Returns any value as a JSON value; numbers that JSON cannot express become null."""
+    if isinstance(value, Mapping):
+        return {without_secrets(_sound(str(key))): plain_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain_value(item) for item in (sorted(value, key=str) if isinstance(value, Set) else value)]
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    return without_secrets(_sound(str(value)))
+
+
+def _sound(text: str) -> str:
+    """Returns a text that can be encoded as UTF-8."""
+    return printable(text).encode("utf-8", "replace").decode()
+
+
+def without_secrets(text: str) -> str:
+    """Returns a text whose web addresses have no passwords and no queries (these may contain signatures)."""
+    if "://" not in text:
+        return text
+    return _QUERY.sub(r"\1...", _USER.sub(r"\1...@", text))
+
+
+def one_line(text: str) -> str:
+    """Returns a text as one line without control characters and without secrets in web addresses."""
+    return without_secrets(_sound(text)).translate(_IN_TEXT)

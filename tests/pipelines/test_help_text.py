@@ -1,0 +1,124 @@
+"""`--help`: groups of options by topic, lines that fit the terminal, examples, and colors on a terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+from importlib import import_module
+
+import pytest
+
+from shardwright.pipelines import cli
+from shardwright.pipelines.help_text import colored, examples_text, has_colors
+from shardwright.schemas.configuration.settings import Topic
+from shardwright.schemas.configuration.settings_values import setting_fields
+
+Capture = pytest.CaptureFixture[str]
+ESCAPE = re.compile(r"\x1b\[\d+m")
+
+
+class Terminal(io.StringIO):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def help_of(capsys: Capture, *command: str) -> str:
+    """Returns the help of a command, or of `shardwright` itself."""
+    try:
+        assert cli.main([*command, "--help"]) == 0
+    except SystemExit as left:
+        assert left.code == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_every_help_fits_the_terminal(capsys: Capture, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    longest = {}
+    for name in ("", *cli.COMMANDS):
+        said = help_of(capsys, *filter(None, [name]))
+        longest[name] = max(said.splitlines(), key=len)
+        assert said.startswith(f"usage: shardwright {name or 'COMMAND'} [options]")
+    assert {name: line for name, line in longest.items() if len(line) > columns} == {}
+    assert len(longest["convert"]) > columns - 20, "the room is used"
+
+
+def groups_of(said: str) -> dict[str, list[str]]:
+    """Returns the options of each group of a help text."""
+    parts = re.split(r"^(\S.*):$", said, flags=re.MULTILINE)[1:]
+    return {title: re.findall(r"^  (?:-h, )?--(\w+)", text, re.MULTILINE)
+            for title, text in zip(parts[::2], parts[1::2])}  # fmt: skip
+
+
+def test_the_settings_stand_in_groups_by_topic(capsys: Capture) -> None:
+    groups = groups_of(help_of(capsys, "convert"))
+    topics = [topic.value for topic in Topic]
+    assert list(groups) == ["arguments", *topics, "examples"]
+    for name, item in setting_fields().items():
+        assert name in groups[item.metadata["topic"].value]
+    assert {name for topic in topics for name in groups[topic]} >= {*setting_fields(), "job", "json", "help"}
+    assert all(len(groups[topic]) >= 2 for topic in topics)
+    running = groups["running"]
+    for name in cli.COMMANDS:
+        common = groups_of(help_of(capsys, name))["running"]
+        assert (
+            common[-6:] == running[-6:] == ["json", "quiet", "log_format", "verbose", "stuck_after", "help"]
+        )
+
+
+def test_choices_that_do_not_fit_are_in_the_text(capsys: Capture) -> None:
+    said = " ".join(help_of(capsys, "convert").split())
+    assert "--source SOURCE the kind of input" in said and "box_table, manifest, cvat" in said
+    assert "--fit {stretch,contain,cover,fit,pad}" in said
+
+
+def test_common_commands_show_three_cases(capsys: Capture) -> None:
+    for name in ("convert", "validate", "rebuild"):
+        shown = help_of(capsys, name).partition("\nexamples:\n")[2]
+        assert len(re.findall(r"^  # ", shown, re.MULTILINE)) == 3
+        assert len(re.findall(rf"^  shardwright {name} ", shown, re.MULTILINE)) == 3
+    assert len(re.findall(r"^  # ", help_of(capsys), re.MULTILINE)) == 3
+
+
+def test_a_long_example_is_one_that_a_shell_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    command = "shardwright convert photos/ out/ --resize 224 --splits train=0.9,test=0.1 --overwrite"
+    said = examples_text(command)
+    assert said.startswith("example:\n  shardwright") and max(map(len, said.splitlines())) <= 60
+    assert " ".join(said.replace("\\\n", " ").removeprefix("example:").split()) == command
+    assert re.search(r"--splits train", said), "an option stays with its value"
+
+
+def test_colors_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert has_colors(Terminal()) and not has_colors(io.StringIO())
+    monkeypatch.setenv("TERM", "dumb")
+    assert not has_colors(Terminal())
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert has_colors(io.StringIO())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not has_colors(Terminal()) and not has_colors(io.StringIO())
+
+
+def test_colors_change_nothing_else(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in cli.COMMANDS:
+        plain = help_of(capsys, name)
+        assert "\x1b" not in plain
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        shown = help_of(capsys, name)
+        monkeypatch.delenv("FORCE_COLOR")
+        assert ESCAPE.sub("", shown) == plain and shown == colored(plain)
+        assert "\x1b[1mrunning:\x1b[0m" in shown and "\x1b[36m--json\x1b[0m" in shown
+        for line in shown.splitlines():
+            assert len(re.findall(r"\x1b\[[1-9]\d*m", line)) == line.count("\x1b[0m")
+    assert import_module("shardwright.pipelines.convert").COMMAND.parser().format_help() == help_of(
+        capsys, "convert"
+    )
