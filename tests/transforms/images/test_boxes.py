@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers import pictures
 from helpers.annotated import annotated, boxes_of, cat
+from helpers.examples import examples
 from hypothesis import assume, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -55,7 +56,7 @@ def rectangles(draw: st.DrawFn) -> tuple[int, int, int, int, int, int]:
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("fit", ["none", *FITS])
 @given(drawn=rectangles(), target=st.tuples(SIDES, SIDES), relative=st.booleans())
-@hypothesis_settings(max_examples=25, deadline=None)
+@hypothesis_settings(max_examples=examples(25), deadline=None)
 def test_a_box_contains_the_same_pixels_after_every_step(
     orientation: int, fit: str, drawn: tuple[int, ...], target: tuple[int, int], relative: bool
 ) -> None:

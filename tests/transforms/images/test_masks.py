@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from helpers import pictures
 from helpers.annotated import annotated, png_pixels, saved
+from helpers.examples import examples
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -35,7 +36,7 @@ def random_ids(width: int, height: int, seed: int, high: int = 255) -> np.ndarra
     seed=st.integers(0, 99),
     turned=st.booleans(),
 )
-@hypothesis_settings(max_examples=20, deadline=None)
+@hypothesis_settings(max_examples=examples(20), deadline=None)
 def test_a_mask_is_transformed_like_its_picture(
     tmp_path_factory: pytest.TempPathFactory, orientation: int, fit: str, size: tuple[int, int],
     target: tuple[int, int], seed: int, turned: bool,
