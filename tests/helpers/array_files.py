@@ -150,7 +150,7 @@ def pixels_by_key(dataset: Path) -> dict[str, tuple[np.ndarray, str, int]]:
     }
 
 
-def to_png(data: Path, out: Path, **settings: Any) -> ConvertResult:
+def to_png(data: Path | list[str], out: Path, **settings: Any) -> ConvertResult:
     return convert(**{"input": data, "output": out, "image_format": "png", "color": "keep", **settings})
 
 
@@ -168,9 +168,24 @@ def records_of(made: ConvertResult) -> dict[str, int]:
 
 def check(out: Path, key: str, pictures: np.ndarray, labels: Any) -> None:
     """Checks that a dataset contains exactly these pictures and class names under these keys."""
-    found = pixels_by_key(out)
+    check_found(pixels_by_key(out), key, pictures, labels)
+
+
+def check_found(
+    found: Mapping[str, tuple[np.ndarray, str, int]], key: str, pictures: np.ndarray, labels: Any
+) -> None:
+    """Checks that records have exactly these keys, pictures and class names."""
     assert sorted(found) == [f"{key}{number:06d}" for number in range(len(pictures))]
     for number, picture in enumerate(pictures):
         pixels, label, _ = found[f"{key}{number:06d}"]
         assert np.array_equal(pixels, picture if picture.ndim == 3 else picture[..., None])
         assert label == str(labels[number])
+
+
+def by_input(out: Path) -> dict[str, dict[str, tuple[np.ndarray, str, int]]]:
+    """Returns name of the input -> its part of `pixels_by_key`, with the keys that it has alone."""
+    found: dict[str, dict[str, tuple[np.ndarray, str, int]]] = {}
+    for key, record in pixels_by_key(out).items():
+        name, _, rest = key.partition("/")
+        found.setdefault(name, {})[rest] = record
+    return found

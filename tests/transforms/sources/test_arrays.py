@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.array_files import (
+    by_input,
     check,
+    check_found,
     cifar_batch,
     colours,
     digits,
@@ -25,13 +27,13 @@ from helpers.array_files import (
     write_cifar10,
     write_mnist,
 )
+from helpers.long_tail import one_of_each
 from helpers.records import examples, quarantine, value, values
 
 from shardwright.pipelines.convert import convert
 
 
-@pytest.mark.parametrize("packed", [True, False])
-@pytest.mark.parametrize("dots", [True, False])
+@pytest.mark.parametrize(*one_of_each(packed=(True, False), dots=(True, False)))
 def test_mnist_is_read(tmp_path: Path, packed: bool, dots: bool) -> None:
     made = to_png(write_mnist(tmp_path / "in", packed=packed, dots=dots), tmp_path / "out")
     assert made.dataset.labels == tuple("0123456789")
@@ -112,16 +114,19 @@ def test_the_downloaded_archive_of_cifar10_is_read(tmp_path: Path) -> None:
     assert np.array_equal(found[key][0], pictures[23])
 
 
-@pytest.mark.parametrize("protocol", [2, 4, 5])
-def test_cifar_pickled_by_a_new_python_is_read(tmp_path: Path, protocol: int) -> None:
+def test_cifar_pickled_by_a_new_python_is_read(tmp_path: Path) -> None:
     """In a current Python, bytes are pickled as text with protocol 2."""
     pictures, labels = colours(24), digits(24)
     rows = pictures.transpose(0, 3, 1, 2).reshape(24, -1)
     batch = {"data": rows, "labels": list(map(int, labels))}
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "data_batch_1").write_bytes(pickle.dumps(batch, protocol))
-    to_png(tmp_path / "in", tmp_path / "out")
-    check(tmp_path / "out", "data_batch_1!", pictures, labels)
+    for protocol in (2, 4, 5):
+        (tmp_path / f"in{protocol}").mkdir()
+        (tmp_path / f"in{protocol}" / "data_batch_1").write_bytes(pickle.dumps(batch, protocol))
+    to_png([f"p{protocol}={tmp_path}/in{protocol}" for protocol in (2, 4, 5)], tmp_path / "out")
+    found = by_input(tmp_path / "out")
+    assert found.keys() == {"p2", "p4", "p5"}
+    for records in found.values():
+        check_found(records, "data_batch_1!", pictures, labels)
 
 
 def test_cifar_in_fortran_order_is_read(tmp_path: Path) -> None:
@@ -205,25 +210,34 @@ def test_npz_files_of_medmnist_are_read(tmp_path: Path) -> None:
     assert records_of(made) == {"test": 3, "train": 9, "val": 6}
 
 
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("rows of channels", lambda a: a.transpose(0, 3, 1, 2)),
-        ("Fortran order", np.asfortranarray),
-        ("big endian", lambda a: a.astype(">i4")),
-        ("wide", lambda a: a.astype(np.int64)),
-        ("not together", lambda a: np.repeat(a, 2, axis=0)[::2]),
-        ("flat", lambda a: a.reshape(len(a), -1)),
-        ("fractions", lambda a: (a / np.float32(255)).astype(np.float32)),
-        ("big-endian fractions", lambda a: (a / 255).astype(">f8")),
-    ],
-)
-def test_every_form_of_array_gives_the_same_pixels(tmp_path: Path, name: str, change: Any) -> None:
-    """The pixels are the same, however the array is stored."""
+_FORMS = {
+    "plain": lambda a: a,
+    "rows_of_channels": lambda a: a.transpose(0, 3, 1, 2),
+    "fortran_order": np.asfortranarray,
+    "big_endian": lambda a: a.astype(">i4"),
+    "wide": lambda a: a.astype(np.int64),
+    "not_together": lambda a: np.repeat(a, 2, axis=0)[::2],
+    "fractions": lambda a: (a / np.float32(255)).astype(np.float32),
+    "big_endian_fractions": lambda a: (a / 255).astype(">f8"),
+}
+
+
+def test_every_form_of_array_gives_the_same_pixels(tmp_path: Path) -> None:
+    """The pixels are the same however the array is stored."""
     pictures, labels = colours(9, 20), digits(9)
-    np.savez(tmp_path / "a.npz", images=change(pictures), labels=labels)
-    shape = {"pixel_shape": "20x20x3"} if name == "flat" else {}
-    to_png(tmp_path / "a.npz", tmp_path / "out", **shape)
+    for name, change in _FORMS.items():
+        np.savez(tmp_path / f"{name}.npz", images=change(pictures), labels=labels)
+    to_png([f"{name}={tmp_path}/{name}.npz" for name in _FORMS], tmp_path / "out")
+    found = by_input(tmp_path / "out")
+    assert found.keys() == _FORMS.keys()
+    for name, records in found.items():
+        check_found(records, f"{name}.npz!images/", pictures, labels)
+
+
+def test_flat_arrays_need_a_shape(tmp_path: Path) -> None:
+    pictures, labels = colours(9, 20), digits(9)
+    np.savez(tmp_path / "a.npz", images=pictures.reshape(9, -1), labels=labels)
+    to_png(tmp_path / "a.npz", tmp_path / "out", pixel_shape="20x20x3")
     check(tmp_path / "out", "a.npz!images/", pictures, labels)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers.hostile import document
+from helpers.hostile import check_books, document
 from helpers.tfrecords import (
     JPEGS,
     classified,
@@ -109,47 +110,49 @@ def test_img2dataset_has_no_classes(tmp_path: Path) -> None:
 _PIXELS = np.random.default_rng(7).integers(0, 256, (3, 20, 24, 3), np.uint8)
 _SHAPE = {"height": 20, "width": 24, "depth": 3}
 
-_PIXEL_LAYOUTS: dict[str, tuple[Any, dict[str, str]]] = {
-    "shape given": (lambda x: {"image": x.tobytes()}, {"pixel_shape": "20x24x3"}),
-    "height, width, depth": (lambda x: {"image_raw": x.tobytes(), **_SHAPE}, {}),
-    "height and width": (lambda x: {"image_raw": x.tobytes(), "height": 20, "width": 24}, {}),
-    "shape": (lambda x: {"data": x.tobytes(), "shape": [20, 24, 3]}, {}),
-    "shape as bytes": (
-        lambda x: {"image": x.tobytes(), "shape": np.array([20, 24, 3], np.int32).tobytes()},
-        {},
-    ),
-    "shape as wide bytes": (
-        lambda x: {"image": x.tobytes(), "shape": np.array([20, 24, 3]).tobytes()},
-        {},
-    ),
-    "channels first": (
-        lambda x: {"image": np.moveaxis(x, -1, 0).tobytes(), "shape": [3, 20, 24]},
-        {},
-    ),
-    "tfrecorder": (
-        lambda x: {
+_PIXEL_LAYOUTS: dict[str, Callable[[np.ndarray], dict[str, Any]]] = {
+    "height, width, depth": lambda x: {"image_raw": x.tobytes(), **_SHAPE},
+    "height and width": lambda x: {"image_raw": x.tobytes(), "height": 20, "width": 24},
+    "shape": lambda x: {"data": x.tobytes(), "shape": [20, 24, 3]},
+    "shape as bytes": lambda x: {"image": x.tobytes(), "shape": np.array([20, 24, 3], np.int32).tobytes()},
+    "shape as wide bytes": lambda x: {"image": x.tobytes(), "shape": np.array([20, 24, 3]).tobytes()},
+    "channels first": lambda x: {"image": np.moveaxis(x, -1, 0).tobytes(), "shape": [3, 20, 24]},
+    "tfrecorder": lambda x: {
             "image": base64.urlsafe_b64encode(x.tobytes()), "image_name": "a.jpg",
             "image_height": 20, "image_width": 24, "image_channels": 3, "split": "TRAIN",
         },
-        {},
-    ),
-    "serialised tensor": (lambda x: {"image": tf.io.serialize_tensor(x).numpy()}, {}),
-    "serialised floats": (
-        lambda x: {"image": tf.io.serialize_tensor((x / 255).astype(np.float32)).numpy()},
-        {},
-    ),
-    "floats as bytes": (lambda x: {"image": (x / 255).astype(np.float32).tobytes(), **_SHAPE}, {}),
-    "integers as bytes": (lambda x: {"image": x.astype(np.int64).tobytes(), **_SHAPE}, {}),
-    "list of floats": (lambda x: {"image": [float(v) / 255 for v in x.ravel()], **_SHAPE}, {}),
-    "list of integers": (lambda x: {"image": [int(v) for v in x.ravel()], **_SHAPE}, {}),
+    "serialised tensor": lambda x: {"image": tf.io.serialize_tensor(x).numpy()},
+    "serialised floats": lambda x: {"image": tf.io.serialize_tensor((x / 255).astype(np.float32)).numpy()},
+    "floats as bytes": lambda x: {"image": (x / 255).astype(np.float32).tobytes(), **_SHAPE},
+    "integers as bytes": lambda x: {"image": x.astype(np.int64).tobytes(), **_SHAPE},
+    "list of floats": lambda x: {"image": [float(v) / 255 for v in x.ravel()], **_SHAPE},
+    "list of integers": lambda x: {"image": [int(v) for v in x.ravel()], **_SHAPE},
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("layout", _PIXEL_LAYOUTS)
-def test_every_form_of_raw_pixels_is_read(layout: str, tmp_path: Path) -> None:
-    record, settings = _PIXEL_LAYOUTS[layout]
-    file = write(tmp_path / "a.tfrecord", [{"label": i, **record(x)} for i, x in enumerate(_PIXELS)])
-    made = converted(file, tmp_path / "out", image_format="png", **settings)
+def test_every_form_of_raw_pixels_is_read(tmp_path: Path) -> None:
+    """Each form is an input of its own, so each has its own features."""
+    inputs = []
+    for number, record in enumerate(_PIXEL_LAYOUTS.values()):
+        file = tmp_path / f"{number}.tfrecord"
+        write(file, [{"label": i, **record(x)} for i, x in enumerate(_PIXELS)])
+        inputs.append(f"form{number}={file}")
+    convert(input=inputs, output=tmp_path / "out", image_format="png", shards=1)
+    check_books(tmp_path / "out")
+    found = {
+        (key.partition("/")[0], record["image/class/label"][0]): record["image/encoded"][0]
+        for key, record in read(tmp_path / "out").items()
+    }
+    assert len(found) == len(_PIXEL_LAYOUTS) * len(_PIXELS)
+    for number, layout in enumerate(_PIXEL_LAYOUTS):
+        for label, pixels in enumerate(_PIXELS):
+            encoded = found[f"form{number}", label]
+            assert np.array_equal(tf.io.decode_png(encoded).numpy(), pixels), layout
+
+
+def test_raw_pixels_are_read_with_the_shape_given(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.tfrecord", [{"label": i, "image": x.tobytes()} for i, x in enumerate(_PIXELS)])
+    made = converted(file, tmp_path / "out", image_format="png", pixel_shape="20x24x3")
     found = {record["image/class/label"][0]: record["image/encoded"][0] for record in read(made).values()}
     assert len(found) == 3
     for number, encoded in found.items():
