@@ -24,9 +24,9 @@ def test_a_small_and_a_huge_class_are_reported() -> None:
     messages = found({"train": {"a": 1000, "b": 1000, "c": 99, "d": 10_001}})
     assert messages == [
         ("CLASS_IMBALANCE",
-         "class 'c' has 99 pictures in split 'train': less than a 10th of the 1,000 of the median class"),
+         "class 'c' has 99 images in split 'train': less than a 10th of the 1,000 of the median class"),
         ("CLASS_IMBALANCE",
-         "class 'd' has 10,001 pictures in split 'train': more than 10 times the 1,000 of the median class"),
+         "class 'd' has 10,001 images in split 'train': more than 10 times the 1,000 of the median class"),
     ]  # fmt: skip
     assert found({"train": {"a": 1000, "b": 100}}) == []  # the median of two is their mean, 550
     assert [code for code, _ in found({"train": {"a": 10_000, "b": 100}})] == ["CLASS_IMBALANCE"]
@@ -38,12 +38,12 @@ def test_tiny_classes_are_reported() -> None:
     )
     tiny = {message for code, message in messages if code == "TINY_CLASS"}
     assert tiny == {
-        "class 'a' has 10 pictures in split 'train', and none in 'empty', where others have some",
-        "class 'b' has 9 pictures in split 'train' (fewer than 10), and none in 'empty' and 'test', "
+        "class 'a' has 10 images in split 'train', and none in 'empty', where others have some",
+        "class 'b' has 9 images in split 'train' (fewer than 10), and none in 'empty' and 'test', "
         "where others have some",
-        "class \"it's\" has 1 picture in split 'train' (fewer than 10), and none in 'empty', "
+        "class \"it's\" has 1 image in split 'train' (fewer than 10), and none in 'empty', "
         "where others have some",
-        "class 'z' has no pictures in split 'train' (fewer than 10), and none in 'empty' and 'test', "
+        "class 'z' has no images in split 'train' (fewer than 10), and none in 'empty' and 'test', "
         "where others have some",
     }
 
