@@ -8,22 +8,19 @@ import runpy
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from helpers import dockerfiles
 from helpers.repository import ROOT
 
 FOLDER = ROOT / "deploy" / "dataflow"
 DOCKERFILE = (FOLDER / "Dockerfile").read_text()
+instructions = partial(dockerfiles.instructions, FOLDER / "Dockerfile")
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 SCRIPTS = sorted((ROOT / "deploy").rglob("*.sh"))
-
-
-def instructions(name: str) -> list[list[str]]:
-    """Returns the words of every instruction of a kind, including continuation lines."""
-    joined = re.sub(r"^#.*\n", "", DOCKERFILE, flags=re.MULTILINE).replace("\\\n", " ")
-    return [line.split()[1:] for line in joined.splitlines() if line.startswith(f"{name} ")]
 
 
 def argument(name: str) -> str:
@@ -49,15 +46,8 @@ def test_workers_return_the_memory_of_large_pictures() -> None:
 
 
 def test_files_that_the_image_copies_exist_and_are_not_ignored() -> None:
-    allowed = {
-        line[1:]
-        for line in (FOLDER / "Dockerfile.dockerignore").read_text().splitlines()
-        if line.startswith("!")
-    }
-    copied = {
-        source for words in instructions("COPY") if not words[0].startswith("--from") for source in words[:-1]
-    }
-    assert copied == allowed
+    copied = dockerfiles.copied_files(FOLDER / "Dockerfile")
+    assert copied == dockerfiles.allowed_files(FOLDER / "Dockerfile")
     assert {"package", "pipelines", "loader", "transforms", "schemas", "setup.py", "pyproject.toml"} <= copied
     for source in copied:
         assert (ROOT / source).exists(), source
