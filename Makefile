@@ -6,12 +6,17 @@ BIN := $(VENV)/bin
 CORE := $(VENV)/.installed-core
 STAMP := $(VENV)/.installed
 DEMO := demo-out
+# The oldest Beam that the package accepts, and what tests it and others: conversion, validation, rebuild, equal bytes.
+OLDEST_BEAM := 2.70.0
+COMPAT_PACKAGES := pytest pytest-xdist hypothesis psutil opencv-python-headless scipy
+COMPAT_TESTS ?= tests/golden tests/transforms/images/test_golden_pixels.py tests/transforms/validation \
+	tests/pipelines/test_beam_patches.py tests/pipelines/test_overwrite_resume.py tests/pipelines/test_rebuild_same_bytes.py
 # Processes that share the tests, a whole module each; the folders with the short ones come last.
 TESTERS ?= 2
 SOURCES := $(shell find package pipelines loader transforms schemas -type d)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo uv install lock test prism-test flink-test airflow-test test-all lint format docs report-picture bench bench-rebuild clean
+.PHONY: help demo uv install lock test package-test compat-test prism-test flink-test airflow-test test-all lint format docs report-picture bench bench-rebuild clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +46,9 @@ $(STAMP): setup.py pyproject.toml constraints.txt $(SOURCES) | uv
 lock: | uv ## write constraints.txt anew: the newest versions that the requirements allow
 	echo setuptools | $(UV) pip compile --quiet --upgrade pyproject.toml - --all-extras --universal \
 		--python-version 3.11 --no-annotate --no-header --no-emit-index-url --output-file constraints.txt
+	echo "apache-beam==$(OLDEST_BEAM) $(COMPAT_PACKAGES)" | tr ' ' '\n' | \
+		$(UV) pip compile --quiet --upgrade pyproject.toml - --universal --python-version 3.11 \
+		--no-annotate --no-header --no-emit-index-url --output-file constraints-oldest-beam.txt
 
 install: $(STAMP) ## create .venv with all dependencies
 
@@ -56,6 +64,19 @@ demo: $(CORE) ## install, then convert and validate the example images
 test: $(STAMP) ## the test suite without its long tests
 	$(BIN)/python -m pytest -rs -m "not corpus and not slow" \
 		-n $(TESTERS) --dist loadfile --no-loadscope-reorder
+
+package-test: $(STAMP) uv ## build the wheels and the source distribution, install each in an empty environment, use it there
+	$(BIN)/python -m pytest -rs tests/package/test_installed.py tests/deploy/test_image.py
+
+# The oldest Beam has versions of its own in constraints-oldest-beam.txt; any other gets the newest that it allows.
+COMPAT = build/compat-$(notdir $(PYTHON))-$(BEAM)
+COMPAT_CONSTRAINTS = $(if $(filter $(OLDEST_BEAM),$(BEAM)),--constraints constraints-oldest-beam.txt)
+compat-test: BEAM ?= $(OLDEST_BEAM)
+compat-test: | uv ## test with another Beam or Python: BEAM=2.74.0 PYTHON=python3.13
+	rm -rf build/lib
+	$(UV) venv --quiet --clear --python $(PYTHON) $(COMPAT)
+	$(UV) pip install --quiet --python $(COMPAT) $(COMPAT_CONSTRAINTS) . 'apache-beam==$(BEAM)' $(COMPAT_PACKAGES)
+	$(COMPAT)/bin/python -m pytest -m "not slow and not corpus" -n $(TESTERS) --dist loadfile $(COMPAT_TESTS)
 
 prism-test: $(STAMP) ## run the engine tests on Prism; builds it with Go
 	PYTHON=$(BIN)/python sh tests/engines/get.sh prism
