@@ -12,6 +12,10 @@ from shardwright.schemas.codes import Outcome, Stage
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry
 
+#: Outcomes of files that are not read, and the step at which others may fail before that. These are
+#: plain strings, because looking up a member of an enumeration takes longer than comparing it.
+_NOT_READ, _LISTED = (Outcome.FILTERED.value, Outcome.DEDUPLICATED.value), Stage.LIST.value
+
 
 def ref_digest(ref: ImageRef, label_ids: Sequence[int], *others: object) -> str:
     """Returns the digest of what a reference adds to its record and ledger line, except its source's state.
@@ -95,7 +99,7 @@ class PlanDigest:
 
     def add_entry(self, entry: Entry) -> None:
         """Adds the reference of an entry in the shard's ledger."""
-        listed_only = entry.outcome in (Outcome.FILTERED, Outcome.DEDUPLICATED) or entry.stage == Stage.LIST
+        listed_only = entry.outcome in _NOT_READ or entry.stage == _LISTED
         self.add(entry.digest, "" if listed_only else entry.fingerprint)
 
     def hexdigest(self) -> str:

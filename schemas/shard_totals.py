@@ -12,6 +12,8 @@ from shardwright.schemas.source_sizes import SourceSizes
 
 #: Maximum number of images for which a shard says why boxes were dropped.
 _SHOWN = 3
+#: Plain strings, because looking up a member of an enumeration takes longer than comparing it.
+_WRITTEN, _DEDUPLICATED = Outcome.WRITTEN.value, Outcome.DEDUPLICATED.value
 
 
 class ShardTotals:
@@ -43,11 +45,13 @@ class ShardTotals:
         """
         outcome = entry.outcome
         self._counts[outcome] += 1
-        if outcome == Outcome.WRITTEN:
-            self._classes.update(entry.label.split(LABEL_SEPARATOR) if entry.label else ())
+        if outcome == _WRITTEN:
+            if entry.label:
+                for name in entry.label.split(LABEL_SEPARATOR):
+                    self._classes[name] += 1
             if entry.message and len(self._bad_boxes) < _SHOWN:
                 self._bad_boxes.append(f"{entry.key} ({entry.message})")
-        elif outcome != Outcome.DEDUPLICATED:
+        elif outcome != _DEDUPLICATED:
             self._reasons.setdefault(outcome, Counter())[entry.reason] += 1
         if entry.format:
             self._formats[entry.format] += 1

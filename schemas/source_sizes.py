@@ -23,10 +23,12 @@ class SourceSizes:
 
     def add(self, entry: Entry) -> None:
         """Adds the sizes in an entry of a ledger, if it has any."""
-        found = (entry.source_width, entry.source_height, entry.source_bytes)
-        if all(isinstance(value, int) for value in found):
-            for moment, value in zip(self.moments.values(), found):
-                moment.add(value or 0)
+        width, height, size = entry.source_width, entry.source_height, entry.source_bytes
+        if isinstance(width, int) and isinstance(height, int) and isinstance(size, int):
+            moments = self.moments
+            moments["width"].add(width or 0)
+            moments["height"].add(height or 0)
+            moments["bytes"].add(size or 0)
 
     @property
     def images(self) -> int:

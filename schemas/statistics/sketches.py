@@ -113,7 +113,7 @@ class Moments:
         """Adds a finite number; it is an integer if `bits` is 0."""
         if self.bits:
             value = float(value) + 0.0  # this removes other types of numbers, and -0.0
-        fixed = fixed_point(value, self.bits)
+        fixed = value if type(value) is int else fixed_point(value, self.bits)
         self.count += 1
         self.total += fixed
         self.squares += fixed * fixed

@@ -73,17 +73,20 @@ class ByteBudget:
     def reserve(self, size: int) -> Iterator[None]:
         """Waits until `size` bytes are free, and holds them for the block."""
         is_too_large, size = size > self._limit, min(size, self._limit)
-        with UNDERWAY.waiting(), self._changed:
-            self._changed.wait_for(lambda: self._used + size <= self._limit)
+        with self._changed:
+            if self._used + size > self._limit:
+                with UNDERWAY.waiting():
+                    self._changed.wait_for(lambda: self._used + size <= self._limit)
             self._used += size
-        alone = contextlib.ExitStack()
         try:
             if is_too_large and self._lock_file:
-                with UNDERWAY.waiting():
-                    alone.enter_context(_locked(self._lock_file))
-            yield
+                with contextlib.ExitStack() as alone:
+                    with UNDERWAY.waiting():
+                        alone.enter_context(_locked(self._lock_file))
+                    yield
+            else:
+                yield
         finally:
-            alone.close()
             with self._changed:
                 self._used -= size
                 self._changed.notify_all()

@@ -23,7 +23,7 @@ def _executor() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="shardwright-hash")
 
 
-def _update(digest: Any, parts: list[memoryview]) -> None:
+def _update(digest: Any, parts: list[bytes]) -> None:
     for part in parts:
         digest.update(part)
 
@@ -34,10 +34,10 @@ class _Checksums:
     def __init__(self) -> None:
         self.sha256, self.crc32c = hashlib.sha256(), google_crc32c.Checksum()
 
-    def update(self, data: memoryview) -> None:
+    def update(self, data: bytes) -> None:
         """Adds more bytes."""
         self.sha256.update(data)
-        self.crc32c.update(bytes(data))  # it accepts no memoryview
+        self.crc32c.update(data)
 
 
 class HashedFile:
@@ -53,7 +53,7 @@ class HashedFile:
     def __init__(self, file: IO[bytes], aside: bool = True) -> None:
         self._file = file
         self._aside = aside
-        self._parts: list[memoryview] = []
+        self._parts: list[bytes] = []
         self._unsent = 0
         self._digest = _Checksums()
         self._position = self._hashed = 0
@@ -65,11 +65,11 @@ class HashedFile:
         data = self._file.read(size)
         begin, end = self._position, self._position + len(data)
         if begin <= self._hashed < end:
-            self._hash(memoryview(data)[self._hashed - begin :])
+            self._hash(data if begin == self._hashed else data[self._hashed - begin :])
         self._position = end
         return data
 
-    def _hash(self, data: memoryview) -> None:
+    def _hash(self, data: bytes) -> None:
         self._hashed += len(data)
         if not self._aside:
             self._digest.update(data)

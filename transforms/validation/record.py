@@ -26,7 +26,7 @@ from shardwright.transforms.validation.image import SIDES, Claims, Seen, check_i
 from shardwright.transforms.validation.masks import MASKS, check_masks
 from shardwright.transforms.validation.objects import box_sizes, check_class, check_objects, lists_of
 from shardwright.transforms.validation.repeated_entries import RepeatedEntries, Signature
-from shardwright.transforms.validation.values import presence_problems, value_problems
+from shardwright.transforms.validation.values import presence_problems, sound_test, value_problems
 
 #: Roles of features that contain the class name.
 _NAMES = (FeatureRole.LABEL_TEXT, FeatureRole.SYNSET)
@@ -120,7 +120,10 @@ class RecordChecker:
         self._reserve = reserve or reserve_nothing
         repeating = _REPEATING if decode else _REPEATING - _SIZES
         self._repeating = [spec for spec in contract.features if spec.fill in repeating and not self._encoded]
-        self._single = [spec for spec in contract.features if spec not in self._repeating]
+        single = [spec for spec in contract.features if spec not in self._repeating]
+        self._single = [
+            (spec, spec.name, spec.type, spec.length, sound_test(spec, contract.own)) for spec in single
+        ]
         roles = {spec.fill for spec in contract.features}
         self._of_objects = not roles.isdisjoint((*OBJECT_ROLES, FeatureRole.BOXES))
         self._masked = not roles.isdisjoint(MASKS)
@@ -134,7 +137,9 @@ class RecordChecker:
             )
         )
         self._reader = RepeatedEntries(
-            [spec.name for spec in self._repeating], "" if self._encoded else self._image or ""
+            [spec.name for spec in contract.features if spec.fill in _REPEATING],
+            [spec.name for spec in self._repeating],
+            "" if self._encoded else self._image or "",
         )
         self._known: dict[Signature, _Common] = {}
 
@@ -165,8 +170,16 @@ class RecordChecker:
                     self._known.clear()
                 self._known[signature] = common
         problems += common.problems
-        for spec in self._single:
-            self._check_single(features.get(spec.name), spec, problems)
+        for spec, name, type_, length, is_sound in self._single:
+            feature = features.get(name)
+            if (
+                self._encoded
+                or feature is None
+                or feature.type is not type_
+                or (length is not None and len(feature.values) != length)
+                or not is_sound(feature.values)
+            ):
+                self._check_single(feature, spec, problems)
         if self._of_objects and not problems:
             problems += check_objects(features, self._contract)
         return self._finish(features, common, problems, stored)

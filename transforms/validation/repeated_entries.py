@@ -12,7 +12,7 @@ _MAX_KNOWN = 10_000
 #: Longer entries are not cached.
 _MAX_BYTES = 128
 
-#: Parts of a record that other records may share: whole entries, and the names of the other entries.
+#: Whole entries that other records may share, and the names of the other entries.
 Signature = tuple[bytes | str, ...]
 
 
@@ -33,13 +33,15 @@ class RepeatedEntries:
 
     Args:
       repeating: Names of features whose values occur in many records.
+      signing: Those of them whose values are part of a record's signature.
       picture: Name of the feature whose bytes are not copied. Empty if there is none.
     """
 
-    def __init__(self, repeating: Collection[str], picture: str) -> None:
-        self._repeating = frozenset(repeating)
+    def __init__(self, repeating: Collection[str], signing: Collection[str], picture: str) -> None:
+        self._repeating, self._signing = frozenset(repeating), frozenset(signing)
         self._picture = picture
-        self._known: dict[bytes, tuple[str, Feature]] = {}
+        # Entry -> name of its feature, the feature, and its part of the signature.
+        self._known: dict[bytes, tuple[str, Feature, bytes | str]] = {}
 
     def read(self, data: bytes) -> ParsedEntries:
         """Returns the features of a serialized `tf.train.Example`, as `parse_example` does.
@@ -49,22 +51,22 @@ class RepeatedEntries:
         """
         known, features = self._known, dict[str, Feature]()
         signature: list[bytes | str] = []
+        part: bytes | str
         for begin, end in entries_in(data):
             entry = data[begin:end] if end - begin < _MAX_BYTES else b""
             same = known.get(entry)
             if same is not None:
-                features[same[0]] = same[1]
-                signature.append(entry)
+                name, feature, part = same
+                features[name] = feature
+                signature.append(part)
                 continue
             name, content = read_entry(data, begin, end)
             feature = read_feature(memoryview(data) if name == self._picture else data, content)
             features[name] = feature
-            if name not in self._repeating:
-                signature.append(name)
-                continue
-            signature.append(data[begin:end])
-            if entry:
+            part = data[begin:end] if name in self._signing else name
+            signature.append(part)
+            if entry and name in self._repeating:
                 if len(known) >= _MAX_KNOWN:
                     known.clear()
-                known[entry] = name, feature
+                known[entry] = name, feature, part
         return ParsedEntries(features, tuple(signature) if len(features) == len(signature) else None)
