@@ -52,7 +52,7 @@ def plain(features: dict[str, Feature]) -> dict[str, Any]:
 
 @given(st.lists(RECORDS.map(encode_example), max_size=5), st.data())
 def test_records_are_parsed_like_plain_examples(records: list[bytes], data: st.DataObject) -> None:
-    reader = RepeatedEntries(["label", "name"], "image")
+    reader = RepeatedEntries(["label", "name"], ["label"], "image")
     for record in records:
         assert plain(reader.read(record).features) == plain(parse_example(record))
         place = data.draw(st.integers(0, len(record)))
@@ -67,7 +67,7 @@ def test_records_are_parsed_like_plain_examples(records: list[bytes], data: st.D
 
 
 def test_equal_signatures_mean_equal_repeated_entries() -> None:
-    reader = RepeatedEntries(["label"], "image")
+    reader = RepeatedEntries(["label", "size"], ["label"], "image")
 
     def signature(label: list[int], image: bytes, **more: Feature) -> Any:
         picture = Feature(FeatureType.BYTES, [image])
@@ -77,6 +77,8 @@ def test_equal_signatures_mean_equal_repeated_entries() -> None:
     assert signature([1], b"a") == signature([1], b"b") != signature([2], b"a")
     assert signature([1], b"a", other=Feature(FeatureType.BYTES, [b""])) != signature([1], b"a")
     assert signature([7] * 200, b"a") != signature([8] * 200, b"a")
+    sizes = [Feature(FeatureType.INT64, [size]) for size in (1, 2, 1)]
+    assert len({signature([1], b"a", size=size) for size in sizes}) == 1
 
 
 def test_values_of_one_record_do_not_affect_the_next() -> None:

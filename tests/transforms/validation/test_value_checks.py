@@ -1,0 +1,62 @@
+"""The fast test of a feature's values never passes values with a problem."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from helpers.examples import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardwright.schemas.example import Feature, FeatureType
+from shardwright.schemas.feature_roles import FEATURE_ROLES, FeatureRole
+from shardwright.schemas.layouts import FeatureSpec
+from shardwright.transforms.validation.values import presence_problems, sound_test, value_problems
+
+_VALUES = {
+    FeatureType.BYTES: st.one_of(
+        st.binary(max_size=5), st.text(max_size=5).map(str.encode), st.just(b"0a" * 32), st.just(b"train")
+    ),
+    FeatureType.INT64: st.one_of(st.integers(-3, 300), st.integers(-(2**63), 2**63 - 1)),
+    FeatureType.FLOAT: st.floats(),
+}
+_ROLES = [role for role in FeatureRole if role in FEATURE_ROLES]
+_SHAPES: list[tuple[int | None, ...]] = [(), (3,), (None,), (None, 4)]
+
+
+@given(
+    st.sampled_from(_ROLES), st.sampled_from(FeatureType), st.sampled_from(_SHAPES), st.booleans(), st.data()
+)
+@settings(max_examples=examples(400), deadline=None)
+def test_values_that_pass_the_fast_test_have_no_problems(
+    role: FeatureRole, type_: FeatureType, shape: tuple[int | None, ...], own: bool, data: st.DataObject
+) -> None:
+    value_type = data.draw(st.sampled_from(["", "string", "uint8", "float"]))
+    spec = FeatureSpec("name", type_, shape, role, value_type=value_type, value=(b"x",))
+    feature = Feature(type_, data.draw(st.lists(_VALUES[type_], max_size=5)))
+    if spec.length not in (None, len(feature.values)) or role is FeatureRole.ENCODED:
+        return
+    if role is FeatureRole.SOURCE_SHA256 and type_ is not FeatureType.BYTES:
+        return  # a sha256 is text in every layout
+    if sound_test(spec, own)(feature.values):
+        assert not list(presence_problems(feature, spec))
+        assert not list(value_problems(feature, spec, own, "train"))
+
+
+@pytest.mark.parametrize(
+    ("role", "sound", "wrong"),
+    [
+        (FeatureRole.KEY, b"a/b.jpg", b"\xff"),
+        (FeatureRole.SOURCE_SHA256, b"0a" * 32, b"0A" * 32),
+    ],
+)
+def test_text_is_tested(role: FeatureRole, sound: bytes, wrong: bytes) -> None:
+    passes = sound_test(FeatureSpec("name", FeatureType.BYTES, (), role), True)
+    assert passes([sound]) and not passes([wrong])
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
+def test_floats_are_tested(wrong: float) -> None:
+    passes = sound_test(FeatureSpec("name", FeatureType.FLOAT, (None,), FeatureRole.OBJECT_AREA), True)
+    assert passes([0.5, 2.0]) and not passes([0.5, wrong, 2.0]) and not passes([math.inf, -math.inf])
