@@ -223,9 +223,15 @@ def jpeg_frame(data: bytes) -> JpegFrame | None:
 
 def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
     """Yields (marker, start, number of stray bytes before it) for each segment of a JPEG."""
-    position, stray_from = _SOI_BYTES, _SOI_BYTES
-    while found := _MARKER.search(data, position):
-        start = found.start()
+    position, stray_from, last = _SOI_BYTES, _SOI_BYTES, len(data) - 1
+    while True:
+        start = position
+        # Nearly every segment begins where the one before it ends.
+        if position >= last or data[position] != 0xFF or not 0 < data[position + 1] < 0xFF:
+            found = _MARKER.search(data, position)
+            if found is None:
+                return
+            start = found.start()
         marker = data[start + 1]
         yield marker, start, start - stray_from
         if marker == _END_OF_IMAGE:
