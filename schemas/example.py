@@ -235,8 +235,10 @@ def read_feature(data: bytes | memoryview, content: Stretches) -> Feature:
     values: list[Any] = []
     for field, begin, end in _lists_in(data, content):
         found = _VALUES[field](data, begin, end)
-        values = values + found if field == type_ else found  # protobuf merges repeated occurrences
-        type_ = field
+        if field == type_:  # protobuf merges repeated occurrences
+            values += found
+        else:
+            type_, values = field, found
     return Feature(_TYPE_OF.get(type_), values)
 
 

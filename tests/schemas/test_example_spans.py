@@ -179,6 +179,12 @@ def test_hostile_messages_are_refused(data: bytes) -> None:
         _read_all(data)
 
 
+def test_a_feature_in_very_many_lists_is_read_in_linear_time() -> None:
+    lists = _message(3, _message(1, b"\1")) * 100_000
+    message = _message(1, _message(1, _message(1, b"k") + _message(2, lists)))
+    assert _read_all(message) == {"k": Feature(INT64, [1] * 100_000)}
+
+
 def test_many_entries_of_one_name_and_lists_of_many_numbers_are_bounded() -> None:
     many = _message(1, b"\x0a\0" * 200_000)
     assert _read_all(many) == {"": Feature(None, [])}
