@@ -112,7 +112,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _cell(text: str) -> str:
     """Returns a text that stays in its cell, with its own characters."""
     code = re.split("`([^`]*)`", html.escape(" ".join(text.split()), quote=False).replace("|", "&#124;"))
-    words = [part.replace("*", "&#42;").replace("_", "&#95;") for part in code[::2]]
+    words = [re.sub(r"[\\*_]", lambda match: f"&#{ord(match[0])};", part) for part in code[::2]]
     return "".join(map("{}<code>{}</code>".format, words, code[1::2])) + words[-1]
 
 

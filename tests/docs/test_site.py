@@ -87,7 +87,7 @@ def test_the_reference_has_every_command_and_option(site: Path) -> None:
         assert f"--{name}" in text, name
     for option in ("--job", "--fail_on", "--against", "--thresholds", "--contact_sheet", "--pin"):
         assert option in text, option
-    assert "NAME|FILE" in text
+    assert "NAME|FILE" in text and r"[a-z]+)\d+\.jpg" in text
     assert "{none,gzip,zlib}" in text.replace(", ", ",")
 
 
