@@ -239,8 +239,8 @@ def _bounds(slices: Sequence[ShardSlice], begin: str, end: str, expression: str)
             )
         value = float(found["value"])
         if abs(value) > (100 if percent else records):
-            there_are = "100%" if percent else f"{counted(records, 'record')} there are"
-            raise UsageError(f"split {expression!r}: {found[0]} lies beyond the {there_are}.")
+            end = "100%" if percent else f"the end, after {counted(records, 'record')}"
+            raise UsageError(f"split {expression!r}: {found[0]} is beyond {end}.")
         number = round(value * records / 100.0) if percent else int(value)
         return number + records if number < 0 else number
 

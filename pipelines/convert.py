@@ -200,7 +200,7 @@ def _run(job: ConversionSpec, request: ConversionRequest, beam_options: Any) -> 
         refusal = _refusal_of(job)
         if refusal:
             raise refusal from error
-        made = _published(job)
+        made = _committed(job)
         if made is None:
             raise
         warning = f"The dataset is published and complete; after that the run failed: {error.message}"
@@ -230,7 +230,7 @@ def _refusal_of(job: ConversionSpec) -> DataRefused | None:
     return None
 
 
-def _published(job: ConversionSpec) -> ConvertResult | None:
+def _committed(job: ConversionSpec) -> ConvertResult | None:
     """Returns the dataset that a run published although the engine reports a failure; None if none."""
     try:
         made = load_result(job.output, {})

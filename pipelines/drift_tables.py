@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from shardwright.pipelines.record_values import shown
+from shardwright.pipelines.record_values import as_text
 from shardwright.pipelines.tables import ERROR, console, one_line, print_table, warn
 from shardwright.schemas.changes import Change, Kind, most_frequent
 from shardwright.schemas.codes import Severity
@@ -41,7 +41,7 @@ def print_drift(drift: Drift, refusals: Sequence[Violation] | None = None) -> No
       refusals: Limits that are exceeded; None if there are no limits.
     """
     out = console()
-    old, new = map(shown, drift.datasets)
+    old, new = map(as_text, drift.datasets)
     if drift.identical:
         records = drift.all_records.new
         out.print(
@@ -56,7 +56,7 @@ def print_drift(drift: Drift, refusals: Sequence[Violation] | None = None) -> No
     _print_numbers(out, "findings per record", _differing(drift.quality), _rate)
     _print_numbers(out, "statistics", _differing(_means(drift.statistics)), _number)
     for what, pairs in drift.made.items():
-        rows = [[shown(name), _made(pair.old), _made(pair.new)] for name, pair in pairs.items()]
+        rows = [[as_text(name), _made(pair.old), _made(pair.new)] for name, pair in pairs.items()]
         if rows:
             print_table(out, (what, "old", "new"), rows)
     if refusals is not None:
@@ -67,10 +67,10 @@ def _print_sizes(out: Any, drift: Drift) -> None:
     print_table(
         out,
         ("", "dataset", "fingerprint"),
-        [[which, shown(getattr(drift.datasets, which)), getattr(drift.fingerprints, which)]
+        [[which, as_text(getattr(drift.datasets, which)), getattr(drift.fingerprints, which)]
          for which in ("old", "new")],
     )  # fmt: skip
-    sizes = [(shown(split), pair, drift.bytes[split]) for split, pair in drift.records.items()]
+    sizes = [(as_text(split), pair, drift.bytes[split]) for split, pair in drift.records.items()]
     sizes.append(("all", drift.all_records, drift.all_bytes))
     print_table(
         out,
@@ -102,7 +102,7 @@ def _print_images(out: Any, drift: Drift) -> None:
             )
             rows.append([_WORDS[kind], total, *(changes.in_split(kind, split) for split in splits), names])
     unchanged = [["unchanged", changes.unchanged, *("" for _ in splits), ""]]
-    print_table(out, ("images", "all", *map(shown, splits), "such as"), [*unchanged, *rows])
+    print_table(out, ("images", "all", *map(as_text, splits), "such as"), [*unchanged, *rows])
     if changes.relabels:
         print_table(
             out,
@@ -123,7 +123,7 @@ def _print_images(out: Any, drift: Drift) -> None:
         print_table(
             out,
             ("old split", "new split", "images"),
-            [[shown(old), shown(new), count] for (old, new), count in moves[:_ROWS_SHOWN]],
+            [[as_text(old), as_text(new), count] for (old, new), count in moves[:_ROWS_SHOWN]],
         )
         _print_more(out, len(moves) - _ROWS_SHOWN, "pair of splits", "pairs of splits")
 
@@ -141,7 +141,7 @@ def _print_classes(out: Any, drift: Drift) -> None:
         [_distance(split, found) for split, found in distances.items()],
     )
     rows = [
-        [shown(name), f"{pair.old:.2%}", f"{pair.new:.2%}"]
+        [as_text(name), f"{pair.old:.2%}", f"{pair.new:.2%}"]
         for name, pair in list(classes.shifts.items())[:_ROWS_SHOWN]
     ]
     if rows:
@@ -150,12 +150,12 @@ def _print_classes(out: Any, drift: Drift) -> None:
         _print_more(out, more, "class with a different share", "classes with different shares", "at least ")
     for what, names in (("new", classes.new), ("vanished", classes.vanished)):
         if names:
-            listed = ", ".join(map(shown, names[:_ROWS_SHOWN])) + (
+            listed = ", ".join(map(as_text, names[:_ROWS_SHOWN])) + (
                 ", ..." if len(names) > _ROWS_SHOWN else ""
             )
             out.print(f"  {counted(len(names), f'{what} class')}: {listed}")
     for name, pair in list(classes.renumbered.items())[:_ROWS_SHOWN]:
-        out.print(f"  class {shown(name)} had the id {pair.old} and has {pair.new}")
+        out.print(f"  class {as_text(name)} had the id {pair.old} and has {pair.new}")
     _print_more(
         out, len(classes.renumbered) - _ROWS_SHOWN, "class with a different id", "classes with different ids"
     )
@@ -163,7 +163,7 @@ def _print_classes(out: Any, drift: Drift) -> None:
 
 def _print_left_out(out: Any, drift: Drift) -> None:
     rows = [
-        [f"{outcome}: {shown(reason)}", pair.old, pair.new]
+        [f"{outcome}: {as_text(reason)}", pair.old, pair.new]
         for outcome, reasons in drift.left_out.items()
         for reason, pair in reasons.items()
         if pair.old != pair.new
@@ -174,7 +174,7 @@ def _print_left_out(out: Any, drift: Drift) -> None:
 
 def _print_numbers(out: Any, what: str, pairs: Mapping[str, Pair], text: Any) -> None:
     rows = [
-        [shown(name), text(pair.old), text(pair.new)] for name, pair in list(pairs.items())[:_NUMBERS_SHOWN]
+        [as_text(name), text(pair.old), text(pair.new)] for name, pair in list(pairs.items())[:_NUMBERS_SHOWN]
     ]
     if rows:
         print_table(out, (what, "old", "new"), rows)
@@ -201,17 +201,17 @@ def _print_more(out: Any, count: int, one: str, several: str, least: str = "") -
 
 def _change(kind: Kind, change: Change) -> str:
     if kind is Kind.RENAMED:
-        return f"{shown(change.old)} -> {shown(change.new)}"
+        return f"{as_text(change.old)} -> {as_text(change.new)}"
     if kind is Kind.RELABELLED:
-        return f"{shown(change.key)} ({_classes(change.old)} -> {_classes(change.new)})"
+        return f"{as_text(change.key)} ({_classes(change.old)} -> {_classes(change.new)})"
     if kind is Kind.MOVED:
-        return f"{shown(change.key)} ({change.old} -> {change.new})"
+        return f"{as_text(change.key)} ({change.old} -> {change.new})"
     why = change.old if kind is Kind.ADDED else change.new if kind is Kind.REMOVED else ""
-    return shown(change.key) + (f" ({shown(why)})" if why else "")
+    return as_text(change.key) + (f" ({as_text(why)})" if why else "")
 
 
 def _classes(label: str) -> str:
-    return ", ".join(map(shown, label.split(LABEL_SEPARATOR))) if label else "none"
+    return ", ".join(map(as_text, label.split(LABEL_SEPARATOR))) if label else "none"
 
 
 def _differing(pairs: Mapping[str, Pair]) -> dict[str, Pair]:
@@ -229,7 +229,7 @@ def _means(statistics: Mapping[str, Pair]) -> dict[str, Pair]:
 
 
 def _distance(split: str, found: Distance) -> list[object]:
-    return [shown(split), f"{found.l_infinity:.4f}", shown(found.name), f"{found.jensen_shannon:.4f}"]
+    return [as_text(split), f"{found.l_infinity:.4f}", as_text(found.name), f"{found.jensen_shannon:.4f}"]
 
 
 def _growth(pair: Pair) -> str:
@@ -256,5 +256,5 @@ def _made(value: Any) -> str:
     if value is None:
         return "none"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {shown(str(item))}" for name, item in value.items() if name != "name")
-    return shown(value)
+        return ", ".join(f"{name} {as_text(str(item))}" for name, item in value.items() if name != "name")
+    return as_text(value)

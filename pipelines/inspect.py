@@ -18,7 +18,7 @@ from shardwright.pipelines.datasets import (
     foreign_files,
     resolve_target,
 )
-from shardwright.pipelines.record_values import shown, values_of
+from shardwright.pipelines.record_values import as_text, values_of
 from shardwright.pipelines.summary import ledger_rows, print_ledger
 from shardwright.pipelines.tables import console, print_table
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -199,7 +199,7 @@ def print_inspection(found: Mapping[str, Any]) -> None:
     out = console()
     if "files" in found:
         files = found["files"]
-        rows = [[shown(item["file"]), format_size(item["bytes"])] for item in files[:_MAX_FILES_SHOWN]]
+        rows = [[as_text(item["file"]), format_size(item["bytes"])] for item in files[:_MAX_FILES_SHOWN]]
         print_table(out, ("file", "bytes"), rows)
         if len(files) > _MAX_FILES_SHOWN:
             out.print(f"  and {counted(len(files) - _MAX_FILES_SHOWN, 'more file')}")
@@ -208,7 +208,7 @@ def print_inspection(found: Mapping[str, Any]) -> None:
     print_table(
         out,
         ("feature", "type", "shape"),
-        [[shown(item["name"]), item["type"], _shape(item)] for item in found["features"]],
+        [[as_text(item["name"]), item["type"], _shape(item)] for item in found["features"]],
     )
     if "files" not in found:
         out.print("  listed files by outcome")
@@ -219,7 +219,7 @@ def print_inspection(found: Mapping[str, Any]) -> None:
         print_table(
             out,
             ("feature", "value"),
-            [[shown(name), shown(value)] for name, value in record["features"].items()],
+            [[as_text(name), as_text(value)] for name, value in record["features"].items()],
             title=f"{record['shard']}, record {record['record']}, byte {record['offset']}",
         )
     for damage in found["damages"]:
@@ -234,14 +234,14 @@ def print_inspection(found: Mapping[str, Any]) -> None:
 
 def _print_dataset(out: Any, found: Mapping[str, Any]) -> None:
     def pairs(values: Mapping[str, Any]) -> str:
-        return "; ".join(f"{name} {shown(value)}" for name, value in values.items())
+        return "; ".join(f"{name} {as_text(value)}" for name, value in values.items())
 
     print_table(
         out,
         ("dataset", found["dataset"]),
         [
-            ["name", shown(found["name"])],
-            ["layout", shown(found["layout"])],
+            ["name", as_text(found["name"])],
+            ["layout", as_text(found["layout"])],
             ["fingerprint", found["fingerprint"]],
             ["settings", pairs(_without_own_layout(found["changed_settings"])) or "the defaults"],
             ["versions", pairs(found["versions"])],
@@ -251,7 +251,7 @@ def _print_dataset(out: Any, found: Mapping[str, Any]) -> None:
         out,
         ("split", "records", "shards", "bytes"),
         [
-            [shown(name), split["records"], split["shards"], format_size(split["bytes"])]
+            [as_text(name), split["records"], split["shards"], format_size(split["bytes"])]
             for name, split in found["splits"].items()
         ],
     )
@@ -286,7 +286,7 @@ def _print_classes(out: Any, found: Mapping[str, Any]) -> None:
         out,
         ("id", "class", *counts),
         [
-            [number, shown(name), *(split.get(name, 0) for split in counts.values())]
+            [number, as_text(name), *(split.get(name, 0) for split in counts.values())]
             for number, name in labels[:_MAX_CLASSES_SHOWN]
         ],
     )

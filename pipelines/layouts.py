@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shardwright.pipelines.command import BeamOptions, Command, OtherOptions, Outcome
-from shardwright.pipelines.record_values import shown
+from shardwright.pipelines.record_values import as_text
 from shardwright.pipelines.tables import console, print_table
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.feature_roles import FEATURE_ROLES, OBJECT_ROLES, FeatureRole, Needs
@@ -52,7 +52,7 @@ def _read(name: str) -> Layout:
         return parse_layout_file(storage.read_text("layout", name), name)
     if name not in LAYOUTS:
         hint = nearest(name, list(LAYOUTS)) or f"; choose one of {', '.join(LAYOUTS)}, or name a file.yaml."
-        raise UsageError(f"There is no layout {shown(name)}{hint}")
+        raise UsageError(f"There is no layout {as_text(name)}{hint}")
     return LAYOUTS[name]
 
 
@@ -147,11 +147,11 @@ def print_list(found: Mapping[str, Any]) -> None:
 def print_explanation(found: Mapping[str, Any]) -> None:
     """Prints what `explain` returned."""
     out = console()
-    out.print(f"  {shown(found['name'])}: {found['summary']}")
+    out.print(f"  {as_text(found['name'])}: {found['summary']}")
     print_table(
         out,
         ("feature", "type", "shape", "what"),
-        [[shown(item["name"]), item["type"], _shape(item), _words(item)] for item in found["features"]],
+        [[as_text(item["name"]), item["type"], _shape(item), _words(item)] for item in found["features"]],
     )
     for note in found["notes"]:
         out.print(f"  {note}")
@@ -166,9 +166,9 @@ def _shape(item: Mapping[str, Any]) -> str:
 
 def _words(item: Mapping[str, Any]) -> str:
     if item["encoding"] == Encoding.PLAIN:
-        return shown(item["what"])
+        return as_text(item["what"])
     encoding = _ENCODINGS[Encoding(item["encoding"])].format(dtype=_tensor_of(item))
-    return f"{shown(item['what'])}; as {encoding}"
+    return f"{as_text(item['what'])}; as {encoding}"
 
 
 def _tensor_of(item: Mapping[str, Any]) -> str:

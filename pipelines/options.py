@@ -442,7 +442,7 @@ def _refuse_unknown(argv: Sequence[str], known: Sequence[str]) -> None:
     if not first.startswith("--"):
         raise UsageError(
             f"Unexpected argument {unknown[0]!r}; options begin with --, and a pattern such as "
-            "'old/*.tfrecord' stands in quotes."
+            "'old/*.tfrecord' must be in quotes."
         )
     match = difflib.get_close_matches(first[2:], [*known, *names], n=1, cutoff=0.6)
     hint = f"; did you mean --{match[0]}?" if match else "; see --help"

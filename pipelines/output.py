@@ -168,7 +168,7 @@ def _check_free(shown: str, files: Sequence[str], settings: ConvertSettings) -> 
             f"--output {shown} holds a dataset; choose another place, or replace it with --overwrite."
         )
     raise UsageError(
-        f"--output {shown} holds an unfinished run; finish it with --resume, or begin anew with --overwrite."
+        f"--output {shown} holds an unfinished run; finish it with --resume, or start again with --overwrite."
         if unfinished
         else f"--output {shown} is not empty; choose another place, or replace its content with --overwrite."
     )

@@ -114,8 +114,8 @@ def publish(
     if current != name:
         before = records.get(current)
         stays = before is not None and before.state is VersionState.PUBLISHED
-        earlier = current if stays else newest_published(records, name)
-        if not switch_pointer(output, Pointer(name, fingerprint, time.time(), earlier), tag):
+        previous = current if stays else newest_published(records, name)
+        if not switch_pointer(output, Pointer(name, fingerprint, time.time(), previous), tag):
             raise moved_meanwhile(output)
     # After the switch, so that the same command can repeat everything if it is interrupted before.
     acceptance = None

@@ -58,10 +58,10 @@ def _value(value: Any) -> Any:
     return text if all(char.isprintable() or char in "\n\r\t" for char in text) else _picture(value)
 
 
-def shown(value: Any) -> str:
+def as_text(value: Any) -> str:
     """Returns a value for the screen: one short line without control characters."""
     if isinstance(value, list):
-        listed = ", ".join(shown(item) for item in value[:_MAX_VALUES_SHOWN])
+        listed = ", ".join(as_text(item) for item in value[:_MAX_VALUES_SHOWN])
         more = f", ... {len(value):,} in all" if len(value) > _MAX_VALUES_SHOWN else ""
         return f"[{listed}{more}]"
     if isinstance(value, dict):

@@ -65,7 +65,7 @@ class RollbackResult(NamedTuple):
 def rollback(
     output: str | os.PathLike[str], version: str = "", *, beam_options: Any = None
 ) -> RollbackResult:
-    """Returns to an earlier version, like `shardwright rollback`.
+    """Returns to a previous version, like `shardwright rollback`.
 
     The current version is marked as withdrawn in its `version.json` before the pointer is switched. If the
     command is interrupted in between, run it again. A return to a withdrawn version removes the mark.
@@ -107,8 +107,8 @@ def rollback(
     if target.version != current:
         if left is not None and is_withdrawn and left.state is not VersionState.WITHDRAWN:
             write_version_record(output, replace(left, state=VersionState.WITHDRAWN))
-        earlier = target.version if goes_back else newest_published(records, target.version)
-        if not switch_pointer(output, Pointer(target.version, fingerprint, time.time(), earlier), tag):
+        previous = target.version if goes_back else newest_published(records, target.version)
+        if not switch_pointer(output, Pointer(target.version, fingerprint, time.time(), previous), tag):
             if left is not None and is_withdrawn:
                 write_version_record(output, left)
             raise moved_meanwhile(output)
@@ -141,9 +141,9 @@ def _repeated(output: str, records: Mapping[str, VersionRecord], current: str) -
     """Returns the warning of a repeated rollback."""
     left = max((name for name in records if _is_left(records[name], current)), default="")
     since = f" from {left}" if left else ""
-    earlier = newest_published(records, current)
-    further = f"; go further back with shardwright rollback {shell_word(output)} --to {earlier}"
-    return f"nothing changed since the rollback{since}{further if earlier else ''}"
+    previous = newest_published(records, current)
+    further = f"; go further back with shardwright rollback {shell_word(output)} --to {previous}"
+    return f"nothing changed since the rollback{since}{further if previous else ''}"
 
 
 def _is_left(record: VersionRecord, current: str) -> bool:
@@ -194,13 +194,13 @@ def _before(output: str, records: Mapping[str, VersionRecord], pointer: Pointer 
     named = records.get(pointer.previous)
     if named is not None and named.state is VersionState.PUBLISHED:
         return named
-    earlier = newest_published(records, pointer.version)
-    if not earlier:
+    previous = newest_published(records, pointer.version)
+    if not previous:
         raise UsageError(
             f"{printable(output)} has no published version before {pointer.version} to return to; name one "
             f"that shardwright versions {shown} lists."
         )
-    return records[earlier]
+    return records[previous]
 
 
 def _checked(output: str, record: VersionRecord) -> str:

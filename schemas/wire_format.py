@@ -82,7 +82,7 @@ def _read_tag(data: bytes | memoryview, position: int) -> tuple[int, int, int]:
     """Returns (field number, wire type, position after them)."""
     tag, end = read_varint(data, position)
     if tag > _MAX_TAG or end - position > 5 or not tag >> 3:
-        raise ValueError(f"{tag} is no tag of a field")
+        raise ValueError(f"{tag} is not a tag of a field")
     return tag >> 3, tag & 7, end
 
 

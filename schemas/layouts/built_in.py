@@ -42,7 +42,7 @@ CLASSIFICATION = Layout(
 
 IMAGENET = Layout(
     name="imagenet",
-    summary="ImageNet records as TF-Slim and the TPU models read them: ids from 1, synset, colour space.",
+    summary="ImageNet records as TF-Slim and the TPU models read them: ids from 1, synset, color space.",
     # research/slim/datasets/build_imagenet_data.py without its boxes, like imagenet_to_gcs.py
     features=(
         _feature("image/channels", FeatureRole.CHANNELS),
@@ -159,7 +159,7 @@ TFDS = Layout(
 
 TFRECORDER = Layout(
     name="tfrecorder",
-    summary="TFRecorder's records: bare pixels as base64, the picture's sides, split and label.",
+    summary="TFRecorder's records: bare pixels as base64, the image's sides, split and label.",
     # tfrecorder/input_schema.py, beam_image.py; unlike there, labels have the ids that this project gives
     # them
     features=(
@@ -197,7 +197,7 @@ TUTORIAL = Layout(
 
 RAW = Layout(
     name="raw",
-    summary="Bare uint8 pixels of pictures that all have one size, and the class id.",
+    summary="Bare uint8 pixels of images that all have one size, and the class id.",
     features=_features(image=FeatureRole.ENCODED, label=FeatureRole.LABEL),
     pixels=True,
 )

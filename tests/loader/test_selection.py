@@ -106,8 +106,8 @@ def test_adjacent_shares_contain_each_record_once(lengths: list[int], a: int, b:
     [
         ("tran", "there is no split 'tran'; the dataset has train, test; did you mean train?"),
         ("train+", "'' is not a split"),
-        ("train[:11]", "11 lies beyond the 10 records there are"),
-        ("train[:101%]", "101% lies beyond the 100%"),
+        ("train[:11]", "11 is beyond the end, after 10 records"),
+        ("train[:101%]", "101% is beyond 100%"),
         ("train[5]", "'train[5]' is not a split"),
         ("train[1.5:]", "1.5 is not a whole number"),
         ("train[a:b]", "[a:b] is not a slice"),
