@@ -9,14 +9,15 @@ It imports nothing but the standard library and two files of this project that d
 it starts in milliseconds.
 
 Its arguments: the number of the command's process, the path of its board, the last words of an interrupted
-command, and the pipes that end the command with exit code 3 and with 130 (0: there is none). Its standard
-input is the pipe of the signals; where that ends, the command has ended.
+command, how it writes messages (`log.style`), and the pipes that end the command with exit code 3 and with
+130 (0: there is none). Its standard input is the pipe of the signals; where that ends, the command has ended.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import select
 import signal
@@ -57,13 +58,17 @@ class Watcher:
       board: Path of its board.
       last_words: Message if it is interrupted.
       exits: Exit code -> pipe that ends the process with that code; 0 for none.
+      style: How to write messages, as `log.style` returns it.
     """
 
-    def __init__(self, pid: int, board: Path, last_words: str, exits: dict[int, int]) -> None:
+    def __init__(
+        self, pid: int, board: Path, last_words: str, exits: dict[int, int], style: str = "text"
+    ) -> None:
         self._pid = pid
         self._board = board
         self._last_words = last_words
         self._exits = exits
+        self._style = style
         self._underway = _load(_HERE.parent / "transforms" / "concurrency" / "underway.py")
         self._named: set[tuple[str, float]] = set()
         self._told = 0.0
@@ -100,7 +105,8 @@ class Watcher:
                 self._end(self._stuck(tasks, seconds), _STUCK)
             if seconds >= NAMED_AFTER and task[:2] not in self._named:
                 self._named.add(task[:2])
-                _tell(f"{_shown(task.place)} has taken {seconds:.0f} seconds so far ({task.stage})")
+                if "quiet" not in self._style:
+                    self._tell(f"{_shown(task.place)} has taken {seconds:.0f} seconds so far ({task.stage})")
 
     def _stuck(self, tasks: list[tuple[str, str, float]], seconds: float) -> str:
         """Returns the message about files, one of which blocks all others."""
@@ -119,7 +125,7 @@ class Watcher:
 
     def _end(self, message: str, code: int) -> None:
         """Prints a message, then ends the process and its children."""
-        _tell(message)
+        self._tell(message, code)
         processes = _load(_HERE / "processes.py")
         for process in processes.descendants(self._pid):
             if process.pid != os.getpid() and (process.is_worker or process.is_child):
@@ -133,22 +139,28 @@ class Watcher:
             os.kill(self._pid, signal.SIGKILL)
         sys.exit()
 
+    def _tell(self, message: str, exit_code: int = 0) -> None:
+        """Prints a line as `log.py` does."""
+        line = f"shardwright: {message}"
+        if "json" in self._style:
+            when = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
+            failure = {"stage": "failed", "error": message, "exit_code": exit_code} if exit_code else {}
+            level = "ERROR" if exit_code else "INFO"
+            line = json.dumps({"time": when, "level": level, "message": message, **failure})
+        with contextlib.suppress(OSError):
+            os.write(2, f"{line}\n".encode(errors="backslashreplace"))
+
 
 def _shown(place: str) -> str:
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in place)
 
 
-def _tell(line: str) -> None:
-    with contextlib.suppress(OSError):
-        os.write(2, f"shardwright: {line}\n".encode(errors="backslashreplace"))
-
-
 def main(argv: list[str]) -> None:
     """Watches the process that the arguments name."""
-    pid, board, last_words, *pipes = argv
+    pid, board, last_words, style, *pipes = argv
     exits = dict(zip((_STUCK, _INTERRUPTED), map(int, pipes)))
     with contextlib.suppress(OSError):  # the board goes where the command has ended
-        Watcher(int(pid), Path(board), last_words, exits).watch()
+        Watcher(int(pid), Path(board), last_words, exits, style).watch()
 
 
 if __name__ == "__main__":

@@ -205,7 +205,7 @@ class _LockWatcher:
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-I", "-S", str(_LOCK_WATCHER), str(os.getpid()), str(board.path)),
-                    *(self._last_words(), *map(str, pipes)),
+                    *(self._last_words(), log.style(), *map(str, pipes)),
                 ],
                 stdin=self._signals,
                 stdout=subprocess.DEVNULL,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import json
 import os
 import signal
 import tarfile
@@ -138,6 +139,21 @@ def test_a_command_whose_decoder_holds_the_lock_is_stuck(tmp_path: Path) -> None
     done = _ended_by(tmp_path, lambda pid: None, "--stuck_after=0.02", decoder=locking_decoder)
     assert done.code == 3
     assert "stuck: " in done.err and f"{tmp_path}/in" in done.err and "(decode)" in done.err
+
+
+def test_a_stuck_command_with_json_prints_its_object(tmp_path: Path) -> None:
+    done = _ended_by(tmp_path, lambda pid: None, "--stuck_after=0.02", "--json", "--quiet")
+    value = json.loads(done.out)
+    assert done.code == value["exit_code"] == 3 and value["error"].startswith("stuck: ")
+    assert done.err == f"shardwright: {value['error']}\n"
+
+
+@pytest.mark.parametrize("decoder", [endless_decoder, locking_decoder])
+def test_a_stuck_command_ends_its_log_of_json_lines(tmp_path: Path, decoder: Callable[[str], None]) -> None:
+    done = _ended_by(tmp_path, lambda pid: None, "--stuck_after=0.02", "--log_format=json", decoder=decoder)
+    lines = [json.loads(line) for line in done.err.splitlines()]
+    assert done.code == lines[-1]["exit_code"] == 3
+    assert lines[-1]["level"] == "ERROR" and lines[-1]["error"].startswith("stuck: ")
 
 
 #: Makes decoding take forever in worker processes, which import this when they start.
