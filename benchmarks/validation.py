@@ -38,7 +38,7 @@ from PIL import Image
 
 from shardwright.loader import Records
 from shardwright.pipelines.convert import convert
-from shardwright.pipelines.datasets import contract_of, resolve_target
+from shardwright.pipelines.datasets import resolve_target, schema_of
 from shardwright.pipelines.validate import list_tasks, validate
 from shardwright.transforms.buckets import bucket_count
 from shardwright.transforms.concurrency.workers import usable_cpus
@@ -55,7 +55,7 @@ _FAST = ("--fast", "read, sha256 and crc32c alone")
 def make_ways(dataset: Path, one: Path) -> dict[str, Callable[[], int]]:
     """Returns the ways to measure: name -> function that returns the number of records read."""
     target = resolve_target(str(dataset))
-    contract, tasks = contract_of(target), list(list_tasks(target))
+    schema, tasks = schema_of(target), list(list_tasks(target))
     files = [task.path for task in tasks]
     records = Records(dataset)
     lengths = [len(records.raw(i)) for i in range(len(records))]
@@ -69,7 +69,7 @@ def make_ways(dataset: Path, one: Path) -> dict[str, Callable[[], int]]:
     def check(depth: Depth) -> int:
         seen = 0
         for task in tasks:
-            found = check_shard(task, contract, depth, executor)
+            found = check_shard(task, schema, depth, executor)
             assert not found.findings, found.findings[0]
             for _ in bucket_rows(found.rows, bucket_count(len(tasks))):
                 pass

@@ -39,7 +39,7 @@ _MAX_LISTED = 200_000
 def write_contact_sheet(
     path: str,
     shards: Sequence[tuple[str, Shard | None]],
-    contract: RecordSchema,
+    schema: RecordSchema,
     count: int,
     directory: str | None = None,
     dataset: Dataset | None = None,
@@ -50,7 +50,7 @@ def write_contact_sheet(
     Args:
       path: File to write; its extension chooses the format.
       shards: Path of each shard with its entry in `dataset.json`.
-      contract: Schema of the records.
+      schema: Schema of the records.
       count: Maximum number of images.
       directory: the dataset directory; None for foreign files.
       dataset: its `dataset.json`.
@@ -73,9 +73,9 @@ def write_contact_sheet(
     if dataset is not None:
         of_split = dataset.class_counts.get(split, {})
         counts = {name: of_split.get(name, 0) for name in dataset.labels}
-    places = _places(shards, contract, directory, split)
+    places = _places(shards, schema, directory, split)
     picked = pick_evenly(places, counts, count, _MAX_LISTED if dataset else _MAX_SCANNED)
-    tiles = _tiles(picked, contract)
+    tiles = _tiles(picked, schema)
     if not tiles:
         raise UsageError(f"--contact_sheet {shown}: there is no image to draw; choose another --split.")
     buffer = io.BytesIO()
@@ -91,7 +91,7 @@ def write_contact_sheet(
 
 
 def _places(
-    shards: Sequence[tuple[str, Shard | None]], contract: RecordSchema, directory: str | None, split: str
+    shards: Sequence[tuple[str, Shard | None]], schema: RecordSchema, directory: str | None, split: str
 ) -> Iterator[RecordLocation]:
     """Yields the location and the class of records, from the ledgers if there are any."""
     scanned = scanned_bytes = 0
@@ -110,17 +110,17 @@ def _places(
             if isinstance(item, Record):
                 scanned += 1
                 scanned_bytes += len(item.data)
-                yield RecordLocation(path, item.offset, _class_of(item.data, contract))
+                yield RecordLocation(path, item.offset, _class_of(item.data, schema))
 
 
-def _class_of(data: bytes, contract: RecordSchema) -> str:
+def _class_of(data: bytes, schema: RecordSchema) -> str:
     """Returns the class of a record; empty if it has none."""
     try:
-        example = without_encodings(parse_example(data), contract)
+        example = without_encodings(parse_example(data), schema)
     except ValueError:
         return ""
-    specs = (contract.spec(FeatureRole.LABEL_TEXT), contract.spec(FeatureRole.LABEL))
-    objects = values_of_role(example, contract, FeatureRole.OBJECT_TEXT)
+    specs = (schema.spec(FeatureRole.LABEL_TEXT), schema.spec(FeatureRole.LABEL))
+    objects = values_of_role(example, schema, FeatureRole.OBJECT_TEXT)
     if objects:
         return LABEL_SEPARATOR.join(sorted({text.decode("utf-8", "replace") for text in objects}))
     for name in (*(spec.name for spec in specs if spec), *_CLASS_NAMES):
@@ -131,34 +131,34 @@ def _class_of(data: bytes, contract: RecordSchema) -> str:
     return ""
 
 
-def _tiles(picked: Sequence[RecordLocation], contract: RecordSchema) -> list[Tile]:
+def _tiles(picked: Sequence[RecordLocation], schema: RecordSchema) -> list[Tile]:
     """Reads and decodes the picked records, in their order."""
     offsets: defaultdict[str, set[int]] = defaultdict(set)
     for place in picked:
         offsets[place.path].add(place.offset)
     found: dict[tuple[str, int], Tile] = {}
     names = {(place.path, place.offset): place.label for place in picked}
-    numbers = {name: str(contract.first_label + i) for i, name in enumerate(contract.labels or ())}
+    numbers = {name: str(schema.first_label + i) for i, name in enumerate(schema.labels or ())}
     for path, wanted in offsets.items():
         for offset, data in records_at(path, wanted):
-            tile = _tile(data, contract, names[path, offset], numbers)
+            tile = _tile(data, schema, names[path, offset], numbers)
             if tile is not None:
                 found[path, offset] = tile
     return [found[key] for key in names if key in found]
 
 
-def _tile(data: bytes, contract: RecordSchema, name: str, numbers: Mapping[str, str]) -> Tile | None:
+def _tile(data: bytes, schema: RecordSchema, name: str, numbers: Mapping[str, str]) -> Tile | None:
     """Decodes the image of a record; None if it has none."""
     try:
-        example = without_encodings(parse_example(data), contract)
+        example = without_encodings(parse_example(data), schema)
     except ValueError:
         return None
-    key = single_value(example, contract, FeatureRole.KEY)
+    key = single_value(example, schema, FeatureRole.KEY)
     caption = ", ".join(name.split(LABEL_SEPARATOR)) or (
         key.decode("utf-8", "replace") if isinstance(key, bytes) else ""
     )
     try:
-        image = record_thumbnail(data, contract)
+        image = record_thumbnail(data, schema)
     except ImageFault as fault:
         return Tile(None, f"{fault.reason} {caption}")
     return None if image is None else Tile(image, caption, numbers.get(name, ""))

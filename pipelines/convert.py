@@ -78,7 +78,7 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
     from shardwright.schemas.ledger import ShardResult
     from shardwright.transforms.begin_conversion import BeginConversion, RemoveCommit
     from shardwright.transforms.commit import CommitDataset
-    from shardwright.transforms.records.record_schema import RecordSchema, contract_of_plan
+    from shardwright.transforms.records.record_schema import RecordSchema, schema_of_plan
     from shardwright.transforms.shards.write import WritePlannedShards
     from shardwright.transforms.validation.compare_ledgers import CompareLedgers
     from shardwright.transforms.validation.shard import DEPTHS, Depth, ShardTask, shard_task_of
@@ -111,8 +111,8 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
     depth = DEPTHS.get(settings.verify)
     if depth is not None:
         layout = settings.record_layout
-        contract = forecast | "NameContract" >> beam.Map(
-            lambda forecast: contract_of_plan(layout.features, layout.first_label, forecast.plan)
+        schema = forecast | "NameSchema" >> beam.Map(
+            lambda forecast: schema_of_plan(layout.features, layout.first_label, forecast.plan)
         ).with_output_types(RecordSchema)  # RecordSchema
 
         def to_check(result: ShardResult) -> list[ShardTask]:
@@ -122,7 +122,7 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
         checks, findings, statistics = (
             results
             | "NameShardTasks" >> beam.FlatMap(to_check).with_output_types(ShardTask)  # ShardTask
-            | "VerifyShards" >> ValidateShards(contract, depth)
+            | "VerifyShards" >> ValidateShards(schema, depth)
         )  # ShardCheck, FindingSummary, Statistics
     if depth is None or depth is Depth.FRAMES:  # a deeper check compares the records
         compare = CompareLedgers(job.directory, beam.pvalue.AsSingleton(forecast))

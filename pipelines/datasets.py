@@ -17,7 +17,7 @@ from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import read_dataset
 from shardwright.transforms.overwrite import repair_swap
 from shardwright.transforms.records.framing import Record
-from shardwright.transforms.records.record_schema import RecordSchema, contract_of_plan, infer_contract
+from shardwright.transforms.records.record_schema import RecordSchema, infer_schema, schema_of_plan
 from shardwright.transforms.records.sample import read_lazily
 from shardwright.transforms.versions.pointer import located
 
@@ -90,14 +90,14 @@ def _foreign_objects(pattern: str) -> list[str]:
         return sorted(p for p in paths if p.count("/") == slashes and fnmatch.fnmatchcase(p, pattern))
 
 
-def contract_of(target: Target) -> RecordSchema:
+def schema_of(target: Target) -> RecordSchema:
     """Returns the schema of the records, from `dataset.json` or inferred from the first records."""
     if target.directory is not None:
         dataset = read_dataset(target.directory)
-        return contract_of_plan(dataset.features, dataset.first_label, dataset.plan)
+        return schema_of_plan(dataset.features, dataset.first_label, dataset.plan)
     for path in foreign_files(target.pattern or ""):
         sound = (item.data for item in read_lazily(path) if isinstance(item, Record))
         records = list(islice(sound, _RECORDS_TO_INFER_FROM))
         if records:
-            return infer_contract(records)
+            return infer_schema(records)
     return RecordSchema(())

@@ -14,9 +14,9 @@ from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import BeamOptions, Command, OtherOptions, Outcome
 from shardwright.pipelines.datasets import (
     Target,
-    contract_of,
     foreign_files,
     resolve_target,
+    schema_of,
 )
 from shardwright.pipelines.record_values import as_text, values_of
 from shardwright.pipelines.summary import ledger_rows, print_ledger
@@ -32,7 +32,7 @@ from shardwright.schemas.units import counted, format_size, parse_int
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import read_dataset
 from shardwright.transforms.records.framing import DamagedRange
-from shardwright.transforms.records.record_schema import RecordSchema, contract_of_plan
+from shardwright.transforms.records.record_schema import RecordSchema, schema_of_plan
 from shardwright.transforms.records.sample import read_lazily
 
 EXAMPLE = "shardwright inspect out/ --records 3 --contact_sheet sheet.png"
@@ -73,16 +73,16 @@ def inspect(
         if split:
             raise UsageError(f"--split {split}: files without a dataset.json have no splits; leave it out.")
         found |= _describe_files(target)
-        contract, made = contract_of(target), None
+        schema, made = schema_of(target), None
     else:
         made = read_dataset(target.directory)
         found |= _describe_dataset(made, storage.join(target.directory, DATASET_JSON))
-        contract = contract_of_plan(made.features, made.first_label, made.plan)
+        schema = schema_of_plan(made.features, made.first_label, made.plan)
         found["split"] = _choose_split(made, split)
-    found["features"] = features_json(contract.features)
+    found["features"] = features_json(schema.features)
     shards = _shards(target, made, found.get("split", ""))
-    found["records"], found["damages"] = _first_records(shards, contract, records)
-    if made is None and not contract.features:
+    found["records"], found["damages"] = _first_records(shards, schema, records)
+    if made is None and not schema.features:
         problem = found["damages"][0]["message"] if found["damages"] else "they contain no records"
         raise UsageError(
             f"--dataset {found['dataset']} names no TFRecord files of tf.train.Example ({problem}); "
@@ -93,7 +93,7 @@ def inspect(
         from shardwright.pipelines.contact_sheet import write_contact_sheet
 
         drawn = write_contact_sheet(
-            contact_sheet, shards, contract, thumbnails, target.directory, made, found.get("split", "")
+            contact_sheet, shards, schema, thumbnails, target.directory, made, found.get("split", "")
         )
         found["contact_sheet"] = {"file": printable(contact_sheet), "thumbnails": drawn}
     return found
@@ -161,7 +161,7 @@ def _shards(target: Target, made: Dataset | None, split: str) -> list[tuple[str,
 
 
 def _first_records(
-    shards: Sequence[tuple[str, Shard | None]], contract: RecordSchema, count: int
+    shards: Sequence[tuple[str, Shard | None]], schema: RecordSchema, count: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Reads the first sound records, and the damaged ranges before and between them."""
     records: list[dict[str, Any]] = []
@@ -185,7 +185,7 @@ def _first_records(
                 except ValueError as error:
                     damages.append({**where, "message": f"it is not a tf.train.Example: {error}"})
                     continue
-                records.append({**where, "features": dict(values_of(example, contract))})
+                records.append({**where, "features": dict(values_of(example, schema))})
                 if len(records) >= count:
                     break
         if shard is not None and len(records) < count and seen < shard.records:

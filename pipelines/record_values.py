@@ -20,15 +20,15 @@ _MAX_VALUES_SHOWN = 8
 _MAX_TEXT_SHOWN = 200
 
 
-def values_of(example: Mapping[str, Feature], contract: RecordSchema) -> Iterator[tuple[str, Any]]:
+def values_of(example: Mapping[str, Feature], schema: RecordSchema) -> Iterator[tuple[str, Any]]:
     """Yields features as JSON stores them: first those of the schema in its order, then all others.
 
     Base64 values and serialized tensors are decoded.
     """
-    example = without_encodings(example, contract)
-    pixels, raw = contract.spec(FeatureRole.ENCODED), is_bare_pixels(example, contract)
-    single = {spec.name for spec in map(plain_spec, contract.features) if spec.length == 1}
-    known = [spec.name for spec in contract.features if spec.name in example]
+    example = without_encodings(example, schema)
+    pixels, raw = schema.spec(FeatureRole.ENCODED), is_bare_pixels(example, schema)
+    single = {spec.name for spec in map(plain_spec, schema.features) if spec.length == 1}
+    known = [spec.name for spec in schema.features if spec.name in example]
     for name in [*known, *sorted(example.keys() - set(known))]:
         if pixels is not None and name == pixels.name:
             values = [_picture(value, raw) for value in example[name].values]

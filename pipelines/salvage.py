@@ -14,7 +14,7 @@ from typing import Any
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Command, OtherOptions, Outcome
-from shardwright.pipelines.datasets import Target, contract_of, foreign_files, resolve_target
+from shardwright.pipelines.datasets import Target, foreign_files, resolve_target, schema_of
 from shardwright.pipelines.one_writer import one_writer
 from shardwright.pipelines.output import check_place
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result
@@ -122,7 +122,7 @@ def build_salvage(pipeline: Any, target: Target, job: SalvageJob) -> Any:
 
     dataset = read_dataset(target.directory) if target.directory else None
     begin = pipeline | "Begin" >> beam.Impulse()  # bytes
-    contract = begin | "ReadContract" >> beam.Map(lambda _: contract_of(target)).with_output_types(
+    schema = begin | "ReadSchema" >> beam.Map(lambda _: schema_of(target)).with_output_types(
         RecordSchema
     )  # RecordSchema
     hold: Any = job.hold
@@ -133,7 +133,7 @@ def build_salvage(pipeline: Any, target: Target, job: SalvageJob) -> Any:
         return list_tasks(target, job.output, hold)
 
     tasks = begin | "ListShards" >> beam.FlatMap(tasks_of, hold).with_output_types(SalvageTask)  # SalvageTask
-    return tasks | "SalvageDataset" >> SalvageDataset(job, contract, dataset, hold)  # outcome
+    return tasks | "SalvageDataset" >> SalvageDataset(job, schema, dataset, hold)  # outcome
 
 
 def salvage(

@@ -17,9 +17,9 @@ from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Command, OtherOptions, Outcome
 from shardwright.pipelines.datasets import (
     Target,
-    contract_of,
     foreign_files,
     resolve_target,
+    schema_of,
 )
 from shardwright.pipelines.findings_text import print_findings, refusal_of
 from shardwright.pipelines.gates import (
@@ -164,13 +164,13 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     tasks = begin | "ListShards" >> beam.FlatMap(lambda _: list_tasks(target)).with_output_types(
         ShardTask
     )  # ShardTask
-    contract = begin | "ReadContract" >> beam.Map(lambda _: contract_of(target)).with_output_types(
+    schema = begin | "ReadSchema" >> beam.Map(lambda _: schema_of(target)).with_output_types(
         RecordSchema
     )  # RecordSchema
     whole = begin | "CheckDirectory" >> beam.Map(lambda _: directory_findings(target)).with_output_types(
         FindingSummary
     )  # FindingSummary
-    validated = tasks | "ValidateShards" >> ValidateShards(contract, MODES[request.mode])
+    validated = tasks | "ValidateShards" >> ValidateShards(schema, MODES[request.mode])
     found = [whole, validated.findings]
     if request.against is not None:
         other = request.against

@@ -27,7 +27,7 @@ from helpers.repository import PHOTOS
 
 STEPS = [
     "AllFindings", "AssignShards", "BatchRefs", "BeginConversion", "CheckKeys", "CommitDataset",
-    "CompareLedgers", "DedupeExact", "ForecastDataset", "ListSources", "NameContract", "NamePlannedShards",
+    "CompareLedgers", "DedupeExact", "ForecastDataset", "ListSources", "NamePlannedShards", "NameSchema",
     "NameShardTasks", "RemoveCommit", "VerifyShards", "WritePlannedShards",
 ]  # fmt: skip
 REBUILD_STEPS = [

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shardwright.pipelines.against import prepared
-from shardwright.pipelines.datasets import Target, contract_of, resolve_target
+from shardwright.pipelines.datasets import Target, resolve_target, schema_of
 from shardwright.pipelines.validate import directory_findings, list_tasks, statement_findings, validate
 from shardwright.schemas import __version__
 from shardwright.schemas.codes import NOTES
@@ -81,7 +81,7 @@ def _findings(
 ) -> Iterator[Finding]:
     level = {"frames": Depth.FRAMES, "fast": Depth.FAST}.get(depth, Depth.FULL)
     yield from directory_findings(target).by_place()
-    checks = [check_shard(task, contract_of(target), level) for task in list_tasks(target)]
+    checks = [check_shard(task, schema_of(target), level) for task in list_tasks(target)]
     for check in checks:
         yield from check.findings
     if level is Depth.FRAMES:

@@ -22,12 +22,12 @@ from shardwright.transforms.sources.tfrecord.layouts import names_by_role
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
 
-def record_thumbnail(data: bytes, contract: RecordSchema) -> Image | None:
+def record_thumbnail(data: bytes, schema: RecordSchema) -> Image | None:
     """Returns a thumbnail of a record's image with its boxes and masks; None if it has no image.
 
     Args:
       data: The record.
-      contract: Record schema of the dataset.
+      schema: Record schema of the dataset.
 
     Raises:
       ImageFault: If the image or a mask cannot be decoded.
@@ -36,19 +36,19 @@ def record_thumbnail(data: bytes, contract: RecordSchema) -> Image | None:
         stored = parse_example(data)
     except ValueError:
         return None
-    example = without_encodings(stored, contract)
-    encoded = single_value(example, contract, FeatureRole.ENCODED)
-    found = _image_in(data) if contract.labels is None else None
+    example = without_encodings(stored, schema)
+    encoded = single_value(example, schema, FeatureRole.ENCODED)
+    found = _image_in(data) if schema.labels is None else None
     if found is None and not isinstance(encoded, bytes):
         return None
     if found is not None or not isinstance(encoded, bytes):
-        image = thumbnail(found or b"", contract.bounds)
-    elif is_bare_pixels(example, contract):
-        sides = _sides_in_tensor(stored, contract) or _sides(example, contract, len(encoded))
+        image = thumbnail(found or b"", schema.bounds)
+    elif is_bare_pixels(example, schema):
+        sides = _sides_in_tensor(stored, schema) or _sides(example, schema, len(encoded))
         image = raw_thumbnail(encoded, *sides)
     else:
-        image = thumbnail(encoded, contract.bounds)
-    return _annotated(image, example, contract)
+        image = thumbnail(encoded, schema.bounds)
+    return _annotated(image, example, schema)
 
 
 def _image_in(data: bytes) -> bytes | None:
@@ -66,25 +66,25 @@ def _image_in(data: bytes) -> bytes | None:
         return None
 
 
-def _sides(example: Mapping[str, Feature], contract: RecordSchema, size: int) -> list[int]:
+def _sides(example: Mapping[str, Feature], schema: RecordSchema, size: int) -> list[int]:
     """Returns height, width and channels of raw pixels; 0 for an unknown value."""
     found = [
-        single_value(example, contract, role)
+        single_value(example, schema, role)
         for role in (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
     ]
-    shape = values_of_role(example, contract, FeatureRole.SHAPE)
+    shape = values_of_role(example, schema, FeatureRole.SHAPE)
     if len(shape) == len(found):
         found = list(shape)
-    promised = contract.pixels or (None, None, None)
+    promised = schema.pixels or (None, None, None)
     height, width, channels = (
         side if isinstance(side, int) else promise or 0 for side, promise in zip(found, promised)
     )
     return [height, width, channels or size // max(height * width, 1)]
 
 
-def _sides_in_tensor(stored: Mapping[str, Feature], contract: RecordSchema) -> list[int]:
+def _sides_in_tensor(stored: Mapping[str, Feature], schema: RecordSchema) -> list[int]:
     """Returns height, width and channels of pixels in a serialized tensor; empty if there is none."""
-    spec = contract.spec(FeatureRole.ENCODED)
+    spec = schema.spec(FeatureRole.ENCODED)
     if spec is None or spec.encoding is not Encoding.TENSOR or len(stored[spec.name].values) != 1:
         return []
     try:
@@ -94,33 +94,31 @@ def _sides_in_tensor(stored: Mapping[str, Feature], contract: RecordSchema) -> l
         return []
 
 
-def _annotated(image: Image, example: Mapping[str, Feature], contract: RecordSchema) -> Image:
+def _annotated(image: Image, example: Mapping[str, Feature], schema: RecordSchema) -> Image:
     """Draws the annotations of a record on its thumbnail."""
     wanted = (FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
-    found = (single_value(example, contract, role) for role in wanted)
+    found = (single_value(example, schema, role) for role in wanted)
     masks = [mask for mask in found if isinstance(mask, bytes) and mask]
     if masks:
-        image = with_masks(image, masks, contract.bounds)
+        image = with_masks(image, masks, schema.bounds)
     roles = (FeatureRole.BOX_XMIN, FeatureRole.BOX_YMIN, FeatureRole.BOX_XMAX, FeatureRole.BOX_YMAX)
-    boxes: list[tuple[float, ...]] = list(zip(*(values_of_role(example, contract, role) for role in roles)))
-    fours = values_of_role(example, contract, FeatureRole.BOXES)
+    boxes: list[tuple[float, ...]] = list(zip(*(values_of_role(example, schema, role) for role in roles)))
+    fours = values_of_role(example, schema, FeatureRole.BOXES)
     for ymin, xmin, ymax, xmax in zip(*(iter(fours),) * 4) if not boxes else ():
         boxes.append((xmin, ymin, xmax, ymax))
-    ids = values_of_role(example, contract, FeatureRole.OBJECT_LABEL) or range(1, len(boxes) + 1)
+    ids = values_of_role(example, schema, FeatureRole.OBJECT_LABEL) or range(1, len(boxes) + 1)
     return with_boxes(image, boxes, ids) if boxes else image
 
 
-def values_of_role(
-    example: Mapping[str, Feature], contract: RecordSchema, role: FeatureRole
-) -> Sequence[Any]:
+def values_of_role(example: Mapping[str, Feature], schema: RecordSchema, role: FeatureRole) -> Sequence[Any]:
     """Returns the values of the feature with a role; empty if it has another type."""
-    spec = contract.spec(role)
+    spec = schema.spec(role)
     feature = example.get(spec.name) if spec else None
     return feature.values if spec and feature and feature.type is plain_spec(spec).type else ()
 
 
-def single_value(example: Mapping[str, Feature], contract: RecordSchema, role: FeatureRole) -> object:
+def single_value(example: Mapping[str, Feature], schema: RecordSchema, role: FeatureRole) -> object:
     """Returns the value of the feature with a role; None unless it has exactly one value."""
-    spec = contract.spec(role)
+    spec = schema.spec(role)
     feature = example.get(spec.name) if spec else None
     return feature.values[0] if feature and len(feature.values) == 1 else None

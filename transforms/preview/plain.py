@@ -11,19 +11,19 @@ from shardwright.transforms.records.encodings import WrongEncoding, plain_featur
 from shardwright.transforms.records.record_schema import RecordSchema
 
 
-def without_encodings(example: Mapping[str, Feature], contract: RecordSchema) -> dict[str, Feature]:
+def without_encodings(example: Mapping[str, Feature], schema: RecordSchema) -> dict[str, Feature]:
     """Returns the features with base64 values and serialized tensors decoded; other values stay unchanged."""
     plain = dict(example)
-    for spec in contract.features:
+    for spec in schema.features:
         if spec.encoding is not Encoding.PLAIN and spec.name in example:
             with contextlib.suppress(WrongEncoding):
                 plain[spec.name] = plain_feature(spec, example[spec.name])
     return plain
 
 
-def is_bare_pixels(example: Mapping[str, Feature], contract: RecordSchema) -> bool:
+def is_bare_pixels(example: Mapping[str, Feature], schema: RecordSchema) -> bool:
     """Returns whether a record's image is raw pixels, according to its format or to the schema."""
-    stored = contract.spec(FeatureRole.FORMAT)
+    stored = schema.spec(FeatureRole.FORMAT)
     if stored is not None and stored.name in example:
         return list(example[stored.name].values) == [b"raw"]
-    return contract.pixels is not None
+    return schema.pixels is not None

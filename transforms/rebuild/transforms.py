@@ -24,7 +24,7 @@ from shardwright.transforms.rebuild.commit import commit_version
 from shardwright.transforms.rebuild.compare import Decision
 from shardwright.transforms.rebuild.gate import gate_version
 from shardwright.transforms.rebuild.task import RebuildTask
-from shardwright.transforms.records.record_schema import RecordSchema, contract_of_plan
+from shardwright.transforms.records.record_schema import RecordSchema, schema_of_plan
 from shardwright.transforms.shards.finish import ShardPlace
 from shardwright.transforms.shards.reuse import near
 from shardwright.transforms.validation.compare_ledgers import CompareLedgers
@@ -75,14 +75,14 @@ class VerifyVersion(beam.PTransform):
             renew(task.output, task.holder)
             return check
 
-        def contract(forecast: Forecast) -> RecordSchema:
-            return contract_of_plan(layout.features, layout.first_label, forecast.plan)
+        def schema(forecast: Forecast) -> RecordSchema:
+            return schema_of_plan(layout.features, layout.first_label, forecast.plan)
 
         checks = results | "KnownChecks" >> beam.FlatMap(known).with_output_types(ShardCheck)  # ShardCheck
         compare = CompareLedgers(task.directory, beam.pvalue.AsSingleton(self._forecast))
         if verify == "none":
             return Validated(checks, results | "CompareLedgers" >> compare, None)
-        contracts = self._forecast | "NameContract" >> beam.Map(contract).with_output_types(
+        contracts = self._forecast | "NameSchema" >> beam.Map(schema).with_output_types(
             RecordSchema
         )  # RecordSchema
         validated = (

@@ -88,7 +88,7 @@ _KNOWN_SPECS: Mapping[str, FeatureSpec] = {
 }
 
 
-def contract_of_plan(features: Sequence[FeatureSpec], first_label: int, plan: Plan) -> RecordSchema:
+def schema_of_plan(features: Sequence[FeatureSpec], first_label: int, plan: Plan) -> RecordSchema:
     """Returns the record schema of a dataset that was built from a plan."""
     settings = plan.settings
     return RecordSchema(
@@ -112,7 +112,7 @@ def _bounds_of(settings: Mapping[str, Any]) -> Bounds:
         return DEFAULT_BOUNDS
 
 
-def infer_contract(records: Sequence[bytes]) -> RecordSchema:
+def infer_schema(records: Sequence[bytes]) -> RecordSchema:
     """Infers the schema of records of unknown origin from some of them.
 
     A feature is required if all records have it, and has a fixed length if all lengths are equal. Features

@@ -34,7 +34,7 @@ from shardwright.schemas.version import (
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import dataset_name, stored_names
 from shardwright.transforms.records.framing import Record
-from shardwright.transforms.records.record_schema import RecordSchema, contract_of_plan, infer_contract
+from shardwright.transforms.records.record_schema import RecordSchema, infer_schema, schema_of_plan
 from shardwright.transforms.records.sample import read_lazily
 from shardwright.transforms.report.data import (
     ClassSheet,
@@ -149,8 +149,8 @@ def _gather(
     paths = {shard.file: storage.join(directory, shard.file) for _, _, _, shard in dataset.placed_shards()}
     checked = read_validation(validation, dataset.fingerprint, paths, when, left_out)
     sheets = choose_sheets(directory, dataset)
-    contract = contract_of_plan(dataset.features, dataset.first_label, dataset.plan)
-    seen = read_thumbnails([*_places(sheets), *(checked.places() if checked else ())], contract)
+    schema = schema_of_plan(dataset.features, dataset.first_label, dataset.plan)
+    seen = read_thumbnails([*_places(sheets), *(checked.places() if checked else ())], schema)
     run = _stored(directory, RUN_JSON, left_out, "what was converted is not known") or {}
     quarantine: Sequence[Quarantined] = read_quarantine(directory) if dataset.ledger["quarantined"] else ()
     return ReportData(
@@ -203,10 +203,10 @@ def gather_files(
       drawn: When the page is drawn.
     """
     left_out: list[str] = []
-    samples, facts, contract = _foreign_samples(files)
+    samples, facts, schema = _foreign_samples(files)
     paths = {os.path.basename(path): path for path in files}
     checked = read_validation(validation, "", paths, drawn, left_out)
-    seen = read_thumbnails(checked.places() if checked else (), contract)
+    seen = read_thumbnails(checked.places() if checked else (), schema)
     total = 0
     for path in files:
         try:
@@ -239,13 +239,13 @@ def _foreign_samples(
             found += [(RecordAt(path, item.offset), item.data) for item in islice(records, share)]
         except (EngineError, OSError):
             continue
-    contract = infer_contract([data for _, data in found[:_INFER_FROM]])
-    looked = [(place, thumbnail_of(data, contract)) for place, data in found]
+    schema = infer_schema([data for _, data in found[:_INFER_FROM]])
+    looked = [(place, thumbnail_of(data, schema)) for place, data in found]
     samples = tuple(
         Sample(place, "", "", f"{os.path.basename(place.path)}, byte {place.offset}", picture)
         for place, (picture, _) in looked
     )
-    return samples, tuple(facts for _, (_, facts) in looked if facts), contract
+    return samples, tuple(facts for _, (_, facts) in looked if facts), schema
 
 
 def _stored(

@@ -39,12 +39,12 @@ _MAX_PIXELS = 89_478_485
 Seen = tuple[Thumbnail, PictureSize | None]
 
 
-def read_thumbnails(places: Iterable[RecordAt], contract: RecordSchema) -> dict[RecordAt, Seen]:
+def read_thumbnails(places: Iterable[RecordAt], schema: RecordSchema) -> dict[RecordAt, Seen]:
     """Reads records and draws thumbnails.
 
     Args:
       places: Places of the records. Each shard is opened once.
-      contract: Record schema of the dataset.
+      schema: Record schema of the dataset.
 
     Returns:
       A thumbnail for each sound record, with the size of its image.
@@ -59,7 +59,7 @@ def read_thumbnails(places: Iterable[RecordAt], contract: RecordSchema) -> dict[
         found: list[tuple[RecordAt, Seen]] = []
         try:
             for offset, data in _records(path, wanted):
-                found.append((RecordAt(path, offset), thumbnail_of(data, contract)))
+                found.append((RecordAt(path, offset), thumbnail_of(data, schema)))
                 if time.monotonic() > end:
                     break
         except (OSError, EngineError, ValueError):
@@ -97,13 +97,13 @@ def _record_at(reader: RangeReader, offset: int) -> bytes | None:
     return data if sound and masked_crc32c(data) == struct.unpack("<I", frame[length:])[0] else None
 
 
-def thumbnail_of(data: bytes, contract: RecordSchema) -> Seen:
+def thumbnail_of(data: bytes, schema: RecordSchema) -> Seen:
     """Draws a record's image small; if that fails, the thumbnail contains the reason."""
     try:
-        image = record_thumbnail(data, contract)
+        image = record_thumbnail(data, schema)
         if image is None:
             return Thumbnail(problem="it contains no image"), None
-        return as_thumbnail(image), _facts(data, contract)
+        return as_thumbnail(image), _facts(data, schema)
     except ImageFault as fault:
         return Thumbnail(problem=fault.reason.value), None
     except Exception as error:  # a damaged record may raise any error in a library; the page continues
@@ -121,18 +121,16 @@ def as_thumbnail(image: Image.Image) -> Thumbnail:
     return Thumbnail(buffer.getvalue(), *rgb.size)
 
 
-def _facts(data: bytes, contract: RecordSchema) -> PictureSize | None:
+def _facts(data: bytes, schema: RecordSchema) -> PictureSize | None:
     """Returns the size of a stored image: from its header, or from its record for raw pixels."""
-    example = without_encodings(parse_example(data), contract)
-    encoded = single_value(example, contract, FeatureRole.ENCODED)
+    example = without_encodings(parse_example(data), schema)
+    encoded = single_value(example, schema, FeatureRole.ENCODED)
     if not isinstance(encoded, bytes):
         return None
-    height, width = (
-        single_value(example, contract, role) for role in (FeatureRole.HEIGHT, FeatureRole.WIDTH)
-    )
+    height, width = (single_value(example, schema, role) for role in (FeatureRole.HEIGHT, FeatureRole.WIDTH))
     if not isinstance(height, int) or not isinstance(width, int):
         try:
-            width, height = open_image(encoded, "image", _MAX_PIXELS, contract.bounds).image.size
+            width, height = open_image(encoded, "image", _MAX_PIXELS, schema.bounds).image.size
         except Exception:  # raw pixels whose order the record does not state
             return None
     return PictureSize(width, height, len(encoded))

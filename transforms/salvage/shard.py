@@ -90,13 +90,13 @@ class SavedShard:
 
 
 def save_shard(
-    task: SalvageTask, contract: RecordSchema, decode: bool, executor: ThreadPoolExecutor
+    task: SalvageTask, schema: RecordSchema, decode: bool, executor: ThreadPoolExecutor
 ) -> SavedShard:
     """Saves a shard.
 
     Args:
       task: The shard.
-      contract: Record schema of the dataset.
+      schema: Record schema of the dataset.
       decode: Whether to leave out records whose image cannot be decoded, too.
       executor: Checks records in parallel.
 
@@ -113,13 +113,13 @@ def save_shard(
         intact = _is_intact(file, task.expected)
         plain, compression, error = stack.enter_context(uncompressed(file, task.file))
         # Without a ledger, the classes and formats have to come from the images.
-        content = _read(plain, contract, decode or (ledger is None and task.place is not None), executor)
+        content = _read(plain, schema, decode or (ledger is None and task.place is not None), executor)
         if error:
             content.damages.append(
                 DamagedRange(-1, content.size, content.size, FindingCode.SHARD_TRUNCATED, error)
             )
         if task.place is None:
-            unusable = _UNUSABLE if contract.features else ()  # otherwise the records need not be Examples
+            unusable = _UNUSABLE if schema.features else ()  # otherwise the records need not be Examples
             return _save_foreign(task, file, plain, compression, content, unusable)
         salvaged = _reconcile(task, ledger, content, intact)
         if intact and not salvaged.lost and len(salvaged.kept) == len(content.records):
@@ -213,7 +213,7 @@ def _read_index(task: SalvageTask) -> list[Written] | None:
     return [Written(*frame) for frame in frames]
 
 
-def _read(file: IO[bytes], contract: RecordSchema, decode: bool, executor: ThreadPoolExecutor) -> Content:
+def _read(file: IO[bytes], schema: RecordSchema, decode: bool, executor: ThreadPoolExecutor) -> Content:
     damages: list[DamagedRange] = []
 
     def sound() -> Iterator[Record]:
@@ -223,14 +223,14 @@ def _read(file: IO[bytes], contract: RecordSchema, decode: bool, executor: Threa
             else:
                 yield item
 
-    checker = RecordChecker(contract, decode, picture=True)
+    checker = RecordChecker(schema, decode, picture=True)
 
     def check(record: Record) -> FoundRecord:
         checked = checker.check(record.data)
         found = Found(record.offset, len(record.data) + FRAME_BYTES, checked.key, checked.source)
         problem = checked.problems[0] if checked.problems else None
         picture = checked.picture
-        label = _label(record.data, contract, picture.labels) if picture and not problem else ""
+        label = _label(record.data, schema, picture.labels) if picture and not problem else ""
         return FoundRecord(found, problem, label, picture.format if picture else "")
 
     records = list(
@@ -245,9 +245,9 @@ def _read(file: IO[bytes], contract: RecordSchema, decode: bool, executor: Threa
     return Content(records, damages, os.fstat(file.fileno()).st_size)
 
 
-def _label(data: bytes, contract: RecordSchema, labels: Sequence[str]) -> str:
+def _label(data: bytes, schema: RecordSchema, labels: Sequence[str]) -> str:
     """Returns the classes of a record as a ledger writes them: the image's, or else those of its objects."""
-    objects = contract.spec(FeatureRole.OBJECT_TEXT)
+    objects = schema.spec(FeatureRole.OBJECT_TEXT)
     if not labels and objects:
         feature = parse_example(data).get(objects.name)
         values = feature.values if feature else ()

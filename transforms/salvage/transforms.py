@@ -96,10 +96,10 @@ class _SaveShard(beam.DoFn):
     def __init__(self, decode: bool) -> None:
         self._decode = decode
 
-    def process(self, task: SalvageTask, contract: RecordSchema) -> Iterator[SavedShard]:
+    def process(self, task: SalvageTask, schema: RecordSchema) -> Iterator[SavedShard]:
         if task.hold is not None:
             task.hold.renew()
-        saved = save_shard(task, contract, self._decode, converting_executor())
+        saved = save_shard(task, schema, self._decode, converting_executor())
         PROGRESS.add(checked_records=saved.records, checked_shards=1, findings=len(saved.lost))
         yield saved
 
@@ -109,18 +109,18 @@ class SalvageDataset(beam.PTransform):
 
     Args:
       job: The salvage.
-      contract: Side input of the record schema.
+      schema: Side input of the record schema.
       dataset: Contents of `dataset.json`. None for foreign files.
       hold: The lease, or a side input of it. None if the run needs no lease.
     """
 
     def __init__(
-        self, job: SalvageJob, contract: beam.PCollection, dataset: Dataset | None, hold: Any = None
+        self, job: SalvageJob, schema: beam.PCollection, dataset: Dataset | None, hold: Any = None
     ) -> None:
         super().__init__()
         self._hold = hold
         self._job = job
-        self._contract = contract
+        self._schema = schema
         self._dataset = dataset
 
     def expand(self, tasks: beam.PCollection) -> beam.PCollection:
@@ -130,7 +130,7 @@ class SalvageDataset(beam.PTransform):
             | "SpreadOut" >> beam.Reshuffle()  # SalvageTask
             | "SaveShard"
             >> beam.ParDo(
-                _SaveShard(self._job.decode), beam.pvalue.AsSingleton(self._contract)
+                _SaveShard(self._job.decode), beam.pvalue.AsSingleton(self._schema)
             ).with_output_types(SavedShard)  # SavedShard
             | "GatherShards" >> beam.CombineGlobally(CondenseSaved()).as_singleton_view()
         )  # [SavedShard]

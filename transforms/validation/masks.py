@@ -30,28 +30,28 @@ _NO_CLASS = (0, 0xFF, 0xFFFF)
 _SHOWN_IDS = 5
 
 
-def check_masks(features: Mapping[str, Feature], contract: RecordSchema) -> Iterator[Problem]:
+def check_masks(features: Mapping[str, Feature], schema: RecordSchema) -> Iterator[Problem]:
     """Decodes the masks and compares their sizes with the image's, and their values with the classes.
 
     For each feature, only the first problem of each kind is described.
     """
-    size = _picture_size(features, contract)
-    for role, masks in lists_of(features, contract, tuple(MASKS)).items():
+    size = _picture_size(features, schema)
+    for role, masks in lists_of(features, schema, tuple(MASKS)).items():
         of_objects = role is FeatureRole.OBJECT_MASK
         seen: set[FindingCode] = set()
         for i, mask in enumerate(masks):
-            if not mask and contract.unlabelled and not of_objects:
+            if not mask and schema.unlabelled and not of_objects:
                 continue  # a record without such a mask
-            for code, message in _mask_problems(mask, size, role, contract):
+            for code, message in _mask_problems(mask, size, role, schema):
                 if code not in seen:
                     yield code, f"{MASKS[role]}{f' {i}' if of_objects else ''}: {message}"
                 seen.add(code)
-    yield from _check_format(features, contract)
+    yield from _check_format(features, schema)
 
 
-def _check_format(features: Mapping[str, Feature], contract: RecordSchema) -> Iterator[Problem]:
+def _check_format(features: Mapping[str, Feature], schema: RecordSchema) -> Iterator[Problem]:
     """Compares the mask format that the record states with the mask's bytes."""
-    said = lists_of(features, contract, (FeatureRole.SEMANTIC_MASK, FeatureRole.SEMANTIC_FORMAT))
+    said = lists_of(features, schema, (FeatureRole.SEMANTIC_MASK, FeatureRole.SEMANTIC_FORMAT))
     masks, formats = (said.get(role, ()) for role in (FeatureRole.SEMANTIC_MASK, FeatureRole.SEMANTIC_FORMAT))
     if len(masks) == len(formats) == 1 and masks[0]:
         kind, claimed = kind_of(masks[0][:HEAD_BYTES]), formats[0].decode("utf-8", "replace")
@@ -62,9 +62,9 @@ def _check_format(features: Mapping[str, Feature], contract: RecordSchema) -> It
             )
 
 
-def _picture_size(features: Mapping[str, Feature], contract: RecordSchema) -> tuple[int, int] | None:
+def _picture_size(features: Mapping[str, Feature], schema: RecordSchema) -> tuple[int, int] | None:
     """Returns the width and height that a record states, or None."""
-    said = lists_of(features, contract, (FeatureRole.WIDTH, FeatureRole.HEIGHT, FeatureRole.SHAPE))
+    said = lists_of(features, schema, (FeatureRole.WIDTH, FeatureRole.HEIGHT, FeatureRole.SHAPE))
     width, height, shape = (
         said.get(role, ()) for role in (FeatureRole.WIDTH, FeatureRole.HEIGHT, FeatureRole.SHAPE)
     )
@@ -74,10 +74,10 @@ def _picture_size(features: Mapping[str, Feature], contract: RecordSchema) -> tu
 
 
 def _mask_problems(
-    mask: bytes, size: tuple[int, int] | None, role: FeatureRole, contract: RecordSchema
+    mask: bytes, size: tuple[int, int] | None, role: FeatureRole, schema: RecordSchema
 ) -> Iterator[Problem]:
     try:
-        opened = open_image(mask, "mask.png", MAX_PIXELS, contract.bounds)
+        opened = open_image(mask, "mask.png", MAX_PIXELS, schema.bounds)
         width, height = opened.image.size
         if size is not None and (width, height) != size:
             yield (
@@ -92,13 +92,13 @@ def _mask_problems(
     except ImageFault as fault:
         yield FindingCode.UNDECODABLE, fault.message
         return
-    if contract.own:
-        message = _value_problem(image, role, contract)
+    if schema.own:
+        message = _value_problem(image, role, schema)
         if message:
             yield FindingCode.MASK_MISMATCH, message
 
 
-def _value_problem(image: Image.Image, role: FeatureRole, contract: RecordSchema) -> str:
+def _value_problem(image: Image.Image, role: FeatureRole, schema: RecordSchema) -> str:
     """Returns the problem with the values of a mask; empty if there is none."""
     if image.mode not in ("1", "L", "P", "I") and not image.mode.startswith("I;"):
         return f"it holds pixels of mode {image.mode}, not one number for each"
@@ -108,9 +108,9 @@ def _value_problem(image: Image.Image, role: FeatureRole, contract: RecordSchema
     if role is FeatureRole.OBJECT_MASK:
         strange = [value for value in found if value not in (0, 1)]
         return f"it holds {_some(strange)}, not only 0 and 1" if strange else ""
-    if not contract.labels:
+    if not schema.labels:
         return ""
-    low, high = contract.first_label, contract.first_label + len(contract.labels) - 1
+    low, high = schema.first_label, schema.first_label + len(schema.labels) - 1
     strange = [value for value in found if not low <= value <= high and value not in _NO_CLASS]
     return f"it holds {_some(strange)}, but classes are {low} to {high}" if strange else ""
 

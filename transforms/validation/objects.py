@@ -20,35 +20,35 @@ _FLAGS = (FeatureRole.OBJECT_CROWD,)
 _SIDES = (FeatureRole.BOX_XMIN, FeatureRole.BOX_YMIN, FeatureRole.BOX_XMAX, FeatureRole.BOX_YMAX)
 
 
-def check_class(number: Any, text: Any, contract: RecordSchema) -> Iterator[Problem]:
+def check_class(number: Any, text: Any, schema: RecordSchema) -> Iterator[Problem]:
     """Compares a class id, and the name stored with it, with the dataset's classes.
 
     Args:
       number: The class id.
       text: The class name. None if there is none.
-      contract: Record schema of the dataset.
+      schema: Record schema of the dataset.
     """
-    if contract.labels is None or not isinstance(number, int):
+    if schema.labels is None or not isinstance(number, int):
         return
-    place = number - contract.first_label
-    if not 0 <= place < len(contract.labels):
-        low, high = contract.first_label, contract.first_label + len(contract.labels) - 1
+    place = number - schema.first_label
+    if not 0 <= place < len(schema.labels):
+        low, high = schema.first_label, schema.first_label + len(schema.labels) - 1
         yield FindingCode.LABEL_RANGE, f"label {number} is not between {low} and {high}"
-    elif isinstance(text, bytes) and text.decode("utf-8", "replace") != contract.labels[place]:
+    elif isinstance(text, bytes) and text.decode("utf-8", "replace") != schema.labels[place]:
         yield (
             FindingCode.LABEL_TEXT,
-            f"label {number} is {contract.labels[place]!r} but the record says "
+            f"label {number} is {schema.labels[place]!r} but the record says "
             f"{text.decode('utf-8', 'replace')!r}",
         )
 
 
-def check_objects(features: Mapping[str, Feature], contract: RecordSchema) -> Iterator[Problem]:
+def check_objects(features: Mapping[str, Feature], schema: RecordSchema) -> Iterator[Problem]:
     """Checks that all object features have equally many values, that boxes are valid, and classes known.
 
     Only the first problem of each kind is described, with the number of objects that have it.
     """
-    values = lists_of(features, contract, OBJECT_ROLES)
-    boxes = lists_of(features, contract, (FeatureRole.BOXES,)).get(FeatureRole.BOXES)
+    values = lists_of(features, schema, OBJECT_ROLES)
+    boxes = lists_of(features, schema, (FeatureRole.BOXES,)).get(FeatureRole.BOXES)
     if boxes is not None and len(boxes) % 4:
         numbers = counted(len(boxes), "number")
         yield FindingCode.LENGTH_MISMATCH, f"the {numbers} of its boxes cannot be divided into fours"
@@ -59,7 +59,7 @@ def check_objects(features: Mapping[str, Feature], contract: RecordSchema) -> It
         return
     lengths = {role: len(found) for role, found in values.items()}
     if len(set(lengths.values())) > 1:
-        names = {spec.fill: spec.name for spec in contract.features}
+        names = {spec.fill: spec.name for spec in schema.features}
         if FeatureRole.BOXES in names:
             names = {**dict.fromkeys(_SIDES, names[FeatureRole.BOXES]), **names}
         listed = ", ".join(f"{names[role]!r} {length}" for role, length in lengths.items())
@@ -67,20 +67,20 @@ def check_objects(features: Mapping[str, Feature], contract: RecordSchema) -> It
         return
     problems: dict[FindingCode, list[str]] = {}
     for i in range(next(iter(lengths.values()))):
-        for code, message in _object_problems({role: found[i] for role, found in values.items()}, contract):
+        for code, message in _object_problems({role: found[i] for role, found in values.items()}, schema):
             problems.setdefault(code, []).append(f"object {i}: {message}")
     for code, messages in problems.items():
         more = f" (and {counted(len(messages) - 1, 'more object')})" if len(messages) > 1 else ""
         yield code, messages[0] + more
 
 
-def box_sizes(features: Mapping[str, Feature], contract: RecordSchema) -> tuple[tuple[float, float], ...]:
+def box_sizes(features: Mapping[str, Feature], schema: RecordSchema) -> tuple[tuple[float, float], ...]:
     """Returns width and height of each object's box, as fractions of the image's."""
-    boxes = lists_of(features, contract, (FeatureRole.BOXES,)).get(FeatureRole.BOXES)
+    boxes = lists_of(features, schema, (FeatureRole.BOXES,)).get(FeatureRole.BOXES)
     if boxes is not None:
         ymin, xmin, ymax, xmax = (boxes[side::4] for side in range(4))
     else:
-        values = lists_of(features, contract, _SIDES)
+        values = lists_of(features, schema, _SIDES)
         if len(values) < len(_SIDES):
             return ()
         xmin, ymin, xmax, ymax = (values[role] for role in _SIDES)
@@ -88,11 +88,11 @@ def box_sizes(features: Mapping[str, Feature], contract: RecordSchema) -> tuple[
 
 
 def lists_of(
-    features: Mapping[str, Feature], contract: RecordSchema, roles: Sequence[FeatureRole]
+    features: Mapping[str, Feature], schema: RecordSchema, roles: Sequence[FeatureRole]
 ) -> dict[FeatureRole, Sequence[Any]]:
     """Returns the values of the features that exist and have the right type."""
     values: dict[FeatureRole, Sequence[Any]] = {}
-    for spec in contract.features:
+    for spec in schema.features:
         feature = features.get(spec.name)
         if (
             spec.fill is not None
@@ -104,7 +104,7 @@ def lists_of(
     return values
 
 
-def _object_problems(values: Mapping[FeatureRole, Any], contract: RecordSchema) -> Iterator[Problem]:
+def _object_problems(values: Mapping[FeatureRole, Any], schema: RecordSchema) -> Iterator[Problem]:
     if all(role in values for role in _SIDES):
         xmin, ymin, xmax, ymax = box = tuple(float(values[role]) for role in _SIDES)
         shown = ", ".join(f"{side:.6g}" for side in box)
@@ -118,11 +118,9 @@ def _object_problems(values: Mapping[FeatureRole, Any], contract: RecordSchema) 
     if area is not None and area < 0:
         yield FindingCode.WRONG_VALUE, f"its area {area:.6g} is negative"
     for role in _FLAGS:
-        if values.get(role, 0) not in (0, 1) and contract.own:
+        if values.get(role, 0) not in (0, 1) and schema.own:
             yield (
                 FindingCode.WRONG_VALUE,
                 f"its {role.value.removeprefix('object_')} {values[role]} is neither 0 nor 1",
             )
-    yield from check_class(
-        values.get(FeatureRole.OBJECT_LABEL), values.get(FeatureRole.OBJECT_TEXT), contract
-    )
+    yield from check_class(values.get(FeatureRole.OBJECT_LABEL), values.get(FeatureRole.OBJECT_TEXT), schema)

@@ -52,13 +52,13 @@ class CompareLooks(beam.PTransform):
     """Compares images with each other: `SeenPictures -> PCollection[FindingSummary]`.
 
     Args:
-      contract: Side input of the record schema.
+      schema: Side input of the record schema.
       shards: Side input of the number of shards.
     """
 
-    def __init__(self, contract: Any, shards: Any) -> None:
+    def __init__(self, schema: Any, shards: Any) -> None:
         super().__init__()
-        self._contract = contract
+        self._schema = schema
         self._shards = shards
 
     def expand(self, seen: SeenPictures) -> beam.PCollection:
@@ -84,7 +84,7 @@ class CompareLooks(beam.PTransform):
         balance = (
             classes
             | "CountClasses" >> beam.CombineGlobally(CountClasses())  # ClassCounts
-            | "CheckBalance" >> beam.Map(_balance, self._contract)
+            | "CheckBalance" >> beam.Map(_balance, self._schema)
         )  # FindingSummary
         return (duplicates, outliers, balance) | "FindingsOfLooks" >> beam.Flatten()  # FindingSummary
 
@@ -110,5 +110,5 @@ def _outliers(shard: ShardSizes, sizes: Sizes) -> FindingSummary:
     return FindingSummary().add(find_outliers(shard, sizes))
 
 
-def _balance(counts: ClassCounts, contract: RecordSchema) -> FindingSummary:
-    return FindingSummary().add(check_balance(counts, contract.classes))
+def _balance(counts: ClassCounts, schema: RecordSchema) -> FindingSummary:
+    return FindingSummary().add(check_balance(counts, schema.classes))

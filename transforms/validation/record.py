@@ -96,7 +96,7 @@ class RecordChecker:
     """Checks records of one schema; several threads can use it.
 
     Args:
-      contract: Record schema of the dataset.
+      schema: Record schema of the dataset.
       decode: Whether to decode images and compare them with their records.
       look: Whether to compute quality metrics of the decoded images, too.
       picture: Whether to describe the images even without quality metrics.
@@ -105,30 +105,30 @@ class RecordChecker:
 
     def __init__(
         self,
-        contract: RecordSchema,
+        schema: RecordSchema,
         decode: bool,
         look: bool = False,
         picture: bool = False,
         reserve: Reserve | None = None,
     ) -> None:
-        self._stored = contract.features
-        self._encoded = any(spec.encoding is not Encoding.PLAIN for spec in contract.features)
+        self._stored = schema.features
+        self._encoded = any(spec.encoding is not Encoding.PLAIN for spec in schema.features)
         if self._encoded:
-            contract = contract._replace(features=tuple(map(plain_spec, contract.features)))
-        self._contract = contract
+            schema = schema._replace(features=tuple(map(plain_spec, schema.features)))
+        self._schema = schema
         self._decode, self._look, self._tell = decode, look, picture or look
         self._reserve = reserve or reserve_nothing
         repeating = _REPEATING if decode else _REPEATING - _SIZES
-        self._repeating = [spec for spec in contract.features if spec.fill in repeating and not self._encoded]
-        single = [spec for spec in contract.features if spec not in self._repeating]
+        self._repeating = [spec for spec in schema.features if spec.fill in repeating and not self._encoded]
+        single = [spec for spec in schema.features if spec not in self._repeating]
         self._single = [
-            (spec, spec.name, spec.type, spec.length, sound_test(spec, contract.own)) for spec in single
+            (spec, spec.name, spec.type, spec.length, sound_test(spec, schema.own)) for spec in single
         ]
-        roles = {spec.fill for spec in contract.features}
+        roles = {spec.fill for spec in schema.features}
         self._of_objects = not roles.isdisjoint((*OBJECT_ROLES, FeatureRole.BOXES))
         self._masked = not roles.isdisjoint(MASKS)
         self._image, self._key, self._basename, self._sha256 = (
-            spec.name if (spec := contract.spec(role)) else None
+            spec.name if (spec := schema.spec(role)) else None
             for role in (
                 FeatureRole.ENCODED,
                 FeatureRole.KEY,
@@ -137,7 +137,7 @@ class RecordChecker:
             )
         )
         self._reader = RepeatedEntries(
-            [spec.name for spec in contract.features if spec.fill in _REPEATING],
+            [spec.name for spec in schema.features if spec.fill in _REPEATING],
             [spec.name for spec in self._repeating],
             "" if self._encoded else self._image or "",
         )
@@ -181,32 +181,32 @@ class RecordChecker:
             ):
                 self._check_single(feature, spec, problems)
         if self._of_objects and not problems:
-            problems += check_objects(features, self._contract)
+            problems += check_objects(features, self._schema)
         return self._finish(features, common, problems, stored)
 
     def _examine(
         self, features: Mapping[str, Feature], tensors: Sequence[Sequence[int]], faulty: bool
     ) -> _Common:
         """Checks the repeating features."""
-        contract, problems = self._contract, list[Problem]()
+        schema, problems = self._schema, list[Problem]()
         for spec in self._repeating:
             problems += presence_problems(features.get(spec.name), spec)
         if not problems and not faulty:
-            for spec in self._repeating if not self._encoded else contract.features:
+            for spec in self._repeating if not self._encoded else schema.features:
                 if spec.name in features and spec.fill in _REPEATING:
-                    found = value_problems(features[spec.name], spec, contract.own, contract.split)
+                    found = value_problems(features[spec.name], spec, schema.own, schema.split)
                     problems += found
             if not problems:
-                problems += _check_labels(features, contract)
-        values = _values(features, contract)
+                problems += _check_labels(features, schema)
+        values = _values(features, schema)
         format_, colorspace = values.get(FeatureRole.FORMAT), values.get(FeatureRole.COLORSPACE)
         claims = Claims(
-            _sides_said(features, tensors, contract),
+            _sides_said(features, tensors, schema),
             format_.decode("utf-8", "replace") if isinstance(format_, bytes) else None,
             colorspace if isinstance(colorspace, bytes) else None,
-            contract.pixels is not None,
+            schema.pixels is not None,
         )
-        return _Common(tuple(problems), claims, _class_names(features, contract))
+        return _Common(tuple(problems), claims, _class_names(features, schema))
 
     def _check_single(self, feature: Feature | None, spec: FeatureSpec, problems: list[Problem]) -> None:
         """Checks a feature whose value differs in every record."""
@@ -219,7 +219,7 @@ class RecordChecker:
             if found or feature is None:
                 return
         if spec.fill is not FeatureRole.ENCODED:
-            problems += value_problems(feature, spec, self._contract.own)
+            problems += value_problems(feature, spec, self._schema.own)
 
     def _finish(
         self,
@@ -229,11 +229,11 @@ class RecordChecker:
         stored: dict[str, Feature] | None,
     ) -> CheckedRecord:
         """Checks the image, and combines the results for the record."""
-        contract = self._contract
+        schema = self._schema
         key, basename, sha256 = (
             _text_of(features, name) for name in (self._key, self._basename, self._sha256)
         )
-        if key is not None and basename is not None and key.rpartition("/")[2] != basename and contract.own:
+        if key is not None and basename is not None and key.rpartition("/")[2] != basename and schema.own:
             problems.append(
                 (FindingCode.WRONG_VALUE, f"its file name is {basename!r}, but its key ends differently")
             )
@@ -251,20 +251,20 @@ class RecordChecker:
                         claims,
                         self._look,
                         lambda size: held.enter_context(self._reserve(size)),
-                        contract.damaged_too,
-                        contract.bounds,
+                        schema.damaged_too,
+                        schema.bounds,
                     )
                     problems += seen.problems
                     if self._tell:
                         picture = self._picture(features, common, seen, encoded, sha256)
                     del seen  # free the memory for others
                 if self._masked:
-                    problems += check_masks(features, contract)
+                    problems += check_masks(features, schema)
         source = sha256
         if source is None and encoded is not None:
             source = stored_sha256 or hashlib.sha256(encoded).hexdigest()
-        objects = _number_of_objects(features, contract) if self._of_objects else None
-        classes = _object_classes(features, contract) if self._of_objects else common.classes
+        objects = _number_of_objects(features, schema) if self._of_objects else None
+        classes = _object_classes(features, schema) if self._of_objects else common.classes
         if stored is not None and self._image in stored and not self._encoded and encoded is not None:
             stored[self._image] = Feature(FeatureType.BYTES, [bytes(encoded)])
         return CheckedRecord(
@@ -285,7 +285,7 @@ class RecordChecker:
             return None
         labels = common.classes
         if labels is None:
-            labels = tuple(map(str, _integers(features, self._contract, FeatureRole.LABEL)))
+            labels = tuple(map(str, _integers(features, self._schema, FeatureRole.LABEL)))
         return Picture(
             "", 0, 0, None, "",
             labels=labels,
@@ -294,7 +294,7 @@ class RecordChecker:
             width=seen.size[0],
             height=seen.size[1],
             channels=channels_of(seen.image),
-            boxes=box_sizes(features, self._contract),
+            boxes=box_sizes(features, self._schema),
             source=sha256,
             looks=looks_of(seen.image) if self._look else None,
         )  # fmt: skip
@@ -314,33 +314,31 @@ def _text_of(features: Mapping[str, Feature], name: str | None) -> str | None:
     return None if value is None else value.decode("utf-8", "replace")
 
 
-def _class_names(features: Mapping[str, Feature], contract: RecordSchema) -> tuple[str, ...] | None:
+def _class_names(features: Mapping[str, Feature], schema: RecordSchema) -> tuple[str, ...] | None:
     """Returns the names of the image's classes: from its ids, or else from its texts."""
-    label = contract.spec(FeatureRole.LABEL)
-    if label is not None and contract.labels is not None:
-        places = [
-            number - contract.first_label for number in _integers(features, contract, FeatureRole.LABEL)
-        ]
-        return tuple(contract.labels[place] for place in places if 0 <= place < len(contract.labels))
-    for spec in (contract.spec(role) for role in _NAMES):
+    label = schema.spec(FeatureRole.LABEL)
+    if label is not None and schema.labels is not None:
+        places = [number - schema.first_label for number in _integers(features, schema, FeatureRole.LABEL)]
+        return tuple(schema.labels[place] for place in places if 0 <= place < len(schema.labels))
+    for spec in (schema.spec(role) for role in _NAMES):
         feature = features.get(spec.name) if spec else None
         if feature is not None and feature.type is FeatureType.BYTES:
             return tuple(name.decode("utf-8", "replace") for name in feature.values if name)
     return None
 
 
-def _number_of_objects(features: Mapping[str, Feature], contract: RecordSchema) -> int | None:
+def _number_of_objects(features: Mapping[str, Feature], schema: RecordSchema) -> int | None:
     """Returns the number of objects, by the boxes; None if the record has no boxes."""
-    boxes = lists_of(features, contract, (FeatureRole.BOX_XMIN,)).get(FeatureRole.BOX_XMIN)
+    boxes = lists_of(features, schema, (FeatureRole.BOX_XMIN,)).get(FeatureRole.BOX_XMIN)
     return None if boxes is None else len(boxes)
 
 
-def _object_classes(features: Mapping[str, Feature], contract: RecordSchema) -> tuple[str, ...] | None:
+def _object_classes(features: Mapping[str, Feature], schema: RecordSchema) -> tuple[str, ...] | None:
     """Returns the names of the classes of an image's objects, each once; None if the record does not say."""
-    said = lists_of(features, contract, (FeatureRole.OBJECT_LABEL, FeatureRole.OBJECT_TEXT))
-    if FeatureRole.OBJECT_LABEL in said and contract.labels is not None:
-        places = [number - contract.first_label for number in said[FeatureRole.OBJECT_LABEL]]
-        names = {contract.labels[place] for place in places if 0 <= place < len(contract.labels)}
+    said = lists_of(features, schema, (FeatureRole.OBJECT_LABEL, FeatureRole.OBJECT_TEXT))
+    if FeatureRole.OBJECT_LABEL in said and schema.labels is not None:
+        places = [number - schema.first_label for number in said[FeatureRole.OBJECT_LABEL]]
+        names = {schema.labels[place] for place in places if 0 <= place < len(schema.labels)}
     elif FeatureRole.OBJECT_TEXT in said:
         names = {name.decode("utf-8", "replace") for name in said[FeatureRole.OBJECT_TEXT]}
     else:
@@ -372,28 +370,26 @@ def _without_encodings(
     return plain, problems, shapes
 
 
-def _values(
-    features: Mapping[str, Feature], contract: RecordSchema
-) -> dict[FeatureRole, bytes | int | float]:
+def _values(features: Mapping[str, Feature], schema: RecordSchema) -> dict[FeatureRole, bytes | int | float]:
     """Returns the single values of the features that exist and have the right type."""
     values: dict[FeatureRole, bytes | int | float] = {}
-    for spec in contract.features:
+    for spec in schema.features:
         feature = features.get(spec.name)
         if spec.fill and feature and feature.type is spec.type and len(feature.values) == 1:
             values[spec.fill] = feature.values[0]
     return values
 
 
-def _check_labels(features: Mapping[str, Feature], contract: RecordSchema) -> Iterator[Problem]:
+def _check_labels(features: Mapping[str, Feature], schema: RecordSchema) -> Iterator[Problem]:
     """Compares the classes of the image with the dataset's classes."""
-    label = contract.spec(FeatureRole.LABEL)
-    texts = [spec for role in _NAMES if (spec := contract.spec(role)) and spec.name in features]
+    label = schema.spec(FeatureRole.LABEL)
+    texts = [spec for role in _NAMES if (spec := schema.spec(role)) and spec.name in features]
     if label is None or label.name not in features:
         for spec in texts:
-            yield from _check_names(features[spec.name].values, _naming(spec, contract))
+            yield from _check_names(features[spec.name].values, _naming(spec, schema))
         return
     ids = features[label.name].values
-    unlabelled = contract.unlabelled and list(ids) in ([], [UNLABELLED])
+    unlabelled = schema.unlabelled and list(ids) in ([], [UNLABELLED])
     if unlabelled and all(list(features[spec.name].values) in ([], [b""]) for spec in texts):
         return
     for spec in texts:
@@ -409,48 +405,48 @@ def _check_labels(features: Mapping[str, Feature], contract: RecordSchema) -> It
         problem
         for spec in texts or [label]
         for number, name in zip(ids, features[spec.name].values)
-        for problem in check_class(number, name, _naming(spec, contract))
+        for problem in check_class(number, name, _naming(spec, schema))
     )
     yield from dict.fromkeys(found)
 
 
-def _naming(spec: FeatureSpec, contract: RecordSchema) -> RecordSchema:
+def _naming(spec: FeatureSpec, schema: RecordSchema) -> RecordSchema:
     """Returns a schema with the class names that a feature contains: synset ids, or display names."""
-    if spec.fill is FeatureRole.LABEL_TEXT and contract.texts:
-        return contract._replace(labels=contract.texts)
-    return contract
+    if spec.fill is FeatureRole.LABEL_TEXT and schema.texts:
+        return schema._replace(labels=schema.texts)
+    return schema
 
 
-def _check_names(names: Sequence[Any], contract: RecordSchema) -> Iterator[Problem]:
+def _check_names(names: Sequence[Any], schema: RecordSchema) -> Iterator[Problem]:
     """Checks class names that are stored without ids."""
     for name in names:
         text = name.decode("utf-8", "replace")
-        if contract.labels is not None and text not in contract.labels and (text or not contract.unlabelled):
+        if schema.labels is not None and text not in schema.labels and (text or not schema.unlabelled):
             yield FindingCode.LABEL_TEXT, f"class {text!r} is not among the class names"
 
 
 def _sides_said(
-    features: Mapping[str, Feature], tensors: Sequence[Sequence[int]], contract: RecordSchema
+    features: Mapping[str, Feature], tensors: Sequence[Sequence[int]], schema: RecordSchema
 ) -> list[PictureShape]:
     """Returns height, width and channels from each feature that states some of them, and from the schema.
 
     Args:
       features: Features of the record, decoded.
       tensors: Shapes of its tensors of pixels.
-      contract: Record schema of the dataset.
+      schema: Record schema of the dataset.
     """
-    said = [contract.pixels] if contract.pixels else []
+    said = [schema.pixels] if schema.pixels else []
     said += [(tensor[0], tensor[1], tensor[2]) for tensor in tensors]
-    shape = _integers(features, contract, FeatureRole.SHAPE)
+    shape = _integers(features, schema, FeatureRole.SHAPE)
     if len(shape) == len(SIDES):
         said.append((shape[0], shape[1], shape[2]))
-    height, width, channels = (_integers(features, contract, role) for role in SIDES)
+    height, width, channels = (_integers(features, schema, role) for role in SIDES)
     said.append((_only(height), _only(width), _only(channels)))
     return said
 
 
-def _integers(features: Mapping[str, Feature], contract: RecordSchema, role: FeatureRole) -> Sequence[int]:
-    spec = contract.spec(role)
+def _integers(features: Mapping[str, Feature], schema: RecordSchema, role: FeatureRole) -> Sequence[int]:
+    spec = schema.spec(role)
     feature = features.get(spec.name) if spec else None
     return feature.values if feature and feature.type is FeatureType.INT64 else ()
 

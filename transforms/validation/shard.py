@@ -181,7 +181,7 @@ SoundRecords = Mapping[Digest, Picture | None]
 
 def check_shard(
     task: ShardTask,
-    contract: RecordSchema,
+    schema: RecordSchema,
     depth: Depth,
     executor: ThreadPoolExecutor | None = None,
     sound: SoundRecords | None = None,
@@ -190,7 +190,7 @@ def check_shard(
 
     Args:
       task: The shard.
-      contract: Record schema of the dataset.
+      schema: Record schema of the dataset.
       depth: Depth of the check.
       executor: Decodes images in parallel. None to decode them in turn.
       sound: Records that the same check found sound, whose images need not be decoded again. If given, even
@@ -212,9 +212,9 @@ def check_shard(
                     f"it has {check.bytes} bytes, dataset.json says {task.expected.bytes}",
                 )
             file = HashedFile(opened, aside=depth <= Depth.FAST) if task.expected else opened
-            found = _check_records(cast("IO[bytes]", file), task, contract, depth, executor, sound, find)
+            found = _check_records(cast("IO[bytes]", file), task, schema, depth, executor, sound, find)
             ledger = _open_ledger(task, find) if depth >= Depth.FAST else None
-            _check_all(found, task, contract, check, ledger, index, find)
+            _check_all(found, task, schema, check, ledger, index, find)
             crc32c = ""
             if isinstance(file, HashedFile) and task.expected:
                 sha256, crc32c = file.checksums()
@@ -244,14 +244,14 @@ def check_shard(
 def _check_all(
     found: Iterator[tuple[Record, CheckedRecord | None, Digest]],
     task: ShardTask,
-    contract: RecordSchema,
+    schema: RecordSchema,
     check: ShardCheck,
     ledger: LedgerCheck | None,
     index: bytearray,
     find: Find,
 ) -> None:
     """Checks all records of a shard together with its ledger."""
-    specs = {spec.name: spec for spec in contract.features}
+    specs = {spec.name: spec for spec in schema.features}
     rows, split, name = check.rows, task.split, task.file
     for record, result, digest in found:
         check.records += 1
@@ -358,7 +358,7 @@ def _check_index(task: ShardTask, true: bytes, find: Find) -> None:
 def _check_records(
     file: IO[bytes],
     task: ShardTask,
-    contract: RecordSchema,
+    schema: RecordSchema,
     depth: Depth,
     executor: ThreadPoolExecutor | None,
     known: SoundRecords | None,
@@ -374,7 +374,7 @@ def _check_records(
                 else:
                     yield item
 
-        promised, look = contract._replace(split=task.split), depth >= Depth.QUALITY
+        promised, look = schema._replace(split=task.split), depth >= Depth.QUALITY
         checker = RecordChecker(
             promised, decode=depth >= Depth.FULL, look=look, reserve=working_budget().reserve
         )

@@ -108,7 +108,7 @@ def sum_up(check: ShardCheck, depth: Depth) -> ShardSummary:
 
 def store_check(
     task: ShardTask,
-    contract: RecordSchema,
+    schema: RecordSchema,
     depth: Depth,
     checked: ShardSummary,
     hold: HeldLease | None = None,
@@ -117,7 +117,7 @@ def store_check(
 
     Args:
       task: The shard.
-      contract: Record schema of the dataset.
+      schema: Record schema of the dataset.
       depth: Depth of the check.
       checked: Result of the check.
       hold: Lease that the run must hold. None if it needs no lease.
@@ -131,9 +131,9 @@ def store_check(
     if task.expected is None or any(code in checked.findings.counts for code in _OTHER_BYTES):
         return ""
     document = {
-        **_terms(contract, task.split, len(contract.labels or ())),
+        **_terms(schema, task.split, len(schema.labels or ())),
         **_files(task),
-        "labels": len(contract.labels or ()),
+        "labels": len(schema.labels or ()),
         "depth": int(depth),
         "records": checked.records,
         "bytes": checked.bytes,
@@ -154,23 +154,23 @@ def store_check(
     return hashlib.sha256(data).hexdigest()
 
 
-def stored_check(task: ShardTask, contract: RecordSchema, depth: Depth) -> ShardSummary | None:
+def stored_check(task: ShardTask, schema: RecordSchema, depth: Depth) -> ShardSummary | None:
     """Returns the stored result of checking a shard, or None if there is none that applies.
 
     Args:
       task: The shard.
-      contract: Record schema of the dataset.
+      schema: Record schema of the dataset.
       depth: Depth of the check.
     """
     try:
         data = storage.read_bytes(_path(task))
-        said = _parsed(data, contract, task.split)
+        said = _parsed(data, schema, task.split)
         if said is None or any(said[name] != value for name, value in _files(task).items()):
             return None
         sound = bool(said["sound"])
         # Findings may differ with more classes or at another depth, so they are not reused then.
         if said["depth"] < depth or (
-            not sound and (said["depth"] != depth or said["labels"] != len(contract.labels or ()))
+            not sound and (said["depth"] != depth or said["labels"] != len(schema.labels or ()))
         ):
             return None
         rows = list(_rows(said, task))
@@ -187,18 +187,18 @@ def stored_check(task: ShardTask, contract: RecordSchema, depth: Depth) -> Shard
         return None
 
 
-def sound_records(task: ShardTask, contract: RecordSchema, depth: Depth) -> SoundRecords:
+def sound_records(task: ShardTask, schema: RecordSchema, depth: Depth) -> SoundRecords:
     """Returns the sound records of an earlier version, from the checks stored beside its shards.
 
     Args:
       task: The shard that may contain the same records.
-      contract: Record schema of the dataset.
+      schema: Record schema of the dataset.
       depth: Depth of the check.
     """
     found: dict[Digest, Picture | None] = {}
     for path in task.previous_checks:
         try:
-            said = _parsed(storage.read_bytes(path), contract, task.split)
+            said = _parsed(storage.read_bytes(path), schema, task.split)
             if said is None or said["depth"] < depth:
                 continue
             rows = list(_rows(said, task))
@@ -221,17 +221,17 @@ def _path(task: ShardTask) -> str:
     return storage.join(_directory(task), check_file(task.file))
 
 
-def _parsed(data: bytes, contract: RecordSchema, split: str) -> dict[str, Any] | None:
+def _parsed(data: bytes, schema: RecordSchema, split: str) -> dict[str, Any] | None:
     """Returns the stored contents, if they were computed on the same terms.
 
     Raises:
       OSError, ValueError or the like: If the contents are damaged.
     """
     said: dict[str, Any] = json.loads(_bounded(data))
-    there, now = said["labels"], len(contract.labels or ())
+    there, now = said["labels"], len(schema.labels or ())
     if there > now or bool(there) != bool(now):
         return None
-    terms = _terms(contract, split, there)
+    terms = _terms(schema, split, there)
     return said if all(said[name] == value for name, value in terms.items()) else None
 
 
@@ -244,11 +244,11 @@ def _bounded(data: bytes) -> bytes:
     return unpacked
 
 
-def _terms(contract: RecordSchema, split: str, labels: int) -> dict[str, Any]:
+def _terms(schema: RecordSchema, split: str, labels: int) -> dict[str, Any]:
     """Returns the terms on which a shard is checked.
 
     Args:
-      contract: Record schema of the dataset.
+      schema: Record schema of the dataset.
       split: Split of the shard.
       labels: Number of classes that count.
     """
@@ -256,7 +256,7 @@ def _terms(contract: RecordSchema, split: str, labels: int) -> dict[str, Any]:
         "format_version": FORMAT_VERSION,
         "software": _software(),
         "split": split,
-        "contract": _contract_digest(contract._replace(split=""), labels),
+        "schema": _contract_digest(schema._replace(split=""), labels),
     }
 
 
@@ -268,15 +268,15 @@ def _software() -> dict[str, str]:
 
 
 @lru_cache(16)
-def _contract_digest(contract: RecordSchema, labels: int) -> str:
-    names = contract.labels
+def _contract_digest(schema: RecordSchema, labels: int) -> str:
+    names = schema.labels
     promised = {
-        "features": features_json(contract.features),
+        "features": features_json(schema.features),
         "labels": None if names is None else names[:labels],
-        "texts": (contract.texts or names or ())[:labels],
-        "first_label": contract.first_label,
-        "unlabelled": contract.unlabelled,
-        "pixels": contract.pixels,
+        "texts": (schema.texts or names or ())[:labels],
+        "first_label": schema.first_label,
+        "unlabelled": schema.unlabelled,
+        "pixels": schema.pixels,
     }
     return hashlib.sha256(canonical_json(promised).encode("utf-8", "surrogatepass")).hexdigest()
 

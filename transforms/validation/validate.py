@@ -65,8 +65,8 @@ class _CheckShard(beam.DoFn):
         self._stores = stores
         self._hold = hold
 
-    def process(self, task: ShardTask, contract: RecordSchema, shards: int) -> Iterator[Any]:
-        check = self._check(task, contract)
+    def process(self, task: ShardTask, schema: RecordSchema, shards: int) -> Iterator[Any]:
+        check = self._check(task, schema)
         buckets = bucket_count(shards)
         if self._depth >= Depth.FAST:
             for bucket in bucket_rows(_rows(check, self._depth), buckets):
@@ -92,19 +92,19 @@ class _CheckShard(beam.DoFn):
             stored=check.stored,
         )
 
-    def _check(self, task: ShardTask, contract: RecordSchema) -> ShardSummary:
+    def _check(self, task: ShardTask, schema: RecordSchema) -> ShardSummary:
         """Checks a shard, or returns the stored result of an earlier check."""
         depth, executor = self._depth, converting_executor()
         if not self._stores or depth < Depth.FAST:
-            check = check_shard(task, contract, depth, executor)
+            check = check_shard(task, schema, depth, executor)
             return replace(sum_up(check, depth), ledger_summary=check.ledger_summary)
-        known = stored_check(task, contract, depth)
+        known = stored_check(task, schema, depth)
         if known is not None:
             return known
         checked = sum_up(
-            check_shard(task, contract, depth, executor, sound_records(task, contract, depth)), depth
+            check_shard(task, schema, depth, executor, sound_records(task, schema, depth)), depth
         )
-        return replace(checked, stored=store_check(task, contract, depth, checked, self._hold))
+        return replace(checked, stored=store_check(task, schema, depth, checked, self._hold))
 
 
 class ValidateShards(beam.PTransform):
@@ -114,7 +114,7 @@ class ValidateShards(beam.PTransform):
     compares no records.
 
     Args:
-      contract: Side input of the record schema.
+      schema: Side input of the record schema.
       depth: Depth of the check.
       stores: Whether to store the results beside the shards, and to skip shards with a stored result.
       hold: Lease that the run must hold to store results. None if it needs no lease.
@@ -122,27 +122,27 @@ class ValidateShards(beam.PTransform):
 
     def __init__(
         self,
-        contract: beam.PCollection,
+        schema: beam.PCollection,
         depth: Depth,
         stores: bool = False,
         hold: HeldLease | None = None,
     ) -> None:
         super().__init__()
-        self._contract = contract
+        self._schema = schema
         self._depth = depth
         self._stores = stores
         self._hold = hold
 
     def expand(self, tasks: beam.PCollection) -> Validated:
         """Applies the transform."""
-        contract = beam.pvalue.AsSingleton(self._contract)
+        schema = beam.pvalue.AsSingleton(self._schema)
         shards: Any = 0
         if self._depth > Depth.FRAMES:
             count = beam.CombineGlobally(beam.combiners.CountCombineFn()).as_singleton_view()
             shards = tasks | "CountShards" >> count  # int
             tasks = tasks | "SpreadOut" >> beam.Reshuffle()  # ShardTask
         do = _CheckShard(self._depth, self._stores, self._hold)
-        check = with_tagged_types(beam.ParDo(do, contract, shards), ShardCheck, _TYPES)
+        check = with_tagged_types(beam.ParDo(do, schema, shards), ShardCheck, _TYPES)
         checked = tasks | "CheckShard" >> check.with_outputs(*_TYPES, main="checks")
         # ShardCheck, FindingSummary, ((what, bucket), rows), Statistics, ...
         findings = [checked[_FINDINGS]]
@@ -154,7 +154,7 @@ class ValidateShards(beam.PTransform):
             )  # FindingSummary
         if self._depth >= Depth.QUALITY:
             seen = SeenPictures(*(checked[name] for name in (_PRINTS, _PLACES, _SIZES, _CLASSES)))
-            findings.append(seen | "CompareLooks" >> CompareLooks(contract, shards))  # FindingSummary
+            findings.append(seen | "CompareLooks" >> CompareLooks(schema, shards))  # FindingSummary
         together = findings[0]
         if len(findings) > 1:
             flatten = beam.Flatten().with_output_types(FindingSummary)

@@ -11,7 +11,7 @@ import pytest
 from helpers.shard_damage import damage_shard
 
 from shardwright.pipelines.convert import convert
-from shardwright.pipelines.datasets import contract_of, resolve_target
+from shardwright.pipelines.datasets import resolve_target, schema_of
 from shardwright.pipelines.salvage import list_tasks
 from shardwright.schemas.ledger import Entry, load_ledger
 from shardwright.transforms.records.framing import FRAME_BYTES, Record, read_records
@@ -44,7 +44,7 @@ def _damage_and_save(dataset: Path, tmp: Path, known_by: str, rng: random.Random
     shard = damage_shard(Path(task.path).read_bytes(), rng)
     Path(task.path).write_bytes(shard.bytes.tobytes())
     with ThreadPoolExecutor(1) as executor:
-        result = save_shard(task, contract_of(target), False, executor)
+        result = save_shard(task, schema_of(target), False, executor)
     kept = _records(saved)
     bounds = [(offset, offset + len(data) + FRAME_BYTES) for offset, data in frames]
     survivors = {data_of[number] for _, number in shard.survivors(bounds)}

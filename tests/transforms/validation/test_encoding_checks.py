@@ -73,7 +73,7 @@ def png(width: int = WIDTH, height: int = HEIGHT) -> bytes:
 
 def found_in(
     said: str, change: Mapping[str, Feature | None], label: str = "dog", pixels: Any = None,
-    annotated: Mapping[FeatureRole, Any] | None = None, **contract: Any,
+    annotated: Mapping[FeatureRole, Any] | None = None, **schema: Any,
 ) -> list[str]:  # fmt: skip
     """Writes a record of a layout, changes features (None leaves one out), and checks it."""
     layout = layout_of(said)
@@ -91,7 +91,7 @@ def found_in(
     data = encode_example({name: value for name, value in features.items() if value is not None})
     if layout.pixels and pixels is None:
         pixels = (HEIGHT, WIDTH, 3) if said == "raw" else (None, None, 3)
-    promised = RecordSchema(layout.features, LABELS, layout.first_label, pixels=pixels, **contract)
+    promised = RecordSchema(layout.features, LABELS, layout.first_label, pixels=pixels, **schema)
     problems = RecordChecker(promised, decode=True).check(data).problems
     return [f"{code.value}: {message}" for code, message in problems]
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.layouts import FeatureRole, extended, layout_by_name
-from shardwright.transforms.records.record_schema import RecordSchema, infer_contract
+from shardwright.transforms.records.record_schema import RecordSchema, infer_schema
 from shardwright.transforms.validation.record import RecordChecker
 
 LABELS = ("cat", "dog", "owl")
@@ -60,11 +60,11 @@ def record(layout: str, values: Mapping[str, Any], several_labels: bool = False)
     )
 
 
-def found_in(layout: str, values: Mapping[str, Any], **contract: Any) -> list[tuple[str, str]]:
+def found_in(layout: str, values: Mapping[str, Any], **schema: Any) -> list[tuple[str, str]]:
     """Returns the findings in a record: codes and messages."""
     made = layout_by_name(layout)
-    several = bool(contract.pop("several_labels", False))
-    promised = RecordSchema(extended(made, (), several).features, LABELS, made.first_label, **contract)
+    several = bool(schema.pop("several_labels", False))
+    promised = RecordSchema(extended(made, (), several).features, LABELS, made.first_label, **schema)
     checked = RecordChecker(promised, decode=True).check(record(layout, values, several))
     return [(code.value, message) for code, message in checked.problems]
 
@@ -127,9 +127,9 @@ def test_an_empty_mask_is_sound_only_if_images_without_masks_are_kept() -> None:
 
 
 def test_every_class_of_an_image_with_several_is_checked() -> None:
-    def check(ids: list[int], names: list[bytes], **contract: Any) -> list[str]:
+    def check(ids: list[int], names: list[bytes], **schema: Any) -> list[str]:
         values = {"image/class/label": ids, "image/class/text": names}
-        found = found_in("classification", values, several_labels=True, **contract)
+        found = found_in("classification", values, several_labels=True, **schema)
         return [code for code, _ in found]
 
     assert check([0, 2], [b"cat", b"owl"]) == []
@@ -157,7 +157,7 @@ def test_objects_of_foreign_records_are_recognized_by_names() -> None:
     sound = record("detection", OBJECTS)
     single = record("detection", {name: values[:1] for name, values in OBJECTS.items()})
     without = record("detection", {})
-    checker = RecordChecker(infer_contract([single, single, without]), decode=True)
+    checker = RecordChecker(infer_schema([single, single, without]), decode=True)
     assert not any(checker.check(data).problems for data in (sound, single, without))
     bad = record("detection", {**OBJECTS, "image/object/bbox/xmax": [0.5, 0.1]})
     assert [code.value for code, _ in checker.check(bad).problems] == ["BOX_ORDER"]
@@ -168,9 +168,9 @@ def test_features_with_a_known_name_but_another_type_are_ignored() -> None:
         "image/object/class/label": Feature(FeatureType.BYTES, [b"1"]),
         "x": Feature(FeatureType.INT64, [1]),
     }
-    contract = infer_contract([encode_example(odd)])
-    assert contract.spec(FeatureRole.OBJECT_LABEL) is None
-    assert not RecordChecker(contract, decode=True).check(encode_example(odd)).problems
+    schema = infer_schema([encode_example(odd)])
+    assert schema.spec(FeatureRole.OBJECT_LABEL) is None
+    assert not RecordChecker(schema, decode=True).check(encode_example(odd)).problems
 
 
 def test_tensorflow_reads_the_masks_that_pass() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from shardwright.pipelines.datasets import Target, contract_of
+from shardwright.pipelines.datasets import Target, schema_of
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError
@@ -48,12 +48,12 @@ def _tasks(folder: Path) -> list[ShardTask]:
     return [shard_task(str(folder), *placed) for placed in dataset.placed_shards()]
 
 
-def _contract(folder: Path) -> RecordSchema:
-    return contract_of(Target("", str(folder), None))
+def _schema(folder: Path) -> RecordSchema:
+    return schema_of(Target("", str(folder), None))
 
 
-def _check(task: ShardTask, contract: RecordSchema, depth: Depth) -> ShardSummary:
-    return sum_up(check_shard(task, contract, depth, sound={}), depth)
+def _check(task: ShardTask, schema: RecordSchema, depth: Depth) -> ShardSummary:
+    return sum_up(check_shard(task, schema, depth, sound={}), depth)
 
 
 def _told(checked: ShardSummary | None) -> dict[str, Any] | None:
@@ -96,20 +96,20 @@ def _break_one(folder: Path, task: ShardTask) -> ShardTask:
 
 @pytest.mark.parametrize("depth", DEEP)
 def test_stored_findings_are_reused_exactly(folder: Path, depth: Depth) -> None:
-    contract = _contract(folder)
+    schema = _schema(folder)
     tasks = _tasks(folder)
     tasks[0] = _break_one(folder, tasks[0])
     for task in tasks:
-        found = _check(task, contract, depth)
+        found = _check(task, schema, depth)
         assert found.rows
         assert bool(found.pictures) == (depth is Depth.QUALITY)
-        stored = store_check(task, contract, depth, found)
+        stored = store_check(task, schema, depth, found)
         assert stored == hashlib.sha256(Path(stored_checks._path(task)).read_bytes()).hexdigest()
         os.unlink(task.path)  # the shard itself is not needed
-        known = stored_check(task, contract, depth)
+        known = stored_check(task, schema, depth)
         assert known is not None and known.stored == stored
-        assert _told(stored_check(task, contract, depth)) == _told(found)
-    wrong = stored_check(tasks[0], contract, depth)
+        assert _told(stored_check(task, schema, depth)) == _told(found)
+    wrong = stored_check(tasks[0], schema, depth)
     assert wrong is not None and wrong.sound == (wrong.findings.counts == {})
     if depth >= Depth.FULL:
         assert wrong.findings.counts[FindingCode.UNDECODABLE] == 1
@@ -117,17 +117,17 @@ def test_stored_findings_are_reused_exactly(folder: Path, depth: Depth) -> None:
 
 
 def test_a_sound_check_also_serves_shallower_ones(folder: Path) -> None:
-    contract, (broken, *tasks) = _contract(folder), _tasks(folder)
+    schema, (broken, *tasks) = _schema(folder), _tasks(folder)
     for task in tasks:
-        found = _check(task, contract, Depth.FULL)
-        store_check(task, contract, Depth.QUALITY, _check(task, contract, Depth.QUALITY))
-        assert _told(stored_check(task, contract, Depth.FULL)) == _told(found)
-        store_check(task, contract, Depth.FULL, found)
-        assert stored_check(task, contract, Depth.QUALITY) is None
+        found = _check(task, schema, Depth.FULL)
+        store_check(task, schema, Depth.QUALITY, _check(task, schema, Depth.QUALITY))
+        assert _told(stored_check(task, schema, Depth.FULL)) == _told(found)
+        store_check(task, schema, Depth.FULL, found)
+        assert stored_check(task, schema, Depth.QUALITY) is None
     broken = _break_one(folder, broken)
-    store_check(broken, contract, Depth.QUALITY, _check(broken, contract, Depth.QUALITY))
-    assert stored_check(broken, contract, Depth.QUALITY) is not None
-    assert stored_check(broken, contract, Depth.FULL) is None
+    store_check(broken, schema, Depth.QUALITY, _check(broken, schema, Depth.QUALITY))
+    assert stored_check(broken, schema, Depth.QUALITY) is not None
+    assert stored_check(broken, schema, Depth.FULL) is None
 
 
 def _other_ledger(folder: Path, task: ShardTask) -> ShardTask:
@@ -163,59 +163,59 @@ def _no_json(folder: Path, task: ShardTask) -> ShardTask:
 def test_checks_of_other_files_are_not_used(
     folder: Path, alter: Callable[[Path, ShardTask], ShardTask]
 ) -> None:
-    contract, task = _contract(folder), _tasks(folder)[0]
-    store_check(task, contract, Depth.FULL, _check(task, contract, Depth.FULL))
+    schema, task = _schema(folder), _tasks(folder)[0]
+    store_check(task, schema, Depth.FULL, _check(task, schema, Depth.FULL))
     altered = alter(folder, task)
-    known = stored_check(altered, contract, Depth.FULL)
+    known = stored_check(altered, schema, Depth.FULL)
     assert (known is not None) == (alter.__name__ == "<lambda>")
 
 
 def test_other_software_checks_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    contract, task = _contract(folder), _tasks(folder)[0]
-    store_check(task, contract, Depth.FULL, _check(task, contract, Depth.FULL))
+    schema, task = _schema(folder), _tasks(folder)[0]
+    store_check(task, schema, Depth.FULL, _check(task, schema, Depth.FULL))
     here = stored_checks._software()
     monkeypatch.setattr(stored_checks, "_software", lambda: {**here, "pillow": "0"})
-    assert stored_check(task, contract, Depth.FULL) is None
+    assert stored_check(task, schema, Depth.FULL) is None
     later = task._replace(previous_checks=(str(folder / "_checks" / f"{task.file}.json.gz"),))
-    assert sound_records(later, contract, Depth.FULL) == {}
+    assert sound_records(later, schema, Depth.FULL) == {}
 
 
 def test_new_classes_do_not_affect_sound_records(folder: Path) -> None:
-    contract, (broken, task, *_) = _contract(folder), _tasks(folder)
-    names = contract.labels or ()
+    schema, (broken, task, *_) = _schema(folder), _tasks(folder)
+    names = schema.labels or ()
     broken = _break_one(folder, broken)
     for item in (broken, task):
-        store_check(item, contract, Depth.QUALITY, _check(item, contract, Depth.QUALITY))
-    more = contract._replace(labels=(*names, "a new one"))
+        store_check(item, schema, Depth.QUALITY, _check(item, schema, Depth.QUALITY))
+    more = schema._replace(labels=(*names, "a new one"))
     assert _told(stored_check(task, more, Depth.QUALITY)) == _told(_check(task, more, Depth.QUALITY))
     assert stored_check(broken, more, Depth.QUALITY) is None
-    spec = next(spec for spec in contract.features if spec.fill is FeatureRole.KEY)
+    spec = next(spec for spec in schema.features if spec.fill is FeatureRole.KEY)
     others = [
-        contract._replace(labels=names[:-1]),
-        contract._replace(labels=(*names[:-1], "another")),
-        contract._replace(labels=tuple(reversed(names))),
-        contract._replace(labels=None),
-        contract._replace(labels=()),
-        contract._replace(texts=("called",) * len(names)),
-        contract._replace(first_label=contract.first_label + 1),
-        contract._replace(unlabelled=not contract.unlabelled),
-        contract._replace(features=tuple(item for item in contract.features if item is not spec)),
-        contract._replace(pixels=(8, 8, 3)),
+        schema._replace(labels=names[:-1]),
+        schema._replace(labels=(*names[:-1], "another")),
+        schema._replace(labels=tuple(reversed(names))),
+        schema._replace(labels=None),
+        schema._replace(labels=()),
+        schema._replace(texts=("called",) * len(names)),
+        schema._replace(first_label=schema.first_label + 1),
+        schema._replace(unlabelled=not schema.unlabelled),
+        schema._replace(features=tuple(item for item in schema.features if item is not spec)),
+        schema._replace(pixels=(8, 8, 3)),
     ]
     for other in others:
         assert stored_check(task, other, Depth.QUALITY) is None, other
-    assert stored_check(task._replace(split="another"), contract, Depth.QUALITY) is None
+    assert stored_check(task._replace(split="another"), schema, Depth.QUALITY) is None
 
 
 def test_findings_from_other_bytes_are_not_stored(folder: Path) -> None:
-    contract, (task, gone, *_) = _contract(folder), _tasks(folder)
+    schema, (task, gone, *_) = _schema(folder), _tasks(folder)
     with open(task.path, "ab") as file:
         file.write(b"more")
     os.unlink(gone.path)
     for item in (task, gone):
-        found = _check(item, contract, Depth.FULL)
+        found = _check(item, schema, Depth.FULL)
         assert not found.sound
-        store_check(item, contract, Depth.FULL, found)
+        store_check(item, schema, Depth.FULL, found)
     assert not (folder / "_checks").exists()
 
 
@@ -224,8 +224,8 @@ def test_records_that_were_sound_are_not_decoded_again(
     folder: Path, depth: Depth, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same records in another order, one broken and one changed: the result is as if all were decoded."""
-    contract, task = _contract(folder), _tasks(folder)[0]
-    store_check(task, contract, depth, _check(task, contract, depth))
+    schema, task = _schema(folder), _tasks(folder)[0]
+    store_check(task, schema, depth, _check(task, schema, depth))
     decoded = []
     check = RecordChecker.check
 
@@ -236,28 +236,28 @@ def test_records_that_were_sound_are_not_decoded_again(
     monkeypatch.setattr(RecordChecker, "check", counted)
     later = task._replace(previous_checks=(str(folder / "_checks" / f"{task.file}.json.gz"),))
     broken = _break_one(folder, later)
-    sound = sound_records(later, contract, depth)
-    whole = check_shard(broken, contract, depth, sound={})
+    sound = sound_records(later, schema, depth)
+    whole = check_shard(broken, schema, depth, sound={})
     decoded.clear()
-    quick = check_shard(broken, contract, depth, sound=sound)
+    quick = check_shard(broken, schema, depth, sound=sound)
     assert len(decoded) == whole.records > 3
     assert sum(decoded) == (depth >= Depth.FULL)  # the broken record
     assert quick.findings == whole.findings
     assert _told(sum_up(quick, depth)) == _told(sum_up(whole, depth))
     assert quick.digests == whole.digests
     if depth >= Depth.FULL:  # wrong records are checked each time
-        store_check(broken, contract, depth, sum_up(whole, depth))
-        assert len(sound_records(later, contract, depth)) == whole.records - 1
+        store_check(broken, schema, depth, sum_up(whole, depth))
+        assert len(sound_records(later, schema, depth)) == whole.records - 1
     assert shard_module.record_digest(b"") not in sound
 
 
 def test_the_stored_file_is_json_without_dates(folder: Path) -> None:
-    contract, task = _contract(folder), _tasks(folder)[0]
+    schema, task = _schema(folder), _tasks(folder)[0]
     path = folder / "_checks" / f"{task.file}.json.gz"
-    found = _check(task, contract, Depth.QUALITY)
-    store_check(task, contract, Depth.QUALITY, found)
+    found = _check(task, schema, Depth.QUALITY)
+    store_check(task, schema, Depth.QUALITY, found)
     first = path.read_bytes()
-    store_check(task, contract, Depth.QUALITY, found)
+    store_check(task, schema, Depth.QUALITY, found)
     assert path.read_bytes() == first
     import gzip
 
@@ -268,16 +268,16 @@ def test_the_stored_file_is_json_without_dates(folder: Path) -> None:
 def test_a_run_that_lost_its_lease_stores_nothing(folder: Path, removed: bool) -> None:
     output = folder.parent
     mine, other = (HeldLease(str(output), Lease(holder, "v", seconds=60.0)) for holder in ("me", "other"))
-    contract, (task, *_) = _contract(folder), _tasks(folder)
-    found = _check(task, contract, Depth.FAST)
+    schema, (task, *_) = _schema(folder), _tasks(folder)
+    found = _check(task, schema, Depth.FAST)
     mine.acquire()
-    assert store_check(task, contract, Depth.FAST, found, mine)
+    assert store_check(task, schema, Depth.FAST, found, mine)
     shutil.rmtree(folder / "_checks")
     mine.release()
     other.acquire()
     if removed:
         shutil.rmtree(folder)
     with pytest.raises(EngineError, match="lost its lease"):
-        store_check(task, contract, Depth.FAST, found, mine)
+        store_check(task, schema, Depth.FAST, found, mine)
     assert not (folder / "_checks").exists() and folder.exists() != removed
-    assert store_check(task, contract, Depth.FAST, found, None if removed else other)
+    assert store_check(task, schema, Depth.FAST, found, None if removed else other)
