@@ -20,8 +20,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from shardwright.schemas.str_enum import StrEnum
 from shardwright.schemas.wire_format import (
     FIXED32,
@@ -330,6 +328,8 @@ def _varints(packed: bytes) -> list[int]:
 
 
 def _many_varints(packed: bytes) -> list[int]:
+    import numpy as np  # `shardwright layouts` starts without it
+
     values: list[int] = []
     position = 0
     while position < len(packed):

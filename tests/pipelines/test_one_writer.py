@@ -115,7 +115,7 @@ def test_a_running_conversion_keeps_others_away_and_a_killed_one_does_not(
 ) -> None:
     output = tmp_path / "out"
     argv = ("convert", "--input", tree, "--output", output, "--shards=2")
-    before = partial(at_call, f"{STORAGE}:publish", "_work/", 2, STOP)
+    before = partial(at_call, f"{STORAGE}:move_into_place", "_work/", 2, STOP)
     first = start(tmp_path / "log", *argv, before=before)
     stopped(first)
     sentence = sentence_of(run(capfd, *argv, *filter(None, [option])), 3)
@@ -341,7 +341,7 @@ def fail() -> None:
 
 def test_a_failed_conversion_returns_its_lease(capfd: Capture, tmp_path: Path, tree: Path) -> None:
     argv = ("convert", "--input", tree, "--output", tmp_path / "out")
-    full = partial(at_call, f"{STORAGE}:publish", "_work/", 1, partial(signal_self, signal.SIGINT))
+    full = partial(at_call, f"{STORAGE}:move_into_place", "_work/", 1, partial(signal_self, signal.SIGINT))
     assert run_forked(tmp_path / "log", *argv, before=full).code == 130
     assert not (tmp_path / "out" / LEASE).exists()
     sentence_of(run(capfd, "convert", "--input", tree, tree, "--output", tmp_path / "none"), 2)
