@@ -82,7 +82,7 @@ class SalvageResult:
             **{name: self.outcome[name] for name in ("records", "shards", "copied_shards", "lost")},
             "lost_codes": dict(self.outcome["lost_codes"]),
             "unnamed": self.outcome["unnamed"],
-            "left_out": self.outcome["strangers"],
+            "left_out": self.outcome["unexpected"],
             "warnings": list(self.outcome.get("warnings", ())),
         }
 

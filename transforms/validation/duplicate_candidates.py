@@ -47,7 +47,7 @@ def prints_of(pictures: Iterable[Picture], buckets: int) -> Iterator[tuple[int, 
 
 
 def pictures_by_place(pictures: Iterable[Picture], buckets: int) -> Iterator[tuple[int, bytes]]:
-    """Yields a shard's images, packed by the bucket where they meet the results of `shared_prints`."""
+    """Yields a shard's images, packed by the bucket where they meet the results of `duplicate_candidates`."""
     for batch in _batches(pictures):
         first, _ = batch[0]
         rows = [
@@ -78,7 +78,7 @@ def _bucket_of(file: str, number: int, buckets: int) -> int:
     return zlib.crc32(f"{file} {number // BATCH}".encode("utf-8", "surrogatepass")) % buckets
 
 
-def shared_prints(bucket: tuple[int, Iterable[bytes]], buckets: int) -> Iterator[tuple[int, bytes]]:
+def duplicate_candidates(bucket: tuple[int, Iterable[bytes]], buckets: int) -> Iterator[tuple[int, bytes]]:
     """Yields the places of the images that share a value, and the kinds of these values, packed by place.
 
     Args:
@@ -114,7 +114,7 @@ def pictures_that_share(
 
     Args:
       pictures: Packs of `pictures_by_place`.
-      shared: Packs of `shared_prints` for the same places.
+      shared: Packs of `duplicate_candidates` for the same places.
       buckets: Number of buckets of each kind.
     """
     kinds: defaultdict[RecordPlace, set[str]] = defaultdict(set)

@@ -14,7 +14,7 @@ from shardwright.transforms.buckets import bucket_count
 from shardwright.transforms.images.quality_metrics import describe_issue, score_of_issue
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.validation.balance import ClassCounts, CountClasses, check_balance
-from shardwright.transforms.validation.duplicate_candidates import pictures_that_share, shared_prints
+from shardwright.transforms.validation.duplicate_candidates import duplicate_candidates, pictures_that_share
 from shardwright.transforms.validation.duplicates import Bucket, link_pictures, name_duplicates
 from shardwright.transforms.validation.outliers import CountSizes, ShardSizes, Sizes, find_outliers
 
@@ -48,7 +48,7 @@ class SeenPictures(NamedTuple):
     classes: beam.PCollection
 
 
-class CompareLooks(beam.PTransform):
+class CompareImages(beam.PTransform):
     """Compares images with each other: `SeenPictures -> PCollection[FindingSummary]`.
 
     Args:
@@ -86,11 +86,11 @@ class CompareLooks(beam.PTransform):
             | "CountClasses" >> beam.CombineGlobally(CountClasses())  # ClassCounts
             | "CheckBalance" >> beam.Map(_balance, self._schema)
         )  # FindingSummary
-        return (duplicates, outliers, balance) | "FindingsOfLooks" >> beam.Flatten()  # FindingSummary
+        return (duplicates, outliers, balance) | "FindingsOfImages" >> beam.Flatten()  # FindingSummary
 
 
 def _shared(bucket: tuple[int, Iterable[bytes]], shards: int) -> Iterator[tuple[int, bytes]]:
-    yield from shared_prints(bucket, bucket_count(shards))
+    yield from duplicate_candidates(bucket, bucket_count(shards))
 
 
 def _meeting(place: tuple[int, Mapping[str, Iterable[bytes]]], shards: int) -> Iterator[tuple[Bucket, bytes]]:

@@ -20,7 +20,7 @@ from shardwright.transforms.validation.duplicate_candidates import pictures_by_p
 from shardwright.transforms.validation.duplicate_keys import bucket_rows, compare_bucket
 from shardwright.transforms.validation.duplicates import Bucket
 from shardwright.transforms.validation.outliers import ShardSizes, sizes_of
-from shardwright.transforms.validation.quality import CompareLooks, SeenPictures
+from shardwright.transforms.validation.quality import CompareImages, SeenPictures
 from shardwright.transforms.validation.shard import ComparedRecord, Depth, ShardCheck, ShardTask, check_shard
 from shardwright.transforms.validation.stored_checks import (
     ShardSummary,
@@ -154,7 +154,7 @@ class ValidateShards(beam.PTransform):
             )  # FindingSummary
         if self._depth >= Depth.QUALITY:
             seen = SeenPictures(*(checked[name] for name in (_PRINTS, _PLACES, _SIZES, _CLASSES)))
-            findings.append(seen | "CompareLooks" >> CompareLooks(schema, shards))  # FindingSummary
+            findings.append(seen | "CompareImages" >> CompareImages(schema, shards))  # FindingSummary
         together = findings[0]
         if len(findings) > 1:
             flatten = beam.Flatten().with_output_types(FindingSummary)

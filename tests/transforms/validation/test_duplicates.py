@@ -16,10 +16,10 @@ from shardwright.schemas.findings import Finding
 from shardwright.schemas.pictures import ImageQuality, Picture
 from shardwright.transforms.validation import duplicates, near_duplicates
 from shardwright.transforms.validation.duplicate_candidates import (
+    duplicate_candidates,
     pictures_by_place,
     pictures_that_share,
     prints_of,
-    shared_prints,
 )
 from shardwright.transforms.validation.duplicates import (
     link_pictures,
@@ -77,7 +77,7 @@ def find(pictures: Sequence[Picture], buckets: int = 16, seed: int = 0) -> list[
             for bucket, pack_ in packs:
                 stage[bucket].append(pack_)
     for item in prints.items():
-        for bucket, pack_ in shared_prints(item, buckets):
+        for bucket, pack_ in duplicate_candidates(item, buckets):
             shared[bucket].append(pack_)
     for bucket, packs in places.items():
         for meeting, rows in pictures_that_share(packs, shared[bucket], buckets):
