@@ -203,7 +203,7 @@ def test_a_repeated_shard_never_exists_beside_the_old_commit(
     capfd: Capture, tmp_path: Path, tree: Path, made: Path
 ) -> None:
     argv = ("convert", "--input", tree, "--output", made, "--resume", "--image_format=webp", "--shards=4")
-    kill = partial(at_call, f"{STORAGE}:publish", "_work/", 2, partial(signal_self, signal.SIGKILL))
+    kill = partial(at_call, f"{STORAGE}:move_into_place", "_work/", 2, partial(signal_self, signal.SIGKILL))
     assert run_forked(tmp_path / "log", *argv, before=kill).code == -signal.SIGKILL
     assert not (made / "dataset.json").exists() and not (made / "dataset_info.json").exists()
     resume(capfd, tree, made, "--image_format=webp", "--shards=4")
@@ -300,7 +300,7 @@ def test_a_failing_overwrite_leaves_the_old_dataset(  # and explains how to cont
         assert str(staging / "quarantine.jsonl") in sentence and (staging / "quarantine.jsonl").is_file()
     argv = ("convert", "--input", tree, "--output", made, "--resume", "--shards=2", "--max_bad_fraction=1")
     done = run(capfd, *argv)
-    assert done.code == 0 and ("2 shards taken over" in done.out) == (code == 1)
+    assert done.code == 0 and ("2 shards reused from the previous run" in done.out) == (code == 1)
     assert len(list(made.glob("*.tfrecord"))) == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
 
