@@ -39,7 +39,7 @@ def test_too_many_bad_images_publish_nothing_and_resume_publishes_them(
     before = {path: path.stat().st_mtime_ns for path in output.glob("*.tfrecord")}
     argv = ("convert", "--input", tmp_path / "in", "--output", output, "--shards=3", "--resume")
     done = run(capfd, *argv, "--max_bad_fraction", "1")
-    assert done.code == 0 and "3 shards taken over" in done.out
+    assert done.code == 0 and "3 shards reused from the previous run" in done.out
     assert {path: path.stat().st_mtime_ns for path in output.glob("*.tfrecord")} == before
     assert len(before) == 3
     check_books(output)
