@@ -84,8 +84,8 @@ def finish(capfd: Capture, argv: tuple[object, ...], output: Path, clean: dict[s
     assert not leftovers(output)
     check_books(output)
     kept = [name for name, mtime in mtimes.items() if (output / name).stat().st_mtime_ns == mtime]
-    reused = re.search(r"([0-9]+) shards? reused from the previous run", done.out)
-    reused = int(reused[1]) if reused else 0
+    found = re.search(r"([0-9]+) shards? reused from the previous run", done.out)
+    reused = int(found[1]) if found else 0
     assert len(kept) >= reused
     return reused
 
