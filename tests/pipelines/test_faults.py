@@ -96,7 +96,7 @@ def finish(capfd: Capture, argv: tuple[object, ...], output: Path, clean: dict[s
         (READ, "/", 20, 0),  # while the sample is taken
         *slow([(READ, "/", 64 + 10, 0)]),  # in the middle of the first shard
         (READ, "/", 64 + 120, 1),  # in the middle of a later shard
-        (f"{STORAGE}:publish", "_work/", 3, 1),  # a shard is written, but not in its place yet
+        (f"{STORAGE}:move_into_place", "_work/", 3, 1),  # a shard is written, but not in its place yet
         ("os:replace", "_index/", 3, 1),  # its index has a temporary name
         (f"{STORAGE}:write_bytes", "_shards/", 3, 1),  # a shard is in its place, but has no ledger yet
         *slow([("os:replace", "_shards/", 5, 3)]),  # its ledger has a temporary name
