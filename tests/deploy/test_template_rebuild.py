@@ -74,9 +74,9 @@ def test_classic_templates_of_rebuilds_are_refused(
     [
         (None, "no such object"),
         ("input: gs://b/x\nqualty: 3", "did you mean quality?"),
-        ("output: [", "no YAML"),
+        ("output: [", "this is not YAML"),
     ],
-    ids=["missing", "misspelt", "no YAML"],
+    ids=["missing", "misspelt", "not YAML"],
 )
 def test_a_wrong_job_file_starts_no_job(
     content: str | None, says: str, bucket: Any, monkeypatch: pytest.MonkeyPatch,

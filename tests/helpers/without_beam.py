@@ -73,6 +73,9 @@ if __name__ == "__main__":
     what, where, *rest = sys.argv[1:]
     # TensorFlow brings some packages of its own.
     hidden = LEFT_OUT - {"requests"} | {"google.cloud"} if what == "train" else LEFT_OUT | {"google"}
+    # Python's start imports the namespace `google` where an installed package asks for it in a .pth file.
+    for name in hidden & sys.modules.keys():
+        del sys.modules[name]
     sys.meta_path.insert(0, Hidden(hidden))  # type: ignore[arg-type]
     if what == "train":
         train(where)

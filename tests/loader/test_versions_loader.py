@@ -104,7 +104,7 @@ def test_datasets_without_versions_can_be_opened(datasets: list[Path], tmp_path:
     for read in (pin, Records, open_dataset, load):
         with pytest.raises(UsageError, match="is not a dataset"):
             read(tmp_path)
-        with pytest.raises(UsageError, match="empty text"):
+        with pytest.raises(UsageError, match="is an empty string"):
             read("")
 
 
