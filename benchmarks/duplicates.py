@@ -27,7 +27,7 @@ from PIL import Image, ImageEnhance, ImageOps
 
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.pictures import ImageQuality, Picture
-from shardwright.transforms.images.quality_metrics import looks_of
+from shardwright.transforms.images.quality_metrics import measure_quality
 from shardwright.transforms.validation.duplicates import bucket_pictures, link_pictures, name_duplicates
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
@@ -136,7 +136,7 @@ def _measure(paths: Sequence[Path], part: str, varied: int, shown: int) -> None:
         if image is None:
             continue
         kept.append(path)
-        whole, difference = looks_of(image), _difference_hash(image)
+        whole, difference = measure_quality(image), _difference_hash(image)
         looks.append(whole)
         hashes.append(difference)
         shapes.append(image.width / image.height)
@@ -144,7 +144,7 @@ def _measure(paths: Sequence[Path], part: str, varied: int, shown: int) -> None:
             copy = vary(image)
             if min(copy.size) < min(_LEAST_SIDE, *image.size):
                 continue
-            ours = bool(find_duplicates([_picture(0, whole), _picture(1, looks_of(copy))]))
+            ours = bool(find_duplicates([_picture(0, whole), _picture(1, measure_quality(copy))]))
             apart = (_difference_hash(copy) ^ difference).bit_count()
             found[name].append([ours, *(apart <= most for most in _DHASH_BITS)])
     title = "".join(f"{f'dHash {most}':>12}" for most in _DHASH_BITS)

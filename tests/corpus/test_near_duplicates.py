@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from shardwright.schemas.pictures import Picture
-from shardwright.transforms.images.quality_metrics import looks_of
+from shardwright.transforms.images.quality_metrics import measure_quality
 from shardwright.transforms.validation.duplicates import bucket_pictures, link_pictures, name_duplicates
 
 pytestmark = [pytest.mark.corpus, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -30,7 +30,9 @@ def _found(paths: list[Path]) -> list[tuple[Path, Path]]:
     for path in paths:
         image = Image.open(path)
         if image.width * image.height <= _MOST_PIXELS:
-            picture = Picture(str(path), 0, 0, None, "", (), 0, "", *image.size, 3, looks=looks_of(image))
+            picture = Picture(
+                str(path), 0, 0, None, "", (), 0, "", *image.size, 3, looks=measure_quality(image)
+            )
             pictures.append(picture)
     buckets = defaultdict(list)
     for bucket, rows in bucket_pictures(pictures, 64):

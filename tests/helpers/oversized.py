@@ -137,8 +137,8 @@ def tiff_of_strips(strips: int) -> bytes:
 
 def tiff_of_tiles(width: int, height: int, tile: tuple[int, int], samples: int = 3) -> bytes:
     """Returns a Deflate TIFF of black tiles."""
-    across, down = -(-width // tile[0]), -(-height // tile[1])
-    count = across * down
+    columns, rows = -(-width // tile[0]), -(-height // tile[1])
+    count = columns * rows
     deflate = zlib.compressobj(9)
     row = bytes(tile[0] * samples)
     packed = b"".join(deflate.compress(row) for _ in range(tile[1])) + deflate.flush()

@@ -67,18 +67,18 @@ _GREYS = np.arange(256, dtype=np.uint8)[:, None].repeat(3, axis=1)
 _SHARES = (np.array(_WEIGHTS) * (_LEVELS - 1) / 255**2).astype(np.float32)
 
 
-def looks_of(image: Image.Image) -> ImageQuality:
-    """Measures a decoded picture.
+def measure_quality(image: Image.Image) -> ImageQuality:
+    """Measures a decoded image.
 
     Args:
-      image: picture of any mode and size. It is processed in parts, so little memory is needed.
+      image: Image of any mode and size. It is processed in parts, so little memory is needed.
     """
     width, height = image.size
     if not width or not height:
         return ImageQuality((), (), 0, bytes(16), bytes(32), b"")
     rows = max(1, _STRIP_PIXELS // width)
-    across, down = (max(1, side // _REDUCED_SIDE) for side in image.size)
-    rows = max(down, rows - rows % down)
+    x_factor, y_factor = (max(1, side // _REDUCED_SIDE) for side in image.size)
+    rows = max(y_factor, rows - rows % y_factor)
     step = _step(width, height)
     counts: Array | None = None
     bright = np.zeros(_LEVELS, np.int64)
@@ -102,8 +102,8 @@ def looks_of(image: Image.Image) -> ImageQuality:
             thumb = plain
         else:
             if thumb is None:
-                thumb = Image.new(plain.mode, (-(-width // across), -(-height // down)))
-            thumb.paste(plain.reduce((across, down)), (0, top // down))
+                thumb = Image.new(plain.mode, (-(-width // x_factor), -(-height // y_factor)))
+            thumb.paste(plain.reduce((x_factor, y_factor)), (0, top // y_factor))
     assert counts is not None
     channels = counts.reshape(-1, 256)
     if len(channels) < 3:

@@ -223,8 +223,8 @@ def _segments(
     offsets = _numbers(tags[_TILE_OFFSETS if tiled else _STRIP_OFFSETS])
     sizes = _numbers(tags[_TILE_BYTES if tiled else _STRIP_BYTES])
     width, height = organization.size
-    across, down = math.ceil(width / organization.segment[0]), math.ceil(height / organization.segment[1])
-    needed = across * down * organization.planes
+    columns, rows = math.ceil(width / organization.segment[0]), math.ceil(height / organization.segment[1])
+    needed = columns * rows * organization.planes
     bounds.check("strips", needed, f"tiff: it has {needed} strips or tiles")
     if math.prod(organization.segment) > _SEGMENT_SLACK + 4 * width * height:
         raise _corrupt(
@@ -257,14 +257,14 @@ def _plane(organization: _Organization, data: bytes, segments: Sequence[tuple[in
     """Returns the rows of a plane as bytes, with shape (height, bytes per row)."""
     width, height = organization.size
     segment_width, segment_height = organization.segment
-    across = math.ceil(width / segment_width)
-    if across > 1 and segment_width * organization.samples * organization.bits % 8:
+    columns = math.ceil(width / segment_width)
+    if columns > 1 and segment_width * organization.samples * organization.bits % 8:
         raise _corrupt(f"its tiles are {segment_width} pixels wide, which is not a whole number of bytes")
     canvas = np.empty((height, organization.row_bytes(width)), np.uint8)
     row_bytes = organization.row_bytes(segment_width)
     tiled = organization.segment[0] != width or len(segments) * segment_height - height >= segment_height
     for index, (begin, end) in enumerate(segments):
-        row, column = index // across * segment_height, index % across
+        row, column = index // columns * segment_height, index % columns
         rows = min(segment_height, height - row)
         stored_rows = segment_height if tiled else rows
         decoded = _decoded(data[begin:end], stored_rows, organization)

@@ -178,9 +178,9 @@ def _drawn(
             raise ValueError(f"it has {counted(len(corners) // 2, 'corner')}")
         return hull(corners), [corners]
     if shape.kind == "ellipse":
-        x, y, across, down = _numbers(said, ("cx", "cy", "rx", "ry"))
+        x, y, x_radius, y_radius = _numbers(said, ("cx", "cy", "rx", "ry"))
         degrees = _number(said["rotation"], "rotation") if said.get("rotation") else 0.0
-        corners = ellipse(x, y, across, down, degrees)
+        corners = ellipse(x, y, x_radius, y_radius, degrees)
         return hull(corners), [corners]
     if shape.kind == "mask":
         left, top, width, height = (int(side) for side in _numbers(said, ("left", "top", "width", "height")))

@@ -41,8 +41,8 @@ def _turned(corners: Sequence[tuple[float, float]], x: float, y: float, degrees:
     cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     turned = []
     for left, top in corners:
-        across, down = left - x, top - y
-        turned += [x + across * cosine - down * sine, y + across * sine + down * cosine]
+        dx, dy = left - x, top - y
+        turned += [x + dx * cosine - dy * sine, y + dx * sine + dy * cosine]
     return turned
 
 

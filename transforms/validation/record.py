@@ -18,7 +18,7 @@ from shardwright.schemas.tensor_proto import parse_tensor
 from shardwright.schemas.units import counted
 from shardwright.transforms.images.convert import Reserve, channels_of, reserve_nothing
 from shardwright.transforms.images.metadata import strip_metadata
-from shardwright.transforms.images.quality_metrics import looks_of
+from shardwright.transforms.images.quality_metrics import measure_quality
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.records.encodings import WrongEncoding, plain_feature, plain_spec
 from shardwright.transforms.records.record_schema import Problem, RecordSchema
@@ -296,7 +296,7 @@ class RecordChecker:
             channels=channels_of(seen.image),
             boxes=box_sizes(features, self._schema),
             source=sha256,
-            looks=looks_of(seen.image) if self._look else None,
+            looks=measure_quality(seen.image) if self._look else None,
         )  # fmt: skip
 
 

@@ -133,9 +133,8 @@ def sound_test(spec: FeatureSpec, own: bool) -> Callable[[Sequence[Any]], bool]:
 
 def is_text(spec: FeatureSpec) -> bool:
     """Returns whether a feature contains text."""
-    if spec.fill in _TEXTS:
-        return spec.type is FeatureType.BYTES
-    return spec.fill in (FeatureRole.EXTRA, FeatureRole.CONSTANT) and spec.value_type == ValueType.STRING
+    declared = spec.fill in (FeatureRole.EXTRA, FeatureRole.CONSTANT) and spec.value_type == ValueType.STRING
+    return spec.type is FeatureType.BYTES and (declared or spec.fill in _TEXTS)
 
 
 def is_utf8(value: bytes) -> bool:

@@ -14,12 +14,12 @@ from shardwright.transforms.images.perceptual_hash import (
     bits_apart,
     patches_agree,
 )
-from shardwright.transforms.images.quality_metrics import looks_of
+from shardwright.transforms.images.quality_metrics import measure_quality
 
 
 def prints(images: list[Image.Image]) -> tuple[np.ndarray, np.ndarray]:
     """Returns hashes and patches, as rows."""
-    looks = [looks_of(image) for image in images]
+    looks = [measure_quality(image) for image in images]
     return tuple(
         np.frombuffer(b"".join(rows), np.uint8).reshape(len(images), -1)
         for rows in ([one.hash for one in looks], [one.patch for one in looks])

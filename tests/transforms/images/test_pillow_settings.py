@@ -21,7 +21,7 @@ from shardwright.transforms.images.contact_sheet import thumbnail
 from shardwright.transforms.images.convert import convert_image
 from shardwright.transforms.images.decode import load, open_image
 from shardwright.transforms.images.pillow_settings import limit_of_process, pillow_settings
-from shardwright.transforms.images.quality_metrics import looks_of
+from shardwright.transforms.images.quality_metrics import measure_quality
 from shardwright.transforms.validation.image import Claims, check_image
 
 SIDE = 700
@@ -79,7 +79,7 @@ def everything(data: bytes) -> list[Any]:
         convert_image(data, "x", SETTINGS).encoded,
         check_image(data, Claims(), whole=True).problems,
         opened.tobytes(),
-        looks_of(opened),
+        measure_quality(opened),
         thumbnail(data).tobytes(),
     ]
 

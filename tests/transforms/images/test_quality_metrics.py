@@ -13,7 +13,7 @@ from PIL import Image, ImageFilter, ImageStat
 from shardwright.schemas.codes import QUALITY, FindingCode
 from shardwright.schemas.pictures import ImageQuality
 from shardwright.transforms.images import quality_metrics as module
-from shardwright.transforms.images.quality_metrics import SCORES, describe_issue, looks_of
+from shardwright.transforms.images.quality_metrics import SCORES, describe_issue, measure_quality
 
 MODES = (
     *("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX"),
@@ -36,7 +36,7 @@ def score(looks: ImageQuality, name: str) -> float:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("size", SIZES)
 def test_every_mode_and_shape_is_measured(mode: str, size: tuple[int, int]) -> None:
-    looks = looks_of(Image.new(mode, size))
+    looks = measure_quality(Image.new(mode, size))
     assert looks.pixels == size[0] * size[1]
     assert (len(looks.digest), len(looks.hash), len(looks.patch)) == (16, 32, 288)
     assert len(looks.scores) == len(SCORES) and all(map(math.isfinite, looks.scores))
@@ -51,7 +51,7 @@ def test_scores_match_the_formulas(mode: str, strip: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(module, "_STRIP_PIXELS", strip)
     for seed in range(5):
         image = noise(mode, 131 - 20 * seed, 77, seed)
-        looks = looks_of(image)
+        looks = measure_quality(image)
         values = np.asarray(image).reshape(-1, len(image.getbands())).astype(float)
         assert looks.sums == tuple(values.sum(0)) and looks.squares == tuple((values**2).sum(0))
         red, green, blue = values[:, :3].T if values.shape[1] > 2 else values[:, :1].repeat(3, 1).T
@@ -77,70 +77,74 @@ def test_sharpness_matches_the_formula(photos: Path) -> None:
         sharp = 1 - math.exp(-0.01 * math.sqrt(ImageStat.Stat(grey.filter(ImageFilter.FIND_EDGES)).var[0]))
         spread = 1 - math.exp(-0.01 * float(np.std(grey.histogram())))
         expected = min(1, sharp + (spread if spread > 0.18 else 0))
-        assert score(looks_of(image), "sharpness") == pytest.approx(expected, abs=0.01)
+        assert score(measure_quality(image), "sharpness") == pytest.approx(expected, abs=0.01)
 
 
 def test_measuring_in_strips_changes_nothing(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image = Image.open(photos / "birds" / "dove.png").convert("RGB")
-    whole = looks_of(image)
+    whole = measure_quality(image)
     monkeypatch.setattr(module, "_STRIP_PIXELS", 5000)
-    assert looks_of(image) == whole
+    assert measure_quality(image) == whole
 
 
 def test_a_picture_is_gray_if_its_channels_are_equal() -> None:
     grey = noise("L", 40, 30)
     for image in (grey, grey.convert("RGB"), grey.convert("RGBA"), grey.convert("LA")):
-        assert "GRAYSCALE" in looks_of(image).issues
+        assert "GRAYSCALE" in measure_quality(image).issues
     swapped = np.asarray(grey.convert("RGB")).copy()
     swapped[:2, 0, 0] = swapped[1::-1, 0, 0]  # the histograms of all channels stay equal
     assert swapped[0, 0, 0] != swapped[0, 0, 1]
-    assert "GRAYSCALE" not in looks_of(Image.fromarray(swapped)).issues
+    assert "GRAYSCALE" not in measure_quality(Image.fromarray(swapped)).issues
 
 
 def test_odd_pictures_are_reported() -> None:
-    assert set(looks_of(Image.new("RGB", (50, 50), (60, 0, 0))).issues) == {"DARK", "LOW_INFORMATION"}
-    assert set(looks_of(Image.new("L", (50, 50), 255)).issues) == {"LIGHT", "LOW_INFORMATION", "GRAYSCALE"}
-    plain = looks_of(Image.new("RGB", (16, 16), (90, 60, 60)))
+    assert set(measure_quality(Image.new("RGB", (50, 50), (60, 0, 0))).issues) == {"DARK", "LOW_INFORMATION"}
+    assert set(measure_quality(Image.new("L", (50, 50), 255)).issues) == {
+        "LIGHT",
+        "LOW_INFORMATION",
+        "GRAYSCALE",
+    }
+    plain = measure_quality(Image.new("RGB", (16, 16), (90, 60, 60)))
     assert set(plain.issues) == {"BLURRY", "DARK", "LOW_INFORMATION"}
-    assert looks_of(noise("RGB", 90, 60)).issues == ()
+    assert measure_quality(noise("RGB", 90, 60)).issues == ()
 
 
 def test_the_thresholds_are_strict() -> None:
     exact = Image.new("L", (100, 35), 128)
-    assert "ODD_ASPECT_RATIO" not in looks_of(exact).issues
-    assert "ODD_ASPECT_RATIO" in looks_of(exact.resize((101, 35))).issues
+    assert "ODD_ASPECT_RATIO" not in measure_quality(exact).issues
+    assert "ODD_ASPECT_RATIO" in measure_quality(exact.resize((101, 35))).issues
 
 
 def test_equal_digests_mean_equal_pixels() -> None:
     image = noise("RGB", 20, 10)
-    digest = looks_of(image).digest
-    assert looks_of(image.copy()).digest == digest
+    digest = measure_quality(image).digest
+    assert measure_quality(image.copy()).digest == digest
     changed = image.copy()
     changed.putpixel((19, 9), (1, 2, 3))
     others = [changed, image.convert("RGBA"), Image.frombytes("RGB", (10, 20), image.tobytes())]
-    assert len({digest, *(looks_of(other).digest for other in others)}) == 4
+    assert len({digest, *(measure_quality(other).digest for other in others)}) == 4
     indices = noise("L", 20, 10)
     painted = []
     for tint in (1, 2):
         palette = indices.copy().convert("P")
         palette.putpalette([tint * value // 2 for value in range(256) for _ in range(3)])
-        painted.append(looks_of(palette).digest)
+        painted.append(measure_quality(palette).digest)
     assert painted[0] != painted[1]
 
 
 def test_sixteen_bits_are_scaled_and_palettes_expanded() -> None:
     deep = Image.fromarray(np.full((8, 8), 32768, np.uint16))
-    assert looks_of(deep).sums == (64 * 128,)
+    assert measure_quality(deep).sums == (64 * 128,)
     palette = Image.new("P", (4, 4), 7)
     palette.putpalette([0] * 21 + [250, 100, 50])
-    assert looks_of(palette).sums == (4000, 1600, 800)
+    assert measure_quality(palette).sums == (4000, 1600, 800)
 
 
 def test_transparent_pictures_are_hashed_on_white() -> None:
     image = noise("RGB", 64, 64).filter(ImageFilter.GaussianBlur(6))
     image.putalpha(Image.linear_gradient("L").resize((64, 64)))
     laid = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
-    assert looks_of(image).patch == looks_of(laid).patch
+    assert measure_quality(image).patch == measure_quality(laid).patch
 
 
 def test_white_on_transparent_is_measured() -> None:
@@ -148,11 +152,11 @@ def test_white_on_transparent_is_measured() -> None:
     for box in ((0, 0, 20, 64), (30, 30, 60, 60)):
         drawing = Image.new("RGBA", (64, 64), (255, 255, 255, 0))
         drawing.paste("white", box)
-        drawings.append(looks_of(drawing))
+        drawings.append(measure_quality(drawing))
     first, second = drawings
     assert first.patch != second.patch and first.hash != second.hash
     page = Image.new("RGBA", (64, 64), "white")
-    assert looks_of(page).patch == looks_of(page.convert("RGB")).patch
+    assert measure_quality(page).patch == measure_quality(page.convert("RGB")).patch
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "I;16"])
@@ -160,7 +164,7 @@ def test_memory_is_bounded(mode: str) -> None:
     image = Image.new(mode, (6000, 4000))
     tracemalloc.start()
     try:
-        looks_of(image)
+        measure_quality(image)
         assert tracemalloc.get_traced_memory()[1] < 48_000_000  # one byte per pixel is 24,000,000
     finally:
         tracemalloc.stop()

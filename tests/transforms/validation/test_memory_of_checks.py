@@ -54,11 +54,11 @@ def test_a_picture_is_decoded_and_measured_within_its_reservation(
         monkeypatch.setattr(module, name, call)
 
     noted(checks_image, "load_checked")
-    noted(checks_record, "looks_of")
+    noted(checks_record, "measure_quality")
     checker = RecordChecker(MINIMAL, decode=True, look=look, reserve=reserve)
     assert not checker.check(record_of(file_format)).problems
     size = SIDES[0] * SIDES[1] * BYTES_A_PIXEL // reduction**2
-    assert events == [size, "load_checked", *["looks_of"] * look, "released"]
+    assert events == [size, "load_checked", *["measure_quality"] * look, "released"]
 
 
 def test_nothing_is_reserved_for_pictures_that_are_not_decoded() -> None:

@@ -56,6 +56,14 @@ def test_text_is_tested(role: FeatureRole, sound: bytes, wrong: bytes) -> None:
     assert passes([sound]) and not passes([wrong])
 
 
+@pytest.mark.parametrize("role", [FeatureRole.EXTRA, FeatureRole.CONSTANT])
+def test_numbers_that_a_layout_declares_as_strings_are_not_read_as_text(role: FeatureRole) -> None:
+    spec = FeatureSpec("name", FeatureType.FLOAT, (), role, value_type="string", value=(0.5,))
+    feature = Feature(FeatureType.FLOAT, [0.5])
+    assert sound_test(spec, False)(feature.values)
+    assert not list(value_problems(feature, spec, True))
+
+
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
 def test_floats_are_tested(wrong: float) -> None:
     passes = sound_test(FeatureSpec("name", FeatureType.FLOAT, (None,), FeatureRole.OBJECT_AREA), True)

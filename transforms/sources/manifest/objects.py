@@ -46,14 +46,14 @@ def objects_of(said: Any, width: Any = None, height: Any = None) -> Annotations:
     _check_pixels(rows)
     outlines, areas, crowds = (_first(columns, names) or [] for names in (_OUTLINES, _AREAS, _CROWDS))
     objects = []
-    for place, (left, top, across, down) in enumerate(rows):
+    for place, (left, top, box_width, box_height) in enumerate(rows):
         outline, area, crowd = (
             items[place] if place < len(items) else None for items in (outlines, areas, crowds)
         )
         objects.append(
             ObjectAnnotation(
                 _label(classes[place]),
-                (left, top, left + across, top + down),
+                (left, top, left + box_width, top + box_height),
                 crowd=bool(crowd),
                 area=number(area),
                 segmentation=outline or None if isinstance(outline, list | Mapping) else None,
@@ -103,8 +103,8 @@ def _box(place: int, box: Any) -> tuple[float, float, float, float]:
     sides = [number(side) for side in box] if isinstance(box, list | tuple) else []
     if len(sides) != 4 or None in sides:
         raise AnnotationFault(f"the bbox of object {place} is {str(box)[:80]} instead of x, y, width, height")
-    left, top, across, down = (float(side) for side in sides if side is not None)
-    return left, top, across, down
+    left, top, width, height = (float(side) for side in sides if side is not None)
+    return left, top, width, height
 
 
 def _check_pixels(boxes: Sequence[Sequence[float]]) -> None:
