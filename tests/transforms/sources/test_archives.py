@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import random
-import shutil
 import tarfile
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 from helpers.hostile import check_books, document, make_tree, outcomes, picture, refused, run
 from helpers.packing import PACKERS, by_key, list_refs, tar_of, tree_members, zip_of
-from helpers.repository import PHOTOS
+from helpers.repository import copy_photos
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
@@ -49,11 +48,7 @@ def archive_bytes(name: str, members: dict[str, bytes]) -> bytes:
 @pytest.fixture(scope="module")
 def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every fourth of the example pictures."""
-    root = tmp_path_factory.mktemp("few") / "photos"
-    for path in sorted(PHOTOS.rglob("*.*"))[::4]:
-        (root / path.parent.name).mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, root / path.parent.name)
-    return root
+    return copy_photos(tmp_path_factory.mktemp("few") / "photos", step=4)
 
 
 @pytest.fixture(scope="module")

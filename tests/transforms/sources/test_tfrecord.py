@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from helpers.hostile import document, ledger_entries, shard_hashes
-from helpers.repository import PHOTOS
+from helpers.repository import PHOTOS, copy_photos
 from helpers.tfrecords import (
     JPEGS,
     converted,
@@ -31,11 +31,7 @@ from shardwright.transforms.sources.tfrecord import SOURCE
 @pytest.fixture(scope="module")
 def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every second of the example pictures."""
-    root = tmp_path_factory.mktemp("few") / "photos"
-    for path in sorted(PHOTOS.rglob("*.*"))[::2]:
-        (root / path.parent.name).mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, root / path.parent.name)
-    return root
+    return copy_photos(tmp_path_factory.mktemp("few") / "photos", step=2)
 
 
 @pytest.fixture(scope="module")
