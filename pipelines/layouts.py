@@ -111,7 +111,9 @@ def _value(value: Any) -> str:
 
 def _notes(layout: Layout) -> Iterator[str]:
     """Yields notes that the table of features does not show."""
-    if layout.needs is not Needs.LABEL or FeatureRole.LABEL in layout.by_role():
+    if layout.needs is Needs.IMAGE:
+        yield "Takes images from any folder, archive, table or TFRecord; their classes are not read."
+    elif layout.needs is not Needs.LABEL or FeatureRole.LABEL in layout.by_role():
         unused = "; 0 stays free, as for a background" if layout.first_label == 1 else ""
         yield f"Class ids begin at {layout.first_label}{unused}."
     kept = "left out" if layout.needs is not Needs.OBJECTS else "stored without objects"
@@ -119,7 +121,8 @@ def _notes(layout: Layout) -> Iterator[str]:
         kept = "quarantined, or with --unlabelled keep stored with the label -1"
     if layout.needs in (Needs.SEMANTIC, Needs.PANOPTIC):
         kept = "quarantined"
-    yield f"Requires a source with {_NEEDS[layout.needs]}; images without are {kept}."
+    if layout.needs is not Needs.IMAGE:
+        yield f"Requires a source with {_NEEDS[layout.needs]}; images without are {kept}."
     of_objects = [spec for spec in layout.features if spec.fill in (*OBJECT_ROLES, FeatureRole.BOXES)]
     if of_objects:
         yield "All object features list the objects in the same order."

@@ -76,7 +76,8 @@ def make_request(values: Mapping[str, Any], with_output: bool) -> ConversionRequ
     if with_output:
         storage.require_known("--output", settings.output)
     first_label = settings.record_layout.first_label
-    class_names, first_number = read_class_names(settings.class_names, first_label)
+    stores_classes = settings.record_layout.needs is not Needs.IMAGE
+    class_names, first_number = read_class_names(settings.class_names * stores_classes, first_label)
     if class_names and carried:
         check_carried(class_names, carried.labels, first_label, settings.class_names, plan_from)
     inputs = check_inputs(settings, settings.output if with_output else None)

@@ -9,7 +9,7 @@ from shardwright.pipelines import log
 from shardwright.pipelines.tables import console, print_table, warn
 from shardwright.schemas.changes import Kind
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.layouts import Needs
+from shardwright.schemas.layouts import Needs, layout_by_name
 from shardwright.schemas.scrub import scrub_text
 from shardwright.schemas.shell import shell_word
 from shardwright.schemas.split_order import by_split
@@ -96,9 +96,11 @@ def print_convert_summary(result: ConvertResult) -> None:
     records = made.ledger["written"]
     seconds = result.run["convert_seconds"]
     speed = f", {records / seconds:,.0f} images/s" if seconds else ""
+    layout = layout_by_name(str(made.plan.settings["layout"]))
+    classes = "no classes" if layout.needs is Needs.IMAGE else counted(len(made.classes), "class")
     out.print(
         f"  {counted(records, 'record')} in {counted(shards, 'shard')}, {format_size(size)}, "
-        f"{counted(len(made.classes), 'class')}; {result.run['seconds']:.1f} s{speed}"
+        f"{classes}; {result.run['seconds']:.1f} s{speed}"
     )
     for path, detected_as in zip(result.run["input"], result.run["taken_for"]):
         out.print(f"  {path}: {detected_as}")

@@ -16,6 +16,7 @@ class Needs(StrEnum):
     OBJECTS = "objects"  # boxes and their properties
     SEMANTIC = "semantic"  # a class for every pixel
     PANOPTIC = "panoptic"  # a segment for every pixel
+    IMAGE = "image"  # nothing besides the image
 
 
 class FeatureRole(StrEnum):

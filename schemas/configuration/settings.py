@@ -76,6 +76,7 @@ class Condition(Enum):
     KEPT_ORIGINALS = "kept originals"
     OBJECTS = "objects"
     CLASSES = "classes"
+    STORED_CLASSES = "stored classes"
     SEVERAL_SPLITS = "several splits"
     DRAWN_SPLITS = "drawn splits"
     VISIBLE_BACKGROUND = "visible background"
@@ -213,6 +214,7 @@ class ConvertSettings:
         Affects.REFERENCE,
         Topic.INPUT,
         Condition.SOURCE,
+        Condition.STORED_CLASSES,
         metavar="NAME",
     )
     split_column: str = _setting(
@@ -258,6 +260,7 @@ class ConvertSettings:
         Affects.RECORD,
         Topic.INPUT,
         Condition.SOURCE,
+        Condition.STORED_CLASSES,
         metavar="TEXT",
     )
     label_regex: str = _setting(
@@ -275,6 +278,7 @@ class ConvertSettings:
         Affects.REFERENCE,
         Topic.INPUT,
         Condition.SOURCE,
+        Condition.STORED_CLASSES,
         check=units.parse_label_depth,
         metavar="N|all|last",
     )
@@ -294,6 +298,7 @@ class ConvertSettings:
         Affects.RECORD,
         Topic.INPUT,
         Condition.CLASSES,
+        Condition.STORED_CLASSES,
         choices=("quarantine", "keep"),
     )
     rename_labels: str = _setting(
@@ -301,6 +306,7 @@ class ConvertSettings:
         "old=new,... or a file with one old=new per line",
         Affects.REFERENCE,
         Topic.INPUT,
+        Condition.STORED_CLASSES,
         metavar="OLD=NEW,...",
         between="=",
     )
@@ -309,6 +315,7 @@ class ConvertSettings:
         "file with the class names to keep, after renaming; images of other classes are filtered",
         Affects.INPUT,
         Topic.INPUT,
+        Condition.STORED_CLASSES,
         metavar="FILE",
     )
     bad_boxes: str = _setting(
@@ -504,6 +511,7 @@ class ConvertSettings:
         "file with the class names in id order; images of other classes are quarantined",
         Affects.INPUT,
         Topic.INPUT,
+        Condition.STORED_CLASSES,
         metavar="FILE",
     )
     limit: int = _setting(

@@ -150,6 +150,17 @@ PANOPTIC = Layout(
     needs=Needs.PANOPTIC,
 )
 
+IMAGES = Layout(
+    name="images",
+    summary="Images without classes, as for pretraining: TF-Slim's records without the class.",
+    features=tuple(
+        spec
+        for spec in CLASSIFICATION.features
+        if spec.fill not in (FeatureRole.LABEL, FeatureRole.LABEL_TEXT)
+    ),
+    needs=Needs.IMAGE,
+)
+
 TFDS = Layout(
     name="tfds",
     summary="TensorFlow Datasets' image classification: image and label, which tfds.load users know.",
@@ -212,7 +223,7 @@ RAW_WITH_SHAPE = Layout(
 LAYOUTS: Mapping[str, Layout] = {
     layout.name: layout
     for layout in (
-        CLASSIFICATION, IMAGENET, DETECTION, VISION, SEGMENTATION, PANOPTIC, TFDS, TFRECORDER,
-        MINIMAL, TUTORIAL, RAW, RAW_WITH_SHAPE,
+        CLASSIFICATION, IMAGENET, IMAGES, DETECTION, VISION, SEGMENTATION, PANOPTIC, TFDS,
+        TFRECORDER, MINIMAL, TUTORIAL, RAW, RAW_WITH_SHAPE,
     )
 }  # fmt: skip

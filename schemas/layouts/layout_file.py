@@ -206,7 +206,17 @@ def _check(layout: Layout) -> None:
                 "that, or optional: true"
             )
     if layout.needs is Needs.LABEL and roles.keys().isdisjoint(_CLASSES):
-        raise _Wrong("no feature holds the class; add one with fill: label (or say what it needs instead)")
+        raise _Wrong(
+            "no feature holds the class; add one with fill: label, or write needs: image for images without "
+            "classes (or say what else it needs)"
+        )
+    if layout.needs is Needs.IMAGE:
+        for spec in layout.features:
+            if spec.fill in _CLASSES:
+                raise _Wrong(
+                    f"features: {spec.name}: a layout with needs: image has no classes; drop the feature, or "
+                    "write needs: label"
+                )
     try:
         inline_layout(layout).encode()
     except UnicodeError:

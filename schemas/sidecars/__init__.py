@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from shardwright.schemas.dataset import DATASET_INFO_JSON, LABEL_MAP_PBTXT, LABELS_TXT, Dataset
 from shardwright.schemas.labels import label_map_pbtxt, labels_txt
+from shardwright.schemas.layouts import Needs, layout_by_name
 from shardwright.schemas.sidecars.croissant import croissant_json
 from shardwright.schemas.sidecars.parse_module import parse_py
 from shardwright.schemas.sidecars.tfds import dataset_info_json, features_json
@@ -15,14 +16,21 @@ from shardwright.schemas.sidecars.tfx_schema import schema_pbtxt
 
 #: File name -> the text of the file, None if a dataset cannot have the file.
 SIDECARS: Mapping[str, Callable[[Dataset], str | None]] = {
-    LABELS_TXT: lambda dataset: labels_txt(dataset.classes),
-    LABEL_MAP_PBTXT: lambda dataset: label_map_pbtxt(_ids_from_one(dataset)),
+    LABELS_TXT: lambda dataset: labels_txt(dataset.classes) if _has_classes(dataset) else None,
+    LABEL_MAP_PBTXT: lambda dataset: (
+        label_map_pbtxt(_ids_from_one(dataset)) if _has_classes(dataset) else None
+    ),
     "croissant.json": croissant_json,
     DATASET_INFO_JSON: dataset_info_json,
     "features.json": features_json,
     "parse.py": parse_py,
     "schema.pbtxt": schema_pbtxt,
 }
+
+
+def _has_classes(dataset: Dataset) -> bool:
+    """Returns whether the layout of a dataset stores classes."""
+    return layout_by_name(str(dataset.plan.settings["layout"])).needs is not Needs.IMAGE
 
 
 def _ids_from_one(dataset: Dataset) -> dict[int, str]:

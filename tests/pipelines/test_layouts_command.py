@@ -68,7 +68,7 @@ def test_it_explains_each(name: str, capsys: pytest.CaptureFixture[str]) -> None
         assert row.split()[1] == feature.type.value
         assert (", optional" in row) == feature.optional
     words = one_line(table)
-    assert (f"Class ids begin at {layout.first_label}" in words) == (name != "raw_with_shape")
+    assert (f"Class ids begin at {layout.first_label}" in words) == (name not in ("images", "raw_with_shape"))
     assert ("bare pixels" in words) == layout.pixels
     assert ("Optional features are left out" in words) == any(item.optional for item in layout.features)
     code, out, _ = run(capsys, "--json", name)

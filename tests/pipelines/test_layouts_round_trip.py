@@ -104,6 +104,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[Needs, Mapping[s
     (root / "names.txt").write_text("nothing\ncat\ndog\n")
     (root / "tensors.yaml").write_text(TENSORS)
     return {
+        Needs.IMAGE: {"input": folders["pictures"]},
         Needs.LABEL: {"input": folders["classes"]},
         Needs.OBJECTS: {"input": root / "coco/boxes.json", "image_root": folders["coco/images"]},
         Needs.SEMANTIC: {

@@ -101,7 +101,7 @@ def annotate(
       EngineError: if the storage failed while a mask was read.
     """
     layout = settings.record_layout
-    if layout.needs is Needs.LABEL:
+    if layout.needs in (Needs.IMAGE, Needs.LABEL):
         return _NOTHING
     said = decode_annotations(ref.annotations) if ref.annotations else Annotations()
     if reserve is None or not _has_masks(said):

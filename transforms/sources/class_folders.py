@@ -37,6 +37,7 @@ from shardwright.transforms.sources.files_beside import (
 from shardwright.transforms.sources.folder_tree import (
     AUTO,
     CLASS_FOLDERS,
+    IMAGE_FOLDER,
     SPLITS,
     FolderTree,
     TopFolders,
@@ -62,8 +63,9 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
             f"--input {printable(probe.path)} is not a folder; name the folder that holds the images."
         )
     if storage.is_remote(probe.path) and not storage.has_folders(probe.path):
-        return CLASS_FOLDERS  # details would need a whole listing, which a worker makes
-    tree = find_tree(probe.path, settings.folders, names=probe.folders)
+        # Details would need a whole listing, which a worker makes.
+        return IMAGE_FOLDER if settings.record_layout.needs is Needs.IMAGE else CLASS_FOLDERS
+    tree = find_tree(probe.path, settings, names=probe.folders)
     if not tree.metadata:
         check_columns(probe.path, SOURCE.name, settings)
     return tree.text
@@ -89,7 +91,7 @@ def list_labelled(
       UsageError: if the folders are ambiguous.
     """
     items = _all_objects(source.path)
-    tree = find_tree(source.path, settings.folders, items)
+    tree = find_tree(source.path, settings, items)
     if not tree.metadata and has_images:
         check_columns(source.path, name, settings)
     refs = list_class_folders(source, settings.folders_of_label, tree, items)
@@ -103,7 +105,8 @@ def list_labelled(
 def _placed(ref: ImageRef, tree: FolderTree, prefix: str) -> ImageRef:
     if is_image(ref) and tree.leaves_out(ref.key.removeprefix(prefix)):
         return ref._replace(message="").filtered(FilterReason.OUTSIDE_SPLITS)
-    return ref._replace(message=NO_FOLDER) if ref.is_candidate and not ref.label else ref
+    lacks_class = ref.is_candidate and not ref.label and not tree.classless
+    return ref._replace(message=NO_FOLDER) if lacks_class else ref
 
 
 def _all_objects(path: str) -> list[storage.StoredObject] | None:
@@ -145,7 +148,7 @@ def list_class_folders(
 
 def find_tree(
     path: str,
-    folders: str,
+    settings: ConvertSettings,
     items: Sequence[storage.StoredObject] | None = None,
     names: Sequence[str] | None = None,
 ) -> FolderTree:
@@ -157,7 +160,7 @@ def find_tree(
 
     Args:
       path: The input.
-      folders: The setting `--folders`.
+      settings: Checked settings.
       items: All objects of a bucket in the order of their paths, if they are known.
       names: Names of the folders at the top, if they are known.
 
@@ -165,10 +168,11 @@ def find_tree(
       UsageError: if the folders are ambiguous.
       EngineError: if a folder cannot be listed.
     """
+    folders, classless = settings.folders, settings.record_layout.needs is Needs.IMAGE
     metadata = _has_metadata(path, items)
     shown, images_in = _top_folders(path, items, names) if folders in (AUTO, SPLITS) else ([], _no_images)
     tops, empty = _look_at_tops(shown, images_in) if folders == AUTO else (TopFolders(), [])
-    tree = decide(tops, folders, path, shown, metadata)
+    tree = decide(tops, folders, path, shown, metadata, classless)
     return replace(tree, empty=tuple(empty))
 
 
@@ -459,7 +463,7 @@ def _remote_reference(
 
 SOURCE = Source(
     name="class_folders",
-    provides=frozenset({Needs.LABEL}),
+    provides=frozenset({Needs.LABEL, Needs.IMAGE}),
     settings=frozenset({"label_depth", "folders"}),
     metadata_settings=frozenset({"label_column", "extra_columns", "label_separator"}),
     accepts=lambda probe, settings: not probe.is_file,

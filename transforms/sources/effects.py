@@ -102,6 +102,10 @@ _CONDITIONS: Mapping[Condition, _Condition] = {
         lambda known: known.settings.record_layout.needs is not Needs.OBJECTS,
         "with a layout of objects: images without objects are kept anyway",
     ),
+    Condition.STORED_CLASSES: _needs(
+        lambda known: known.settings.record_layout.needs is not Needs.IMAGE,
+        "with a layout that stores no classes",
+    ),
     Condition.SEVERAL_SPLITS: _needs(
         lambda known: len(known.settings.parsed_splits) > 1,
         "without several --splits to keep a group together in",

@@ -39,7 +39,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
 
 SOURCE = Source(
     name="file_names",
-    provides=frozenset({Needs.LABEL}),
+    provides=frozenset({Needs.LABEL, Needs.IMAGE}),
     settings=frozenset({"label_regex"}),
     accepts=_accepts,
     describe=_describe,

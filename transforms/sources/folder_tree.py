@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import one_label, printable
@@ -22,6 +22,8 @@ _NAMES_SHOWN = 3
 
 #: Description of an input whose folders are plain classes.
 CLASS_FOLDERS = "class folders"
+#: Description of an input whose images have no classes.
+IMAGE_FOLDER = "a folder of images"
 #: Description of folders with metadata.
 WITH_METADATA = "a metadata file beside each image"
 AUTO, CLASSES, SPLITS, IGNORE = "auto", "classes", "splits", "ignore"
@@ -68,6 +70,7 @@ class FolderTree:
       only_splits: Whether everything outside the split folders is left out.
       empty: Folders at the top in which no images were found.
       metadata: Whether a metadata file is beside each image.
+      classless: Whether the layout stores no classes, so that folders can only be splits.
     """
 
     splits: Mapping[str, str] = field(default_factory=dict)
@@ -75,6 +78,7 @@ class FolderTree:
     only_splits: bool = False
     empty: tuple[str, ...] = ()
     metadata: bool = False
+    classless: bool = False
 
     def place(self, key: str, depth: int = 1) -> tuple[str, str]:
         """Returns (split, class) from the folders of a key; each is empty if no folder gives it.
@@ -93,7 +97,7 @@ class FolderTree:
             return "", _label_of(folders, depth)
         if not folders or folders[0] not in self.splits:
             return next(iter(self.splits.values())), ""
-        return self.splits[folders[0]], _label_of(folders[1:], depth)
+        return self.splits[folders[0]], "" if self.classless else _label_of(folders[1:], depth)
 
     def leaves_out(self, key: str) -> bool:
         """Returns whether a file is left out because it is outside the split folders."""
@@ -103,7 +107,9 @@ class FolderTree:
     @property
     def text(self) -> str:
         """Short description of what the folders mean."""
-        if not self.names_classes:
+        if self.classless:
+            text = f"images in {_listed(self.splits)}" if self.splits else IMAGE_FOLDER
+        elif not self.names_classes:
             text = "folders without a meaning"
         elif self.splits:
             text = f"{CLASS_FOLDERS} in {_listed(self.splits)}"
@@ -166,6 +172,7 @@ def decide(
     where: str,
     named: Iterable[str] = (),
     metadata: bool = False,
+    classless: bool = False,
 ) -> FolderTree:
     """Decides what the folders of an input mean.
 
@@ -175,10 +182,13 @@ def decide(
       where: Name of the input, for messages.
       named: Names of all folders at the top, also of those without images.
       metadata: Whether a metadata file is beside each image.
+      classless: Whether the layout stores no classes.
 
     Raises:
       UsageError: if the folders are ambiguous; the message gives the option for each meaning.
     """
+    if classless:
+        return replace(_decide_splits(tops, folders, where, named), metadata=metadata, classless=True)
     splits = split_folders({*named, *tops.splits})
     if folders == CLASSES:
         return FolderTree(metadata=metadata)
@@ -187,11 +197,7 @@ def decide(
     where = f"--input {printable(where)}"
     if folders == SPLITS:
         if not splits:
-            raise UsageError(
-                f"--folders splits: {where} has no folder that is named like a split (train, validation, "
-                "test, ...); rename the folders, or use their names as splits with --label_regex "
-                "'(?P<split>[^/]+)/(?P<label>[^/]+)/.*'."
-            )
+            raise _no_split_folder(where)
         return FolderTree(splits, only_splits=True, metadata=metadata)
     other = tops.other or tops.number
     if tops.splits and other:
@@ -218,3 +224,36 @@ def decide(
             "classes if each folder is a class."
         )
     return FolderTree(metadata=metadata)
+
+
+def _no_split_folder(where: str) -> UsageError:
+    return UsageError(
+        f"--folders splits: {where} has no folder that is named like a split (train, validation, "
+        "test, ...); rename the folders, or use their names as splits with --label_regex "
+        "'(?P<split>[^/]+)/(?P<label>[^/]+)/.*'."
+    )
+
+
+def _decide_splits(tops: TopFolders, folders: str, where: str, named: Iterable[str]) -> FolderTree:
+    """Decides which folders are splits, for images without classes.
+
+    Raises:
+      UsageError: if some folders with images are named like splits and others are not.
+    """
+    splits = split_folders({*named, *tops.splits})
+    where = f"--input {printable(where)}"
+    if folders == SPLITS:
+        if not splits:
+            raise _no_split_folder(where)
+        return FolderTree(splits, only_splits=True)
+    if folders != AUTO or not tops.splits:
+        return FolderTree(names_classes=False)
+    other = tops.other or tops.number
+    if other:
+        called, like = ("are", "splits") if len(splits) > 1 else ("is", "a split")
+        raise UsageError(
+            f"{where}: {_listed(splits)} {called} named like {like}, and {printable(other)}, which holds "
+            f"images too, is not. Write --folders splits if {_listed(splits)} {called} {like}: the rest is "
+            "left out then. Write --folders ignore if the names of the folders have no meaning."
+        )
+    return FolderTree(splits, only_splits=True)

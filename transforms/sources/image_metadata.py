@@ -13,7 +13,7 @@ from shardwright.schemas.columns import column_values, encode_extra, finite_or_t
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.labels import ClassId
-from shardwright.schemas.layouts import FeatureRole
+from shardwright.schemas.layouts import FeatureRole, Needs
 
 #: Extensions of metadata files: a class, any fields, a caption.
 METADATA = ("cls", "json", "txt")
@@ -56,13 +56,21 @@ def metadata_needed(settings: ConvertSettings, has_class: bool) -> frozenset[str
       has_class: Whether the class of the image is known from elsewhere.
     """
     needed = set()
-    if settings.label_column or settings.parsed_extra_columns:
+    reads_class = _reads_class(settings, has_class)
+    if settings.parsed_extra_columns or reads_class:
         needed.add("json")
-    if not has_class and not settings.label_column:
-        needed.update(("cls", "json"))
+    if reads_class and not settings.label_column:
+        needed.add("cls")
     if FeatureRole.CAPTION in settings.record_layout.by_role():
         needed.add("txt")
     return frozenset(needed)
+
+
+def _reads_class(settings: ConvertSettings, has_class: bool) -> bool:
+    """Returns whether metadata gives the class of an image."""
+    if settings.record_layout.needs is Needs.IMAGE:
+        return False
+    return bool(settings.label_column) or not has_class
 
 
 def read_metadata(texts: Mapping[str, str], settings: ConvertSettings, has_class: bool = False) -> Metadata:
@@ -78,7 +86,7 @@ def read_metadata(texts: Mapping[str, str], settings: ConvertSettings, has_class
     """
     values = _parse_json(texts["json"]) if "json" in texts else {}
     said = Metadata()
-    value = None if has_class and not settings.label_column else _label_value(texts, values, settings)
+    value = _label_value(texts, values, settings) if _reads_class(settings, has_class) else None
     if value is not None:
         names = _class_names(value, settings.label_separator)
         said.label = LABEL_SEPARATOR.join(dict.fromkeys(str(name) for name in names))

@@ -88,7 +88,10 @@ def recognise(item: Input, probe: InputProbe, settings: ConvertSettings) -> Inpu
     elif is_pattern(item.path):
         source = source_by_name("tfrecord")  # the only source with such file names
     else:
-        accepting = (source for source in all_sources() if source.accepts(probe, settings))
+        # The layout `images` takes the images of a folder, whatever annotations are beside them.
+        only = {Needs.IMAGE} & {settings.record_layout.needs}
+        fitting_sources = (source for source in all_sources() if only <= source.provides)
+        accepting = (source for source in fitting_sources if source.accepts(probe, settings))
         found = next(accepting, None)
         if found is None:
             kind = "file" if probe.is_file else "folder"
@@ -103,6 +106,8 @@ def recognise(item: Input, probe: InputProbe, settings: ConvertSettings) -> Inpu
         other = "another --source"
         if settings.source == "auto" and not probe.is_file and needs is Needs.LABEL:
             other = "--source class_folders if each class has a folder"
+        if needs is Needs.IMAGE:
+            other = "name the folder of its images, which is read as class_folders"
         raise UsageError(
             f"--layout {settings.record_layout.name}: {printable(item.path)} is read as {source.name}, which "
             f"does not provide what the layout needs ({needs.value}); choose --layout {fitting}, or {other}."

@@ -24,6 +24,7 @@ class LabelRules:
       rename: Mapping of old name to new name.
       keep: Names to keep, compared after renaming. None keeps all names.
       class_needed: Whether an image without a class is quarantined.
+      class_stored: Whether records store classes or objects; if not, references lose theirs.
       names: Names from `--class_names` in id order. Empty if numbers in the source are not class ids.
       first_number: Number of the first class in `names`.
     """
@@ -31,6 +32,7 @@ class LabelRules:
     rename: Mapping[str, str] = field(default_factory=dict)
     keep: frozenset[str] | None = None
     class_needed: bool = True
+    class_stored: bool = True
     names: tuple[str, ...] = ()
     first_number: int = 0
 
@@ -61,6 +63,8 @@ class LabelRules:
 
     def apply(self, ref: ImageRef) -> ImageRef:
         """Returns a reference with its new class names; it is filtered if no name is left."""
+        if not self.class_stored:
+            return ref._replace(label="", annotations="") if ref.label or ref.annotations else ref
         if not is_image(ref):
             return ref
         if self.names:
@@ -132,11 +136,13 @@ def make_label_rules(
         keep = frozenset(lines_of(storage.read_text("--keep_labels", settings.keep_labels)))
         if not keep:
             raise UsageError(f"--keep_labels {settings.keep_labels}: the file has no class names.")
-    needs_class = settings.record_layout.needs is Needs.LABEL
+    needs = settings.record_layout.needs
+    if needs is Needs.IMAGE:
+        return LabelRules(class_needed=False, class_stored=False)
     return LabelRules(
         rename=_parse_renames(settings.rename_labels),
         keep=keep,
-        class_needed=needs_class and settings.unlabelled == "quarantine",
+        class_needed=needs is Needs.LABEL and settings.unlabelled == "quarantine",
         names=tuple(names) if numbered_names(names, first_number) else (),
         first_number=first_number,
     )

@@ -29,7 +29,8 @@ def list_part(part: InputSplit, context: Context, rules: LabelRules) -> Iterator
     listed = source_by_name(part.item.source).list_part(part, context)
     for found in UNDERWAY.each(listed, part.path, "list"):
         if isinstance(found, ClassId):
-            yield found
+            if rules.class_stored:
+                yield found
             continue
         PROGRESS.add(listed=1)
         if confinement is not None:

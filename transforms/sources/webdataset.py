@@ -203,7 +203,7 @@ def _text(name: str, ref: ImageRef) -> str:
 
 SOURCE = Source(
     name="webdataset",
-    provides=frozenset({Needs.LABEL}),
+    provides=frozenset({Needs.LABEL, Needs.IMAGE}),
     settings=frozenset({"label_column", "extra_columns", "label_separator"}),
     accepts=_accepts,
     describe=_describe,

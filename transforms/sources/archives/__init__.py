@@ -130,6 +130,7 @@ def _list_archive(part: InputSplit, context: Context) -> Iterator[ImageRef | Cla
             archive.tops,
             settings.folders_of_label,
             _meaning_of_folders(settings),
+            settings.record_layout.needs is Needs.IMAGE,
         )
         for path in _image_paths(opened):
             folders.add(path)
@@ -234,7 +235,7 @@ def _look_into(ref: ImageRef) -> ImageRef:
 
 SOURCE = Source(
     name="archives",
-    provides=frozenset({Needs.LABEL}),
+    provides=frozenset({Needs.LABEL, Needs.IMAGE}),
     settings=frozenset(
         {"label_column", "extra_columns", "label_separator", "label_regex", "label_depth", "folders"}
     ),

@@ -22,6 +22,7 @@ class MemberFolders:
       beside: Folders at the top of the input that hold archives or images, if one contains the archive.
       depth: Number of folders that make a class name (see `FolderTree.place`).
       folders: The setting `--folders`.
+      classless: Whether the layout stores no classes.
     """
 
     def __init__(
@@ -31,9 +32,10 @@ class MemberFolders:
         beside: Sequence[str] = (),
         depth: int = 1,
         folders: str = AUTO,
+        classless: bool = False,
     ) -> None:
         self._where, self._above, self._beside = where, tuple(above), tuple(beside)
-        self._depth, self._folders = depth, folders
+        self._depth, self._folders, self._classless = depth, folders, classless
         self._common: tuple[str, ...] = ()  # folders that contain all images
         self._tops = TopFolders()  # inside the common folders
         self._least_depth = self._most_depth = -1  # of the folders with images
@@ -86,7 +88,7 @@ class MemberFolders:
         elif depth < len(common):
             tops = TopFolders()
             tops.add(common[depth], nested=self._most_depth > depth + 1)
-        self._tree = decide(tops, self._folders, self._where, named, metadata)
+        self._tree = decide(tops, self._folders, self._where, named, metadata, self._classless)
         self._wrappers = depth
         # Keep enough folders for a class name, if any image is in that many.
         wanted = self._depth - len(self._above) + (1 if self._above and self._tree.splits else 0)

@@ -323,7 +323,7 @@ def _missing(rows: Rows, ref: ImageRef, key: str, digits: int) -> Iterator[Image
 
 SOURCE = Source(
     name="arrays",
-    provides=frozenset({Needs.LABEL}),
+    provides=frozenset({Needs.LABEL, Needs.IMAGE}),
     settings=frozenset({"image_column", "label_column", "extra_columns", "label_separator", "pixel_shape"}),
     accepts=_accepts,
     describe=_describe,

@@ -407,7 +407,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
 
 SOURCE = Source(
     name="manifest",
-    provides=frozenset({Needs.LABEL, Needs.OBJECTS}),
+    provides=frozenset({Needs.LABEL, Needs.OBJECTS, Needs.IMAGE}),
     settings=frozenset(
         {
             "image_root",

@@ -72,6 +72,7 @@ class Rows:
         self._own_key = prefix + key_from_bytes(shown.encode("utf-8", "surrogateescape"))
         self._separator = settings.label_separator
         self._extra = settings.parsed_extra_columns
+        self._reads_classes = settings.record_layout.needs is not Needs.IMAGE
         self._about_objects = settings.record_layout.needs is Needs.OBJECTS
         self._folder_split = folder_split
         self._ml_uses = _ML_USES if ml_use else {}
@@ -144,6 +145,7 @@ class Rows:
             key, uri = key_of(inner), join(self._folder, inner)
         key = self._prefix + key
         try:
+            label = label if self._reads_classes else ""
             known = self._labels.get(label) if type(label) is str else None
             label = self._label(label) if known is None else known
             split = self._split(split) if split else self._folder_split

@@ -116,6 +116,8 @@ class FeatureNames:
         """Returns whether records with these features can have the annotations that a layout needs."""
         have = self.by_role.keys()
         match needs:
+            case Needs.IMAGE:
+                return True
             case Needs.LABEL:
                 return not have.isdisjoint((FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET))
             case Needs.OBJECTS:

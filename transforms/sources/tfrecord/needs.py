@@ -70,13 +70,17 @@ def check_needs(
     missing = min((lacking(found, layout) for found in names), key=len)
     if not missing:
         return
-    fitting = [item.name for item in LAYOUTS.values() if any(not lacking(found, item) for found in names)]
+    fitting = [
+        item.name
+        for item in LAYOUTS.values()
+        if item.needs is not Needs.IMAGE and any(not lacking(found, item) for found in names)
+    ]
     if fitting:
         advice = f"choose --layout {_either(fitting)}"
         if layout.needs is Needs.LABEL:
-            advice += ", or --unlabelled keep"
+            advice += ", or --unlabelled keep, or --layout images to store no classes"
     elif layout.needs is Needs.LABEL:
-        advice = "choose --unlabelled keep"
+        advice = "choose --unlabelled keep, or --layout images to store no classes"
     else:
         advice = "name records with annotations of that kind"
     more = ", ..." if len(features) > 20 else ""
