@@ -41,9 +41,9 @@ def _once_per_function(compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class _QuickBz2:
-    """Compresses each function once, with the smallest buffers, because larger ones take time."""
+    """Compresses each function once, with the smallest buffers, and remembers the latest ones."""
 
-    decompress = staticmethod(bz2.decompress)
+    decompress = staticmethod(functools.lru_cache(maxsize=256)(bz2.decompress))
 
     @staticmethod
     @functools.lru_cache(maxsize=4096)
@@ -70,6 +70,7 @@ def _formatter(self: argparse.ArgumentParser) -> argparse.HelpFormatter:
 def _keep_parsers(options: type[Any]) -> None:
     """Keeps the parser of each kind of option, and drops a search for warnings that no test reads."""
     parsers: dict[type[Any], argparse.ArgumentParser] = {}
+    visible: dict[type[Any], list[str]] = {}
     get_all_options = options.get_all_options
 
     def initialize(self: Any, flags: Any = None, **overrides: Any) -> None:
@@ -87,16 +88,25 @@ def _keep_parsers(options: type[Any]) -> None:
         for name in self._visible_option_list():
             overrides.setdefault(name, getattr(self._visible_options, name))
 
+    def visible_option_list(self: Any) -> list[str]:
+        kind = type(self)
+        if kind not in visible:
+            visible[kind] = sorted(name for name in vars(self._visible_options) if name[0] != "_")
+        return visible[kind]
+
     def without_warnings(self: Any, *arguments: Any, display_warnings: bool = False, **named: Any) -> Any:
         # Only `Pipeline.run` asks for warnings, and drops the options.
         return {} if display_warnings else get_all_options(self, *arguments, **named)
 
     options.__init__ = initialize
+    options._visible_option_list = visible_option_list
     options.get_all_options = without_warnings
 
 
 def _roundtrip(value: Any) -> Any:
-    """Pickles and loads what a step is made with; most steps have no arguments."""
+    """Pickles and loads the arguments of a step; Beam drops the copy of a function that it pickles again."""
+    if isinstance(value, (core.DoFn, core.CombineFn)):
+        return value
     if type(value) in (dict, list, tuple) and not value:
         return type(value)()
     return cloudpickle_pickler.roundtrip(value)
