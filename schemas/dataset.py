@@ -15,6 +15,7 @@ from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.plan import Plan, settings_json
 from shardwright.schemas.split_balance import SplitBalance, compare_splits
 from shardwright.schemas.split_order import by_split
+from shardwright.schemas.split_shares import SplitShares
 from shardwright.schemas.units import SAME_SIZE_FITS, parse_resize
 
 FORMAT_VERSION = 1
@@ -129,6 +130,13 @@ class Dataset:
     def balance(self) -> SplitBalance:
         """How the classes are spread over the splits."""
         return compare_splits(self.class_counts, {split: self.records(split) for split in self.splits})
+
+    @property
+    def split_shares(self) -> SplitShares | None:
+        """How far the splits meet their shares; None if `--splits` alone decides them."""
+        return self.plan.split_shares(
+            {split: self.records(split) for split in self.splits}, self.class_counts
+        )
 
     def placed_shards(self) -> Iterator[tuple[str, int, int, Shard]]:
         """Yields each shard after its split, its number from 0 and the number of shards in the split."""

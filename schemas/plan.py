@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardwright.schemas.layouts import inline_layout, layout_from_json
+from shardwright.schemas.part_bounds import PartBounds
 from shardwright.schemas.split_balance import SplitBalance, compare_splits
+from shardwright.schemas.split_shares import SplitShares, compare_shares
 from shardwright.schemas.str_enum import StrEnum
-from shardwright.schemas.units import counted
+from shardwright.schemas.units import counted, parse_splits
 
 MAX_SHARDS = 99_999
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9_]+\Z")
@@ -38,6 +40,21 @@ class Plan:
     settings: Mapping[str, Any]
     texts: tuple[str, ...] = ()
     unused_ids: tuple[int, ...] = ()
+    split_bounds: PartBounds | None = None
+
+    def split_shares(
+        self, records: Mapping[str, int], class_counts: Mapping[str, Mapping[str, int]]
+    ) -> SplitShares | None:
+        """Returns how far splits meet their shares; None if the plan does not choose exact splits.
+
+        Args:
+          records: split -> number of records.
+          class_counts: split -> class -> number of records.
+        """
+        if self.split_bounds is None or not self.split_bounds.is_used:
+            return None
+        shares = parse_splits(str(self.settings["splits"]))
+        return compare_shares(str(self.settings["split_mode"]), shares, records, class_counts)
 
     @property
     def text_of(self) -> dict[str, str]:
@@ -67,6 +84,7 @@ class Plan:
             "settings": settings_json(self.settings),
             **({"texts": list(self.texts)} if self.texts else {}),
             **({"unused_ids": list(self.unused_ids)} if self.unused_ids else {}),
+            **({"split_bounds": self.split_bounds.as_json()} if self.split_bounds is not None else {}),
         }
 
     @staticmethod
@@ -83,6 +101,7 @@ class Plan:
             settings=_settings_from_json(value["settings"]),
             texts=tuple(map(str, value.get("texts", ()))),
             unused_ids=tuple(map(int, value.get("unused_ids", ()))),
+            split_bounds=PartBounds.from_json(value["split_bounds"]) if "split_bounds" in value else None,
         )
         if not isinstance(value["labels"], list) or not all(isinstance(name, str) for name in plan.labels):
             raise TypeError("the labels are not a list of names")
@@ -162,6 +181,11 @@ class Forecast:
     def balance(self) -> SplitBalance:
         """How evenly the classes will be spread over the splits."""
         return compare_splits(self.split_class_counts, self.candidates)
+
+    @property
+    def split_shares(self) -> SplitShares | None:
+        """How far the splits will meet their shares; None if `--splits` alone decides them."""
+        return self.plan.split_shares(self.candidates, self.split_class_counts)
 
     @property
     def tree(self) -> str:
