@@ -139,6 +139,8 @@ def print_forecast(forecast: Forecast) -> None:
         f"{format_size(forecast.source_bytes)} of sources; about "
         f"{format_size(sum(estimate.values()))} in {counted(sum(shards.values()), 'shard')}"
     )
+    if forecast.split_shares is not None:
+        out.print(f"  {forecast.split_shares.sentence}", soft_wrap=True)
     for name, items in (
         ("filtered", forecast.filtered),
         ("bad in the sample", forecast.sample_faults),

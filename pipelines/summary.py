@@ -102,6 +102,8 @@ def print_convert_summary(result: ConvertResult) -> None:
         f"  {counted(records, 'record')} in {counted(shards, 'shard')}, {format_size(size)}, "
         f"{classes}; {result.run['seconds']:.1f} s{speed}"
     )
+    if made.split_shares is not None:
+        out.print(f"  {made.split_shares.sentence}", soft_wrap=True)
     for path, detected_as in zip(result.run["input"], result.run["taken_for"]):
         out.print(f"  {path}: {detected_as}")
     out.print(f"  {result.run['workers']['text']}{_read_text(result.metrics)}")

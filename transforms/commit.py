@@ -27,6 +27,7 @@ from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.schemas.previous_checks import with_previous_checks
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
 from shardwright.schemas.source_sizes import SourceSizes
+from shardwright.schemas.split_shares import SplitShares
 from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.schemas.units import counted, is_or_are
 from shardwright.transforms import storage
@@ -253,7 +254,7 @@ def commit(
             outcome |= {"exit_code": int(ExitCode.REFUSED), "message": refusal}
             write_text(job.directory, dataset.OUTCOME_JSON, pretty_json(outcome), job.hold)
             raise DataRefused(refusal)
-        run = _run(job, forecast, results)
+        run = _run(job, forecast, results, result.split_shares)
         write_commit(job.directory, result, sidecars, run, outcome, left, job.hold)
         if job.directory != job.output:
             swap(job.output, job.hold)
@@ -348,7 +349,9 @@ def _refusal(job: ConversionSpec, totals: LedgerTotals, report: ValidationReport
     return None
 
 
-def _run(job: ConversionSpec, forecast: Forecast, results: Sequence[ShardResult]) -> dict[str, Any]:
+def _run(
+    job: ConversionSpec, forecast: Forecast, results: Sequence[ShardResult], shares: SplitShares | None
+) -> dict[str, Any]:
     finished = time.time()
     written = [result for result in results if result.header.file and not result.reused]
     begun = [result.started for result in written]
@@ -357,6 +360,7 @@ def _run(job: ConversionSpec, forecast: Forecast, results: Sequence[ShardResult]
         **job.run,
         "output": printable(job.output),
         "splits_from": str(forecast.splits_from),
+        **({"split_shares": shares.as_json()} if shares is not None else {}),
         "sources": _source_sizes(results).as_json(),
         "started": utc(job.started),
         "finished": utc(finished),

@@ -14,7 +14,8 @@ from shardwright.schemas.bounds import Bounds, format_bounds, parse_bounds
 from shardwright.schemas.columns import ExtraColumn, parse_extra_columns
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.layouts import Layout, extended, layout_by_name
+from shardwright.schemas.layouts import Layout, Needs, extended, layout_by_name
+from shardwright.schemas.part_bounds import DIGITS
 from shardwright.schemas.side_files import check_split_names
 from shardwright.schemas.units import FITS, SAME_SIZE_FITS
 
@@ -23,6 +24,8 @@ IMAGE_FORMATS = ("keep", "jpeg", "png", "webp", "raw")
 DAMAGED = ("quarantine", "keep")
 COLORS = ("rgb", "gray", "keep")
 COMPRESSIONS = ("none", "gzip", "zlib")
+#: How images are divided into splits and folds.
+SPLIT_MODES = ("hash", "exact", "stratified")
 #: Meanings that a user can give to the folders at the top of an input.
 FOLDERS = ("auto", "classes", "splits", "ignore")
 SUFFIXES = {"none": ".tfrecord", "gzip": ".tfrecord.gz", "zlib": ".tfrecord.zlib"}
@@ -63,7 +66,7 @@ RECORDED = frozenset({Affects.RECORD, Affects.SHARD, Affects.PLACEMENT, Affects.
 
 #: Settings that the plan records only if they are not empty. So datasets from before these settings existed
 #: keep their digests.
-RECORDED_IF_GIVEN = ("bounds",)
+RECORDED_IF_GIVEN = ("bounds", "split_mode")
 
 
 class Condition(Enum):
@@ -355,6 +358,16 @@ class ConvertSettings:
         metavar="NAME=SHARE,...",
         between="=",
     )
+    split_mode: str = _setting(
+        "hash",
+        "hash: shares are met on average; exact: each split gets its number of images; stratified: each "
+        "split gets its share of every class. No image changes its split as the data grows",
+        Affects.PLACEMENT,
+        Topic.SPLITS,
+        Condition.SEVERAL_SPLITS,
+        Condition.DRAWN_SPLITS,
+        choices=SPLIT_MODES,
+    )
     split_by: str = _setting(
         "",
         "regular expression for keys: images with the same first group (or match) stay in one split",
@@ -557,6 +570,21 @@ class ConvertSettings:
         """Split shares as exact fractions, in the order given."""
         return units.parse_splits(self.splits)
 
+    @property
+    def chooses_splits(self) -> bool:
+        """Whether the bounds of the splits are chosen from the hashes of all images."""
+        return self.split_mode != "hash" and len(self.parsed_splits) > 1
+
+    @property
+    def keeps_groups(self) -> bool:
+        """Whether images can have a group, which stays in one split."""
+        return bool(self.split_by or self.group_column or "(?P<group>" in self.label_regex)
+
+    @property
+    def divides_buckets(self) -> bool:
+        """Whether splits get buckets of hashes, because a group or an image may have several classes."""
+        return self.split_mode == "stratified" and (self.keeps_groups or bool(self.label_separator))
+
     @cached_property
     def folders_of_label(self) -> int:
         """`label_depth` as a number, `units.ALL_FOLDERS` or `units.LAST_FOLDER`."""
@@ -649,6 +677,7 @@ class ConvertSettings:
                     f"--shards {self.shards}: there is no split {sorted(unknown)[0]!r}; "
                     f"--splits names {', '.join(self.parsed_splits)}."
                 )
+        self._check_split_mode()
         self._check_pixels()
 
     def check_one(self, name: str) -> None:
@@ -668,6 +697,24 @@ class ConvertSettings:
                 item.metadata["check"](value)
             except ValueError as error:
                 raise UsageError(f"--{name} {value}: {error}.") from None
+
+    def _check_split_mode(self) -> None:
+        """Checks that images have a class if each split should get its share of every class.
+
+        Raises:
+          UsageError: if they have none, or there are too many splits.
+        """
+        layout = self.record_layout
+        if self.split_mode == "stratified" and layout.needs is not Needs.LABEL:
+            raise UsageError(
+                f"--split_mode stratified needs a class for each image, and layout {layout.name} stores none; "
+                "choose --split_mode exact."
+            )
+        if self.divides_buckets and len(self.parsed_splits) > len(DIGITS):
+            raise UsageError(
+                f"--split_mode stratified with groups or --label_separator divides images into at most "
+                f"{len(DIGITS)} splits; choose --split_mode exact."
+            )
 
     def _check_pixels(self) -> None:
         """Checks that readers can know the shape of raw pixels.
@@ -705,6 +752,7 @@ class ConvertSettings:
         values["image_format"] = self.stored_format
         values["background"] = "#{:02x}{:02x}{:02x}".format(*self.background_rgb)
         values["bounds"] = format_bounds(self.parsed_bounds)
+        values["split_mode"] = "" if self.split_mode == "hash" else self.split_mode
         for name in RECORDED_IF_GIVEN:
             if not values[name]:
                 del values[name]

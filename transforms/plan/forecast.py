@@ -15,12 +15,13 @@ from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
 from shardwright.schemas.labels import order_labels, unused_ids
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs
+from shardwright.schemas.part_bounds import PartBounds
 from shardwright.schemas.plan import Forecast, Plan, SplitsFrom
 from shardwright.schemas.side_files import check_split_names
 from shardwright.schemas.split_order import in_split_order
 from shardwright.schemas.units import counted, is_or_are
 from shardwright.transforms.conversion.convert import ShardRecipe
-from shardwright.transforms.plan.assign import group_of, limit_order, shard_order, split_bounds, split_of
+from shardwright.transforms.plan.assign import group_of, hash64, limit_order, shard_order
 from shardwright.transforms.plan.estimate import (
     SAMPLE_CANDIDATES,
     carried_count,
@@ -28,6 +29,7 @@ from shardwright.transforms.plan.estimate import (
     shard_count,
     take_sample,
 )
+from shardwright.transforms.plan.parts import SPLIT, Divider, HashedImage
 from shardwright.transforms.records.build import label_ids
 
 #: Sort key of images: (hash, key). The hash is the one for shards or, under a limit, the one for the limit.
@@ -42,19 +44,35 @@ _FAULTS_OF_FILES = frozenset(
 
 
 class Placement:
-    """Assigns a split to every reference."""
+    """Assigns a split to every reference.
 
-    def __init__(self, settings: ConvertSettings) -> None:
+    Args:
+      settings: checked settings.
+      splits: chosen bounds of the splits; None to divide all hashes by the shares.
+    """
+
+    def __init__(self, settings: ConvertSettings, splits: PartBounds | None = None) -> None:
         self._seed = settings.seed
-        self._bounds = split_bounds(settings.parsed_splits)
+        self._names = tuple(settings.parsed_splits)
+        self._divider = Divider(settings, SPLIT, splits)
         self._pattern = re.compile(settings.split_by) if settings.split_by else None
 
     def split(self, ref: ImageRef) -> str:
         """Returns the split that the source names, or else the split by the hash of the group or key."""
-        if ref.split:
-            return ref.split
-        group = ref.group or group_of(ref.key, self._pattern)
-        return split_of(self._seed, ref.key if group is None else group, self._bounds)
+        if ref.split or len(self._names) == 1:
+            return ref.split or self._names[0]
+        return self._names[self._divider.part(self._group(ref), "", ref.label)]
+
+    def to_split(self, ref: ImageRef) -> HashedImage:
+        """Returns what decides the split of a candidate."""
+        value = hash64(self._seed, SPLIT, self._group(ref))
+        return HashedImage(None if ref.split else "", ref.label, value)
+
+    def _group(self, ref: ImageRef) -> str:
+        if ref.group:
+            return ref.group
+        group = group_of(ref.key, self._pattern)
+        return ref.key if group is None else group
 
     def misses_group(self, ref: ImageRef) -> bool:
         """Returns whether `--split_by` was given and does not match this key."""
@@ -208,6 +226,7 @@ def make_forecast(
     class_names: Sequence[str] = (),
     explicit_shards: bool = False,
     texts: Mapping[str, str] | None = None,
+    split_bounds: PartBounds | None = None,
 ) -> Forecast:
     """Chooses labels and numbers of shards, after converting a sample of the images.
 
@@ -221,6 +240,7 @@ def make_forecast(
         allow all.
       explicit_shards: whether the shard settings were given again, so that carried numbers do not apply.
       texts: class name -> readable name, for sources that have both.
+      split_bounds: chosen bounds of the splits, if `--splits` alone does not decide them.
 
     Raises:
       UsageError: if there is nothing to convert.
@@ -244,7 +264,7 @@ def make_forecast(
             "of the account that reads them."
         )
     rejected: Counter[str] = Counter()
-    placement = Placement(settings)
+    placement = Placement(settings, split_bounds)
     for ref in sample.rejected:
         rejected[placement.split(ref)] += _source_bytes(ref, settings)
     shards: dict[str, int] = {}
@@ -283,6 +303,7 @@ def make_forecast(
                 carried.labels if carried else (),
                 carried.unused_ids if carried else (),
             ),
+            split_bounds,
         ),
         candidates=_by_split(shards, summary.candidates),
         listed=_by_split((*shards, *({NO_SPLIT} & summary.listed.keys())), summary.listed),

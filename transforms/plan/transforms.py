@@ -27,6 +27,7 @@ from shardwright.schemas.image_ref import (
     printable,
 )
 from shardwright.schemas.labels import ClassId, check_numbering, merge_class_ids, merge_class_texts
+from shardwright.schemas.part_bounds import PartBounds
 from shardwright.schemas.plan import Forecast, Plan
 from shardwright.schemas.source_ids import number_text, source_id_of
 from shardwright.transforms.concurrency.progress import PROGRESS
@@ -125,6 +126,36 @@ class _Summarise(beam.CombineFn):
         return summary
 
 
+class _SummariseDivided(beam.DoFn):
+    """Sums up the batches of a bundle, if chosen bounds decide the splits."""
+
+    def __init__(self, settings: ConvertSettings) -> None:
+        self._settings = settings
+
+    def start_bundle(self) -> None:
+        self._summary = RefSummary()
+        self._placement: Placement | None = None
+
+    def process(self, batch: EncodedRefs, splits: PartBounds) -> Iterator[RefSummary]:
+        if self._placement is None:
+            self._placement = Placement(self._settings, splits)
+        for ref in decode_refs(batch):
+            self._summary.add(ref, self._settings, self._placement)
+        yield from ()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        self._summary.trim(self._settings)
+        yield in_global_window(self._summary)
+
+
+class _MergeSummaries(_Summarise):
+    """Adds up the sums of bundles."""
+
+    def add_input(self, merged: RefSummary, summary: RefSummary) -> RefSummary:  # type: ignore[override]
+        merged.merge(summary, self._settings)
+        return merged
+
+
 class _MakeForecast(beam.DoFn):
     def __init__(
         self,
@@ -145,7 +176,12 @@ class _MakeForecast(beam.DoFn):
         self._explicit_shards = explicit_shards
 
     def process(
-        self, _: bytes, summary: RefSummary, class_ids: Iterable[ClassId], found: Plan | None = None
+        self,
+        _: bytes,
+        summary: RefSummary,
+        class_ids: Iterable[ClassId],
+        found: Plan | None = None,
+        split_bounds: PartBounds | None = None,
     ) -> Iterator[Forecast]:
         carried = found or self._carried
         said = list(class_ids)
@@ -164,6 +200,7 @@ class _MakeForecast(beam.DoFn):
                 self._class_names,
                 explicit,
                 self._rules.apply_to_texts(merge_class_texts(said)),
+                split_bounds,
             )
         forecast = self._with_numbering_checked(forecast, said)
         known = replace(self._known, splits_from=forecast.splits_from)
@@ -237,8 +274,20 @@ class ForecastDataset(beam.PTransform):
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
-        summarise = beam.CombineGlobally(_Summarise(self._settings)).with_output_types(RefSummary)
-        summary = batches | "SummariseRefs" >> summarise.as_singleton_view()  # RefSummary
+        settings, bounds, summed = self._settings, None, batches
+        summarise = beam.CombineGlobally(_Summarise(settings))
+        if settings.chooses_splits:
+            from shardwright.transforms.plan.choose_transforms import ChooseSplits  # needs NumPy
+
+            choose = ChooseSplits(settings, self._carried, self._found)
+            bounds = beam.pvalue.AsSingleton(batches | "ChooseSplits" >> choose)  # PartBounds
+            summed = batches | "SummariseDivided" >> beam.ParDo(
+                _SummariseDivided(settings), bounds
+            ).with_output_types(RefSummary)  # RefSummary of a bundle
+            summarise = beam.CombineGlobally(_MergeSummaries(settings))
+        summary = (
+            summed | "SummariseRefs" >> summarise.with_output_types(RefSummary).as_singleton_view()
+        )  # RefSummary
         return (
             batches.pipeline
             | "Once" >> beam.Impulse()  # bytes
@@ -256,6 +305,7 @@ class ForecastDataset(beam.PTransform):
                 summary,
                 beam.pvalue.AsIter(self._class_ids),
                 self._found,
+                bounds,
             ).with_output_types(Forecast)  # Forecast
         )
 
@@ -291,12 +341,26 @@ def _is_beyond(ref: ImageRef, settings: ConvertSettings, forecast: Forecast) -> 
     return limit_order(settings.seed, ref.key) > forecast.limit_cut
 
 
+class _CarriedPlacement:
+    """The placement by a plan, made again only if the plan is another one."""
+
+    def __init__(self, settings: ConvertSettings) -> None:
+        self._settings = settings
+        self._made: tuple[Plan, Placement] | None = None
+
+    def of(self, plan: Plan) -> Placement:
+        """Returns the placement by a plan."""
+        if self._made is None or self._made[0] is not plan:
+            self._made = plan, Placement(self._settings, plan.split_bounds)
+        return self._made[1]
+
+
 class _HashesOfSparseSplits(beam.DoFn):
     """Yields the hashes of the images in each split that is so small that a shard may be empty."""
 
     def __init__(self, settings: ConvertSettings) -> None:
         self._settings = settings
-        self._placement = Placement(settings)
+        self._placement = _CarriedPlacement(settings)
 
     def start_bundle(self) -> None:
         self._hashes: defaultdict[str, array[int]] = defaultdict(lambda: array("Q"))
@@ -310,8 +374,9 @@ class _HashesOfSparseSplits(beam.DoFn):
         }
         if not sparse:
             return
+        placement = self._placement.of(forecast.plan)
         for ref in decode_refs(batch):
-            split = self._placement.split(ref)
+            split = placement.split(ref)
             if split in sparse and ref.is_candidate and not _is_beyond(ref, self._settings, forecast):
                 self._hashes[split].append(shard_order(self._settings.seed, ref.key)[0])
         yield from ()
@@ -336,11 +401,12 @@ class _AssignShard(_SortInHand):
 
     def __init__(self, settings: ConvertSettings) -> None:
         self._settings = settings
-        self._placement = Placement(settings)
+        self._placement = _CarriedPlacement(settings)
 
     def process(self, batch: EncodedRefs, forecast: Forecast) -> Iterator[tuple[ShardId, EncodedRefs]]:
+        placement = self._placement.of(forecast.plan)
         for ref in decode_refs(batch):
-            split = self._placement.split(ref)
+            split = placement.split(ref)
             value, _ = shard_order(self._settings.seed, ref.key)
             # Faster than _replace, which would take a tenth of the time of planning.
             ref = ImageRef._make((*ref[:_SPLIT], split, *ref[_SPLIT + 1 :]))

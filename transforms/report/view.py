@@ -13,6 +13,8 @@ from shardwright.schemas.configuration.settings_values import setting_fields, se
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.plan import SplitsFrom
 from shardwright.schemas.split_order import in_split_order
+from shardwright.schemas.split_shares import compare_shares
+from shardwright.schemas.units import parse_splits
 from shardwright.transforms.report.charts import (
     Chart,
     class_curve,
@@ -183,6 +185,13 @@ def split_text(data: ReportData) -> str:
         f"{shares}, by a hash of {f'the part of the key that {pattern} matches' if pattern else 'the key'}"
     )
     drawn += f" (seed {seed})"
+    if data.settings.get("split_mode"):
+        counts = {split: records for split, (records, _, _) in data.splits.items()}
+        with contextlib.suppress(ValueError):
+            found = compare_shares(
+                str(data.settings["split_mode"]), parse_splits(said), counts, data.class_counts
+            )
+            drawn += f"; {found.sentence}"
     if data.splits_from == SplitsFrom.HASH:
         return drawn
     if data.splits_from == SplitsFrom.BOTH:

@@ -370,7 +370,8 @@ def _missing(work: _Shard, item: _Item, truth: ExpectedRecord) -> Iterator[Lefto
         if now.outcome == Outcome.QUARANTINED:
             message += f" (which would be quarantined: {now.reason}, {now.message})"
     settings = work.comparison.settings
-    by_hash = Placement(settings).split(ref._replace(split=""))
+    splits = work.comparison.dataset.plan.split_bounds
+    by_hash = Placement(settings, splits).split(ref._replace(split=""))
     yield Leftover(
         is_record=False,
         code=code.value,

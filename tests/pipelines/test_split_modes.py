@@ -1,0 +1,124 @@
+"""Exact and stratified splits: counts, groups, growing data, and the messages about them."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from helpers.from_nothing import Rebuilt, begin
+from PIL import Image
+
+from shardwright.pipelines import convert, plan, report
+from shardwright.pipelines.validate import validate
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.ledger import load_ledger
+
+Capture = pytest.CaptureFixture[str]
+SPLITS = "train=0.7,validation=0.2,test=0.1"
+
+
+def write(folder: Path, label: str, numbers: range) -> None:
+    """Writes pictures of four for each patient."""
+    (folder / label).mkdir(parents=True, exist_ok=True)
+    for number in numbers:
+        color = (number, len(label), ord(label[0]))
+        Image.new("RGB", (8, 8), color).save(folder / label / f"p{number // 4:03d}_{number:04d}.png")
+
+
+def split_of_keys(dataset: Path) -> dict[str, str]:
+    """Returns key -> split, from the ledgers."""
+    found = {}
+    for ledger in (dataset / "_shards").iterdir():
+        header, entries = load_ledger(ledger.read_bytes())
+        found |= {entry.key: header.split for entry in entries if entry.outcome == "written"}
+    return found
+
+
+def class_counts(dataset: Path) -> dict[str, list[int]]:
+    """Returns class -> number of records in each split."""
+    document = json.loads((dataset / "dataset.json").read_text())
+    counts = document["class_counts"]
+    return {name: [of_split.get(name, 0) for of_split in counts.values()] for name in document["labels"]}
+
+
+@pytest.fixture
+def grown(tmp_path: Path) -> tuple[Rebuilt, dict[str, str]]:
+    """Returns a stratified dataset whose first images are known, after more images came."""
+    write(tmp_path / "in", "cat", range(60))
+    write(tmp_path / "in", "dog", range(13))
+    rebuilt = begin(tmp_path, splits=SPLITS, split_mode="stratified", shards="1")
+    assert class_counts(rebuilt.latest) == {"cat": [42, 12, 6], "dog": [9, 3, 1]}
+    before = split_of_keys(rebuilt.latest)
+    write(tmp_path / "in", "cat", range(60, 90))
+    write(tmp_path / "in", "bird", range(20))
+    return rebuilt, before
+
+
+def test_images_keep_their_split_and_new_classes_meet_their_shares(
+    grown: tuple[Rebuilt, dict[str, str]], tmp_path: Path
+) -> None:
+    rebuilt, before = grown
+    result = rebuilt.again()  # compares the version with a full build
+    assert result.changed
+    after = split_of_keys(rebuilt.latest)
+    assert {key: after[key] for key in before} == before
+    counts = class_counts(rebuilt.latest)
+    assert counts["bird"] == [14, 4, 2] and counts["dog"] == [9, 3, 1]
+    assert sum(counts["cat"]) == 90
+    assert validate(str(rebuilt.latest), against=[str(tmp_path / "in")]).counts == {}
+    assert not rebuilt.again(compared=False).changed
+    rebuilt.again(seed=1)  # other hashes: the splits are chosen anew
+    assert class_counts(rebuilt.latest)["cat"] == [63, 18, 9]
+
+
+@pytest.mark.parametrize("mode", ["exact", "stratified"])
+def test_groups_stay_whole(mode: str, tmp_path: Path, capsys: Capture) -> None:
+    write(tmp_path / "in", "cat", range(100))
+    write(tmp_path / "in", "dog", range(30, 140))
+    out = tmp_path / "out"
+    options = [str(tmp_path / "in"), str(out), "--splits", SPLITS, "--split_mode", mode]
+    assert convert.main([*options, "--split_by", r"(p\d+)_"]) == 0
+    splits = split_of_keys(out)
+    groups = {(key.split("/")[1][:4], split) for key, split in splits.items()}
+    assert len(groups) == len({patient for patient, _ in groups})
+    records = Counter(splits.values())
+    assert all(abs(records[name] - wanted) <= 8 for name, wanted in (("train", 147), ("test", 21)))
+    if mode == "stratified":
+        for counts, total in zip(class_counts(out).values(), (100, 110)):
+            assert all(abs(found - share * total) <= 4 for found, share in zip(counts, (0.7, 0.2, 0.1)))
+    said = f"{mode} splits: train {records['train']} (wanted 147), "
+    assert said in " ".join(capsys.readouterr().out.split())
+    shares = json.loads((out / "run.json").read_text())["split_shares"]
+    assert shares["splits"]["test"] == {"records": records["test"], "wanted": 21.0}
+    assert ("worst_class" in shares) is (mode == "stratified")
+    report.report(out)
+    assert said in html.unescape((out / "report.html").read_text())
+
+
+def test_plan_shows_the_numbers(tmp_path: Path, capsys: Capture) -> None:
+    write(tmp_path / "in", "cat", range(33))
+    assert (
+        plan.main([str(tmp_path / "in"), "--splits", SPLITS, "--split_mode", "exact", "--limit", "30"]) == 0
+    )
+    said = "exact splits: train 21 (wanted 21), validation 6 (wanted 6), test 3 (wanted 3)"
+    assert said in " ".join(capsys.readouterr().out.split())
+
+
+def test_splits_of_the_source_are_kept(tmp_path: Path, capsys: Capture) -> None:
+    for split in ("train", "test"):
+        write(tmp_path / "in" / split, "cat", range(7))
+    assert plan.main([str(tmp_path / "in"), "--splits", SPLITS, "--split_mode", "exact"]) == 0
+    said = "--split_mode has no effect because the source names the split of every image."
+    streams = capsys.readouterr()
+    assert said in " ".join((streams.out + streams.err).split())
+    assert "exact splits" not in streams.out
+
+
+def test_boxes_have_no_class_to_stratify_by(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="layout detection stores none; choose --split_mode exact"):
+        convert.convert(
+            input="in", output=tmp_path / "out", layout="detection", split_mode="stratified", splits=SPLITS
+        )

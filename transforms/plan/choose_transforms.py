@@ -1,0 +1,111 @@
+"""`ChooseSplits`: the Beam transform that chooses the bounds of splits from the hashes of all images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import apache_beam as beam
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.image_ref import EncodedRefs, decode_refs
+from shardwright.schemas.part_bounds import PartBounds
+from shardwright.schemas.plan import Plan
+from shardwright.transforms.plan.choose_parts import CollectedHashes, choose_parts
+from shardwright.transforms.plan.forecast import Placement
+
+#: Settings that decide the hashes and the shares. If one of them changes, the splits are chosen anew.
+_DECIDING = ("split_mode", "splits", "seed", "split_by", "group_column", "label_regex", "label_separator")
+
+
+def carried_splits(settings: ConvertSettings, carried: Plan | None) -> PartBounds | None:
+    """Returns the bounds of the splits of an earlier build, if they still apply."""
+    if carried is None:
+        return None
+    identity = settings.identity()
+    same = all((carried.settings.get(name) or "") == (identity.get(name) or "") for name in _DECIDING)
+    return carried.split_bounds if same else None
+
+
+class _CollectHashes(beam.DoFn):
+    """Collects the hashes of the candidates of a bundle."""
+
+    def __init__(self, settings: ConvertSettings) -> None:
+        self._settings = settings
+        self._placement = Placement(settings)
+
+    def start_bundle(self) -> None:
+        self._collected = CollectedHashes()
+
+    def process(self, batch: EncodedRefs) -> Iterator[CollectedHashes]:
+        for ref in decode_refs(batch):
+            if ref.is_candidate:
+                self._collected.add(ref.key, self._placement.to_split(ref), self._settings)
+        yield from ()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        self._collected.trim(self._settings)
+        window = GlobalWindow()
+        yield WindowedValue(self._collected, window.max_timestamp(), (window,))
+
+
+class _MergeHashes(beam.CombineFn):
+    """Merges the hashes of all bundles."""
+
+    def __init__(self, settings: ConvertSettings) -> None:
+        self._settings = settings
+
+    def create_accumulator(self) -> CollectedHashes:
+        return CollectedHashes()
+
+    def add_input(self, merged: CollectedHashes, more: CollectedHashes) -> CollectedHashes:
+        merged.merge(more, self._settings)
+        return merged
+
+    def merge_accumulators(self, several: Iterable[CollectedHashes]) -> CollectedHashes:
+        merged = CollectedHashes()
+        for more in several:
+            merged.merge(more, self._settings)
+        return merged
+
+    def extract_output(self, merged: CollectedHashes) -> CollectedHashes:
+        return merged.finish(self._settings)
+
+
+class ChooseSplits(beam.PTransform):
+    """Chooses the bounds of the splits. `PCollection[EncodedRefs] -> [PartBounds]`.
+
+    Args:
+      settings: checked settings; the split mode is not `hash`.
+      carried: plan to carry on.
+      found: side input with the plan to carry on, if the job finds it itself; or None.
+    """
+
+    def __init__(
+        self,
+        settings: ConvertSettings,
+        carried: Plan | None = None,
+        found: beam.pvalue.AsSingleton | None = None,
+    ) -> None:
+        super().__init__()
+        self._settings = settings
+        self._carried = carried
+        self._found = found
+
+    def expand(self, batches: beam.PCollection) -> beam.PCollection:
+        """Applies the transform."""
+        settings, carried = self._settings, self._carried
+
+        def choose(collected: CollectedHashes, found: Plan | None) -> PartBounds:
+            shares = tuple(settings.parsed_splits.values())
+            return choose_parts(collected, shares, carried_splits(settings, found or carried))
+
+        return (
+            batches
+            | "CollectHashes" >> beam.ParDo(_CollectHashes(settings)).with_output_types(CollectedHashes)
+            # CollectedHashes of a bundle
+            | "MergeHashes" >> beam.CombineGlobally(_MergeHashes(settings)).with_output_types(CollectedHashes)
+            # CollectedHashes of all bundles
+            | "ChooseBounds" >> beam.Map(choose, self._found).with_output_types(PartBounds)  # PartBounds
+        )
