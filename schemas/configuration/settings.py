@@ -707,8 +707,8 @@ class ConvertSettings:
         layout = self.record_layout
         if self.split_mode == "stratified" and layout.needs is not Needs.LABEL:
             raise UsageError(
-                f"--split_mode stratified needs a class for each image, and layout {layout.name} stores none; "
-                "choose --split_mode exact."
+                f"--split_mode stratified needs a class for each image, and layout {layout.name} stores "
+                "none; choose --split_mode exact."
             )
         if self.divides_buckets and len(self.parsed_splits) > len(DIGITS):
             raise UsageError(
