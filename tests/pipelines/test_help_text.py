@@ -77,7 +77,7 @@ def test_the_settings_stand_in_groups_by_topic(capsys: Capture) -> None:
 
 def test_choices_that_do_not_fit_are_in_the_text(capsys: Capture) -> None:
     said = " ".join(help_of(capsys, "convert").split())
-    assert "--source SOURCE the kind of input" in said and "box_table, manifest, cvat" in said
+    assert "--source SOURCE the kind of input" in said and "box_table, parquet, manifest, cvat" in said
     assert "--fit {stretch,contain,cover,fit,pad}" in said
 
 

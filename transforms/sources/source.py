@@ -20,6 +20,7 @@ SOURCES: Mapping[str, str] = {
     "file_names": "a folder of images with the class in the file name (--label_regex)",
     "semantic_masks": "a folder of images, with masks of the same names in --mask_dir",
     "box_table": "CSV with a row for each box, such as filename,width,height,class,xmin,ymin,xmax,ymax",
+    "parquet": "Parquet or Arrow files with the images inside, such as Hugging Face datasets",
     "manifest": "CSV, TSV, JSON Lines or Parquet with a row for each image",
     "cvat": "CVAT's XML (CVAT for images 1.1), or a folder with it and the images",
     "labelme": "LabelMe: a JSON file for each image",

@@ -56,7 +56,7 @@ class _File(io.RawIOBase):
 
 
 @contextlib.contextmanager
-def _open(path: str, size: int, version: str) -> Iterator[Any]:
+def open_parquet(path: str, size: int, version: str) -> Iterator[Any]:
     """Opens a Parquet file.
 
     Raises:
@@ -86,7 +86,7 @@ def parquet_table(path: str, size: int, version: str, settings: ConvertSettings)
     import pyarrow
 
     shown = printable(path)
-    with _open(path, size, version) as file:
+    with open_parquet(path, size, version) as file:
         schema = file.schema_arrow
         twice = next((name for i, name in enumerate(schema.names) if name in schema.names[:i]), None)
         if twice is not None:
@@ -121,14 +121,14 @@ def _check_no_pictures(shown: str, file: Any, name: str) -> None:
         if first and kind_of(first[:64]) is not None:
             raise UsageError(
                 f"--input {shown}: its column {printable(name)!r} holds images, not their paths; "
-                "write them to files, and their paths to the column."
+                "choose --source parquet."
             )
         return
 
 
 def parquet_parts(path: str, size: int, version: str) -> Iterator[tuple[int, int, int]]:
     """Yields (first row group, end of row groups, number of the first row) of splits."""
-    with _open(path, size, version) as file:
+    with open_parquet(path, size, version) as file:
         begin, first, rows, groups = 0, 1, 0, file.metadata.num_row_groups
         for group in range(groups):
             rows += file.metadata.row_group(group).num_rows
@@ -147,19 +147,21 @@ def parquet_rows(
       EngineError: If the file has changed since it was listed.
     """
     wanted = list(dict.fromkeys(name for name in names if name))
-    with _open(path, size, version) as file:
+    with open_parquet(path, size, version) as file:
         batches = file.iter_batches(
             batch_size=_ROWS_AT_ONCE, row_groups=list(range(*groups)), columns=wanted, use_threads=False
         )
         for batch in batches:
-            columns = {name: _values(batch.column(batch.schema.get_field_index(name))) for name in wanted}
+            columns = {
+                name: python_values(batch.column(batch.schema.get_field_index(name))) for name in wanted
+            }
             nothing = [None] * batch.num_rows
             for values in zip(*(columns.get(name, nothing) for name in names)):
                 yield number, values
                 number += 1
 
 
-def _values(column: Any) -> list[Any]:
+def python_values(column: Any) -> list[Any]:
     """Returns the values of a column as Python objects; text that is not UTF-8 has surrogate escapes."""
     import pyarrow
 
@@ -175,6 +177,6 @@ def _values(column: Any) -> list[Any]:
         return list(column.to_pylist())
     except UnicodeDecodeError:
         if is_list:
-            return [None if item.values is None else _values(item.values) for item in column]
+            return [None if item.values is None else python_values(item.values) for item in column]
         return [None if item is None else item.decode("utf-8", "surrogateescape")
                 for item in column.cast(pyarrow.large_binary()).to_pylist()]  # fmt: skip

@@ -6,13 +6,13 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.columns import column_values, encode_extra
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT, ImageRef, key_from_bytes, printable
-from shardwright.schemas.labels import MAX_OWN_ID, ClassId
+from shardwright.schemas.labels import MAX_OWN_ID, UNLABELLED, ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.transforms import storage
 from shardwright.transforms.sources.annotation_files import AnnotationFault
@@ -37,6 +37,24 @@ _ML_USES = {"training": "train", "validate": "validation"}
 _REMEMBERED = 50_000
 
 
+class EmbeddedImage(NamedTuple):
+    """An image whose bytes are in the row itself, in the place of its path.
+
+    Attributes:
+      place: Part of the file with the bytes (`ByteRange.encode`); empty if they cannot be read.
+      size: Number of bytes of the image; -1 if unknown.
+      version: Digest of the bytes; empty if unknown.
+      reason: Why they cannot be read; empty if they can.
+      message: One sentence about that.
+    """
+
+    place: str
+    size: int = -1
+    version: str = ""
+    reason: str = ""
+    message: str = ""
+
+
 class Rows:
     """Converts the rows of one manifest to references.
 
@@ -50,6 +68,8 @@ class Rows:
       folder_split: Split of rows that have none.
       ml_use: Whether splits have the names of Google's AutoML and Vertex AI.
       key_folder: Folder that follows the prefix in keys.
+      class_names: Names of the classes whose numbers the rows have; empty if rows have names.
+      numbers_are_ids: Whether a class that is a number has that number as its id.
     """
 
     def __init__(
@@ -63,6 +83,8 @@ class Rows:
         folder_split: str = "",
         ml_use: bool = False,
         key_folder: str = "",
+        class_names: Sequence[str] = (),
+        numbers_are_ids: bool = True,
     ) -> None:
         self._root = ImageRoot(root)
         self._folder = root or "."
@@ -76,6 +98,8 @@ class Rows:
         self._about_objects = settings.record_layout.needs is Needs.OBJECTS
         self._folder_split = folder_split
         self._ml_uses = _ML_USES if ml_use else {}
+        self._class_names = class_names
+        self._numbers_are_ids = numbers_are_ids
         self._labels: dict[str, str] = {}
         self._splits: dict[str, str] = {}
         self._ids: set[int] = set()
@@ -137,13 +161,11 @@ class Rows:
           inner: Path of the image relative to the root, if it differs from the path in the row.
         """
         image, label, split, group, sha256 = values[:5]
+        embedded = image if type(image) is EmbeddedImage else None
         try:
-            key, uri = self._root.find(image if type(image) is str else _path(image))
+            key, uri = self._find(number, image, inner)
         except RowFault as fault:
             return self._without_image(number, str(fault))
-        if inner:
-            key, uri = key_of(inner), join(self._folder, inner)
-        key = self._prefix + key
         try:
             label = label if self._reads_classes else ""
             known = self._labels.get(label) if type(label) is str else None
@@ -155,8 +177,11 @@ class Rows:
         except RowFault as fault:
             bad = ImageRef(key=key, uri=uri)
             return bad.quarantined(QuarantineReason.BAD_ROW, f"{self._shown}{number}: {fault}")
-        size, version = -1, ""
-        if not storage.is_remote(uri):
+        place, size, version = embedded[:3] if embedded else ("", -1, "")
+        if embedded and embedded.reason:
+            bad = ImageRef(key, uri, label, split, group, sha256=sha256, extra=extra)
+            return bad.quarantined(embedded.reason, f"{self._shown}{number}: {embedded.message}")
+        if not embedded and not storage.is_remote(uri):
             try:
                 uri, size, version = state_of(uri)
             except FileFault as fault:
@@ -164,7 +189,7 @@ class Rows:
                 return missing.quarantined(QuarantineReason.UNREADABLE, f"{self._shown}{number}: {fault}")
         lacks = "" if label or self._about_objects else " has no class"
         ref = ImageRef(
-            key, uri, label, split, group, size, version, sha256,
+            key, uri, label, split, group, size, version, sha256, place=place,
             message=f"{self._shown}{number}{lacks}", extra=extra,
         )  # fmt: skip
         if not self._about_objects:
@@ -173,6 +198,19 @@ class Rows:
             return self._with_objects(ref, *values[len(ROLES) + len(self._extra) :])
         except AnnotationFault as fault:
             return ref.quarantined(QuarantineReason.BAD_ANNOTATION, f"{self._shown}{number}: {fault}")
+
+    def _find(self, number: int, image: Any, inner: str) -> tuple[str, str]:
+        """Returns (key, URI) of the image of a row.
+
+        Raises:
+          RowFault: If the row has none.
+        """
+        if type(image) is EmbeddedImage:
+            return f"{self._own_key}!{number:06d}", self._manifest
+        key, uri = self._root.find(image if type(image) is str else _path(image))
+        if inner:
+            key, uri = key_of(inner), join(self._folder, inner)
+        return self._prefix + key, uri
 
     def _with_objects(self, ref: ImageRef, *said: Any) -> ImageRef:
         """Returns a reference with the annotations in the columns of objects."""
@@ -183,6 +221,8 @@ class Rows:
 
     def _note_id(self, name: str) -> None:
         # 7.0 is not a class number but a measurement that is used as a class.
+        if not self._numbers_are_ids:
+            return
         if _NUMBER.match(name) and int(name) <= MAX_OWN_ID and int(name) not in self._ids:
             self._ids.add(int(name))
             self._new_ids.append(int(name))
@@ -192,9 +232,9 @@ class Rows:
         if isinstance(value, list | tuple):
             if any(isinstance(item, list | tuple | dict) for item in value):
                 raise RowFault("its class is not text, a number or a list of them")
-            names = [_text(item, "class") for item in value]
+            names = [self._class(item) for item in value]
         else:
-            text = _text(value, "class")
+            text = self._class(value)
             names = text.split(self._separator) if self._separator else [text]
         names = list(dict.fromkeys(filter(None, (name.strip() for name in names))))
         if len(names) > 1 and not self._separator:
@@ -211,6 +251,17 @@ class Rows:
         if type(value) is str and len(self._labels) < _REMEMBERED:
             self._labels[value] = joined
         return joined
+
+    def _class(self, value: Any) -> str:
+        """Returns the class that a value names; empty if it is missing."""
+        known = self._class_names
+        if not known or type(value) is not int:
+            return _text(value, "class")
+        if value == UNLABELLED:
+            return ""
+        if value not in range(len(known)):
+            raise RowFault(f"its class {value} is not one of 0 to {len(known) - 1}")
+        return known[value]
 
     def _split(self, value: Any) -> str:
         known = self._splits.get(value) if type(value) is str else None

@@ -1,0 +1,283 @@
+"""Images inside Parquet and Arrow files are found byte for byte, however they are stored."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from helpers.embedded import HUGGING_FACE, png, read, refs_of, table_of, write_arrow, write_parquet
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from shardwright.schemas.annotations import decode_annotations
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import ImageRef
+
+_IMAGES = [png(number, (9 + number, 7)) for number in range(6)]
+_LABELS = list("abcabc")
+_WAYS = st.fixed_dictionaries(
+    {
+        "compression": st.sampled_from(["none", "snappy", "gzip", "brotli", "zstd", "lz4"]),
+        "use_dictionary": st.booleans(),
+        "data_page_version": st.sampled_from(["1.0", "2.0"]),
+        "data_page_size": st.sampled_from([1, 100, 1 << 20]),
+        "write_page_checksum": st.booleans(),
+        "row_group_size": st.integers(1, 9),
+    }
+)
+_MADE = {number: png(number) for number in range(5)}
+
+
+def _bytes(refs: list[ImageRef]) -> list[bytes | None]:
+    return [read(ref) if ref.is_candidate else None for ref in refs]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.none() | st.integers(0, 4), min_size=1, max_size=12), _WAYS, st.booleans())
+def test_parquet_gives_the_bytes_that_were_written(
+    numbers: list[int | None], ways: dict[str, Any], nested: bool
+) -> None:
+    images = [None if number is None else _MADE[number] for number in numbers]
+    if not any(images):
+        images.append(_MADE[0])
+    table = table_of(images, label=["a"] * len(images))
+    if not nested:
+        table = table.set_column(0, "image", pyarrow.array(images, pyarrow.binary()))
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_parquet(Path(folder, "rows.parquet"), table, write_batch_size=2, **ways)
+        assert parquet.read_table(path).equals(table)
+        refs, _ = refs_of(path, Path(folder, "spool"), source="parquet")
+        assert _bytes(refs) == images
+        spooled = ways["compression"] != "none"
+        assert Path(folder, "spool", "_work").exists() == spooled
+
+
+@pytest.mark.parametrize("encoding", ["DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"])
+def test_other_encodings_are_read(tmp_path: Path, encoding: str) -> None:
+    how = {"use_dictionary": False, "column_encoding": {"image.bytes": encoding}}
+    path = write_parquet(tmp_path / "x.parquet", table_of([*_IMAGES, None], label=[*_LABELS, "a"]), **how)
+    refs, _ = refs_of(path, tmp_path / "spool")
+    assert _bytes(refs) == [*_IMAGES, None]
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+@pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
+@pytest.mark.parametrize("kind", ["struct", "binary", "large_binary", "binary_view", "dictionary"])
+def test_arrow_gives_the_bytes_that_were_written(
+    tmp_path: Path, is_file: bool, compression: str | None, kind: str
+) -> None:
+    images = [_IMAGES[0], None, *_IMAGES[1:], b""]
+    table = table_of(images, label=pyarrow.array([*_LABELS, "a", "b"]).dictionary_encode())
+    if kind != "struct":
+        column = pyarrow.array(images, pyarrow.binary())
+        typed = {"large_binary": pyarrow.large_binary(), "binary_view": pyarrow.binary_view()}
+        column = (
+            column.dictionary_encode() if kind == "dictionary" else column.cast(typed.get(kind, column.type))
+        )
+        table = table.set_column(0, "image", column)
+    path = write_arrow(tmp_path / "rows.arrow", table, is_file, compression=compression)
+    refs, _ = refs_of(path, tmp_path / "spool")
+    assert [ref.label for ref in refs] == ["a", "", *"cabcab"]
+    assert [read(ref) if ref.is_candidate else None for ref in refs] == images
+    in_file = compression is None and kind in ("struct", "binary", "large_binary", "dictionary")
+    assert in_file != (tmp_path / "spool" / "_work").exists()
+
+
+def test_rows_have_keys_states_and_messages(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "x.parquet", table_of(_IMAGES, label=_LABELS), row_group_size=2)
+    refs, _ = refs_of(path, tmp_path / "spool")
+    assert [ref.key for ref in refs] == [f"x.parquet!{number:06d}" for number in range(6)]
+    assert [ref.uri for ref in refs] == [str(path)] * 6
+    assert [ref.location for ref in refs] == [f"{path}!{number:06d}" for number in range(6)]
+    assert len({ref.version for ref in refs}) == 6 and all(ref.has_known_state for ref in refs)
+    assert refs[3].message == "x.parquet, row 3"
+    changed = [*_IMAGES[:3], png(200), *_IMAGES[4:]]
+    write_parquet(path, table_of(changed, label=_LABELS), compression="none")
+    again, _ = refs_of(path, tmp_path / "spool")
+    assert [a.fingerprint == b.fingerprint for a, b in zip(refs, again, strict=True)] == [
+        number != 3 for number in range(6)
+    ]
+
+
+def test_rows_without_bytes_are_read_by_their_path(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "one.png").write_bytes(png(9))
+    images = [png(1), None, None, None, b"no image"]
+    paths = ["photos/one.png", "photos/one.png", "gone.png", None, "x.png"]
+    path = write_parquet(tmp_path / "x.parquet", table_of(images, paths, label=list("aaaaa")))
+    refs, _ = refs_of(path, tmp_path / "spool")
+    assert [(ref.key, ref.reason) for ref in refs] == [
+        ("x.parquet!000000", ""),
+        ("photos/one.png", ""),
+        ("gone.png", "UNREADABLE"),
+        ("x.parquet:3", "BAD_ROW"),
+        ("x.parquet!000004", ""),
+    ]
+    assert _bytes(refs)[:2] == [png(1), png(9)]
+    assert refs[3].message == "x.parquet, row 3: it names no image"
+
+
+@pytest.mark.parametrize("name", ["saved", "hub"])
+def test_datasets_of_hugging_face_are_read(tmp_path: Path, name: str) -> None:
+    refs, ids = refs_of(HUGGING_FACE / name, tmp_path / "spool")
+    assert ids == {"cat": 0, "dog": 1}
+    found = sorted((ref.split, ref.key.rpartition("!")[2], ref.label) for ref in refs)
+    assert found == [
+        ("test", "000000", "cat"), ("test", "000001", "dog"), ("train", "000000", "cat"),
+        ("train", "000001", "dog"), ("train", "000002", "cat"), ("train", "000003", "dog"),
+    ]  # fmt: skip
+    train = "train/data-00000-of-00001.arrow" if name == "saved" else "data/train-00000-of-00001.parquet"
+    assert {ref.key for ref in refs if ref.split == "train"} == {
+        f"{train}!{number:06d}" for number in range(4)
+    }
+    assert all(read(ref).startswith(b"\x89PNG") for ref in refs)
+
+
+def test_objects_have_the_names_of_their_classes(tmp_path: Path) -> None:
+    refs, ids = refs_of(HUGGING_FACE / "hub", tmp_path / "spool", "detection")
+    assert ids == {"eye": 0, "nose": 1}
+    train = [decode_annotations(ref.annotations).objects for ref in refs if ref.split == "train"]
+    assert [[(item.label, item.box) for item in objects] for objects in train] == [
+        [("eye" if number % 2 == 0 else "nose", (1, 2, 4, 6))] for number in range(4)
+    ]
+
+
+def test_class_numbers_beyond_the_names_are_bad_rows(tmp_path: Path) -> None:
+    schema = parquet.read_schema(HUGGING_FACE / "hub" / "data" / "train-00000-of-00001.parquet")
+    table = table_of(_IMAGES[:4], label=pyarrow.array([0, 2, -1, None]))
+    described = schema.metadata[b"huggingface"].replace(b'"animal"', b'"label"')
+    path = write_parquet(tmp_path / "x.parquet", table.replace_schema_metadata({b"huggingface": described}))
+    refs, _ = refs_of(path, tmp_path / "spool")
+    assert [(ref.label, ref.reason) for ref in refs] == [("cat", ""), ("", "BAD_ROW"), ("", ""), ("", "")]
+    assert refs[1].message == "x.parquet, row 1: its class 2 is not one of 0 to 1"
+    assert refs[2].message == "x.parquet, row 2 has no class"
+
+
+def test_the_column_of_images_can_be_named(tmp_path: Path) -> None:
+    table = pyarrow.table({"small": _IMAGES[:2], "large": _IMAGES[2:4], "thing": ["a", "b"]})
+    path = write_parquet(tmp_path / "x.parquet", table)
+    with pytest.raises(UsageError, match=r"several of its columns hold images \(small, large\)"):
+        refs_of(path, tmp_path / "spool", label_column="thing", source="parquet")
+    refs, _ = refs_of(path, tmp_path / "spool", label_column="thing", image_column="large")
+    assert _bytes(refs) == _IMAGES[2:4]
+
+
+def test_extra_columns_splits_and_caches(tmp_path: Path) -> None:
+    folder = tmp_path / "in" / "data"
+    folder.mkdir(parents=True)
+    for name in ("train-00000-of-00002-0123456789abcdef", "extra-00000-of-00001", "cache-77"):
+        table = table_of(_IMAGES[:2], label=["a", "b"], price=[1.5, 2.5])
+        write_parquet(folder / f"{name}.parquet", table)
+    (tmp_path / "in" / "README.md").write_text("about")
+    (tmp_path / "in" / "notes.txt").write_text("about")
+    (tmp_path / "in" / ".gitattributes").write_text("")
+    refs, _ = refs_of(tmp_path / "in", tmp_path / "spool", extra_columns="price:float")
+    assert {ref.key: ref.reason for ref in refs if not ref.is_candidate} == {
+        ".gitattributes": "dotfile",
+        "notes.txt": "not_an_image",
+    }
+    rows = [ref for ref in refs if ref.is_candidate]
+    assert [ref.split for ref in rows] == ["extra", "extra", "train", "train"]
+    assert "1.5" in rows[0].extra and "2.5" in rows[1].extra
+    again, _ = refs_of(tmp_path / "in", tmp_path / "spool", splits="train=0.5,test=0.5")
+    assert {ref.split for ref in again} == {""}
+
+
+def test_paths_alone_are_a_manifest(tmp_path: Path) -> None:
+    (tmp_path / "1.png").write_bytes(png(1))
+    path = write_parquet(tmp_path / "x.parquet", pyarrow.table({"image": ["1.png"], "label": ["a"]}))
+    refs, _ = refs_of(path, tmp_path / "spool")
+    assert [ref.key for ref in refs] == ["1.png"]
+    with pytest.raises(UsageError, match=r"--source manifest"):
+        refs_of(path, tmp_path / "spool", source="parquet")
+    write_parquet(path, table_of(_IMAGES, label=_LABELS))
+    with pytest.raises(UsageError, match="holds no paths but struct"):
+        refs_of(path, tmp_path / "spool", source="manifest")
+
+
+def test_a_saved_dataset_with_missing_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_text('{"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}')
+    with pytest.raises(UsageError, match=r"names the file 'data-00000-of-00001\.arrow', which is missing"):
+        refs_of(tmp_path, tmp_path / "spool", source="parquet")
+    write_arrow(tmp_path / "data-00000-of-00001.arrow", table_of(_IMAGES, label=_LABELS))
+    write_arrow(tmp_path / "cache-1.arrow", table_of(_IMAGES, label=_LABELS))
+    refs, _ = refs_of(tmp_path, tmp_path / "spool")
+    assert len(refs) == 6
+    state = '{"_data_files": [{"filename": "data-00000-of-00001.arrow"}], "_indices_data_files": [{"a": 1}]}'
+    (tmp_path / "state.json").write_text(state)
+    with pytest.raises(UsageError, match="flatten_indices"):
+        refs_of(tmp_path, tmp_path / "spool")
+
+
+def _damaged(path: Path, place: int, data: bytes) -> None:
+    descriptor = os.open(path, os.O_RDWR)
+    os.pwrite(descriptor, data, place)
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("how", ["none", "snappy", "checksum", "dictionary"])
+def test_damaged_pages_are_quarantined_and_no_row_is_lost(tmp_path: Path, how: str) -> None:
+    compression = "snappy" if how == "snappy" else "none"
+    path = write_parquet(
+        tmp_path / "x.parquet", table_of(_IMAGES, label=_LABELS), row_group_size=3, compression=compression,
+        use_dictionary=how == "dictionary", write_page_checksum=how == "checksum",
+    )  # fmt: skip
+    column = parquet.read_metadata(path).row_group(1).column(0)
+    begin = column.dictionary_page_offset or column.data_page_offset
+    for place in range(begin, begin + column.total_compressed_size, 3):
+        data = path.read_bytes()
+        _damaged(path, place, bytes((data[place] ^ 0xFF,)))
+        refs, _ = refs_of(path, tmp_path / f"spool{place}")
+        # A level that changes hides a value, so its row has no image any more.
+        assert [int(ref.key[-1]) for ref in refs] == list(range(6)) and _bytes(refs[:3]) == _IMAGES[:3]
+        good = [
+            ref.is_candidate and read(ref) == data for ref, data in zip(refs[3:], _IMAGES[3:], strict=True)
+        ]
+        if how == "checksum":
+            assert all(item or not ref.is_candidate for item, ref in zip(good, refs[3:], strict=True)) or (
+                place < begin + 100
+            )
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "file", "stream"])
+def test_files_that_end_early_are_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / ("x.parquet" if kind == "parquet" else "x.arrow")
+    table = table_of(_IMAGES, label=_LABELS)
+    if kind == "parquet":
+        write_parquet(path, table)
+    else:
+        write_arrow(path, table, kind == "file")
+    data = path.read_bytes()
+    for part in range(16):
+        path.write_bytes(data[: len(data) * part // 16])
+        with pytest.raises(UsageError):
+            refs_of(path, tmp_path / "spool", source="parquet")
+    path.write_bytes(data[:-8])  # all messages of the stream, without its end
+    with pytest.raises(UsageError):
+        refs_of(path, tmp_path / "spool", source="parquet")
+
+
+def test_values_larger_than_the_limit_are_not_read(tmp_path: Path) -> None:
+    images = [png(1), b"\x89PNG\r\n\x1a\n" + bytes(3_000_000), png(2)]
+    path = write_parquet(
+        tmp_path / "x.parquet", table_of(images, label=list("abc")), compression="none", use_dictionary=False
+    )
+    refs, _ = refs_of(path, tmp_path / "spool", max_bytes="1MB")
+    assert [(ref.size, bool(ref.version)) for ref in refs] == [
+        (len(images[0]), True), (len(images[1]), False), (len(images[2]), True),
+    ]  # fmt: skip
+
+
+def test_repeated_values_of_a_dictionary_are_stored_once(tmp_path: Path) -> None:
+    bomb = [png(1, (300, 300))] * 20_000
+    path = write_parquet(tmp_path / "x.parquet", table_of(bomb, label=["a"] * 20_000), compression="zstd")
+    refs, _ = refs_of(path, tmp_path / "spool")
+    assert len(refs) == 20_000 and len({ref.place for ref in refs}) == 1
+    spooled = [*(tmp_path / "spool" / "_work" / "spool").iterdir()]
+    assert sum(file.stat().st_size for file in spooled) < 2_000_000

@@ -1,0 +1,205 @@
+"""Reads the rows of Arrow files and streams: where their images are, and their other values."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import IO, Any
+
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.transforms import storage
+from shardwright.transforms.images.signatures import kind_of
+from shardwright.transforms.sources.parquet.columns import (
+    ImageTable,
+    check_layout,
+    choose_table,
+    image_column,
+)
+from shardwright.transforms.sources.parquet.files import ARROW
+from shardwright.transforms.sources.parquet.pages import Entry, StoredImage, image_digest
+from shardwright.transforms.sources.parquet.row_groups import (
+    GroupImages,
+    GroupRows,
+    image_values,
+    spooled_images,
+    values_of_batch,
+)
+from shardwright.transforms.sources.spool import Spool
+from shardwright.transforms.storage.objects import StoredObject
+from shardwright.transforms.storage.ranges import RangeReader
+
+#: First bytes of a file; a stream begins with its first message.
+_FILE = b"ARROW1"
+#: Last bytes of a stream. Without them it may have been cut off between two messages.
+_END = b"\xff\xff\xff\xff\0\0\0\0"
+_PIECE = 8 << 20
+_ROWS_TRIED = 20
+
+
+class _Opened:
+    """An Arrow file in memory-mapped storage.
+
+    Args:
+      whole: Buffer of pyarrow with the whole file.
+      path: Path of the file, for messages.
+    """
+
+    def __init__(self, whole: Any, path: str) -> None:
+        import pyarrow
+
+        self._whole, self._path = whole, path
+        self._is_file = whole.slice(0, len(_FILE)).to_pybytes() == _FILE
+        source = pyarrow.BufferReader(whole)
+        opened = pyarrow.ipc.open_file(source) if self._is_file else pyarrow.ipc.open_stream(source)
+        self.schema: Any = opened.schema
+
+    def batches(self, names: list[str]) -> Iterator[Any]:
+        """Yields the record batches with some of the columns.
+
+        Raises:
+          UsageError: If the file ends early.
+        """
+        import pyarrow
+
+        source = pyarrow.BufferReader(self._whole)
+        if self._is_file:
+            # With `included_fields`, a file's batches would be copies instead of parts of the file.
+            file = pyarrow.ipc.open_file(source)
+            batches = map(file.get_batch, range(file.num_record_batches))
+        else:
+            fields = [self.schema.get_field_index(name) for name in names]
+            options = pyarrow.ipc.IpcReadOptions(included_fields=fields)
+            batches = iter(pyarrow.ipc.open_stream(source, options=options))
+        for batch in batches:
+            batch = batch.select(names)
+            batch.validate(full=True)
+            yield batch
+        if not self._is_file:
+            end = source.tell()
+            if self._whole.slice(max(end - len(_END), 0), len(_END)).to_pybytes() != _END:
+                raise UsageError(
+                    f"--input {printable(self._path)} ends without the mark at the end of a stream, so rows "
+                    "may be missing; copy or write it again."
+                )
+
+    def offset_of(self, buffer: Any) -> int:
+        """Returns the position of a value in the file; -1 if it was unpacked and is not in the file."""
+        if not buffer.size:
+            return 0
+        offset = int(buffer.address - self._whole.address)
+        return offset if 0 <= offset <= self._whole.size - buffer.size else -1
+
+
+@contextlib.contextmanager
+def _open(file: StoredObject) -> Iterator[_Opened]:
+    """Opens an Arrow file; a remote one is copied to a temporary file.
+
+    Raises:
+      UsageError: If the file is damaged or not Arrow, also when the `with` block reads from it.
+    """
+    import pyarrow
+
+    with contextlib.ExitStack() as stack:
+        path = file.path
+        if storage.is_remote(path):
+            copy = stack.enter_context(tempfile.NamedTemporaryFile())
+            _copy(file, copy)
+            path = copy.name
+        try:
+            mapped = stack.enter_context(pyarrow.memory_map(path))
+            yield _Opened(mapped.read_buffer(), file.path)
+        except (pyarrow.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            detail = " ".join(str(error).split())[:200].rstrip(".")
+            raise UsageError(
+                f"--input {printable(file.path)} cannot be read as Arrow ({detail}); write it again."
+            ) from None
+
+
+def _copy(file: StoredObject, out: IO[bytes]) -> None:
+    with RangeReader(*file[:3]) as reader:
+        for begin in range(0, file.size, _PIECE):
+            out.write(reader.read_at(begin, min(_PIECE, file.size - begin)))
+    out.flush()
+
+
+def arrow_table(file: StoredObject, settings: ConvertSettings) -> ImageTable | None:
+    """Returns the table of an Arrow file; None if it has no column of images.
+
+    Raises:
+      UsageError: If the file is damaged, or does not go with the settings.
+    """
+    shown = printable(file.path)
+    with _open(file) as opened:
+        column = image_column(shown, opened.schema, settings, lambda name: _holds_images(opened, name))
+        if not column:
+            return None
+        table = choose_table(shown, ARROW, opened.schema, column, settings)
+        check_layout(shown, table, opened.schema.names, settings)
+        rows = sum(batch.num_rows for batch in opened.batches([column]))
+        return replace(table, rows=rows)
+
+
+def arrow_rows(file: StoredObject, table: ImageTable, spool: Spool, most: int) -> Iterator[GroupRows]:
+    """Yields the images and rows of a file.
+
+    Raises:
+      UsageError: If the file is damaged.
+      EngineError: If it has changed since it was listed.
+    """
+    names = list(dict.fromkeys(name for name in table.names if name))
+    with _open(file) as opened, RangeReader(*file[:3]) as reader:
+        if _is_unpacked(opened, table.names[0]):
+            part = f"{table.names[0]}:{most}"
+            images = spooled_images(spool, file, part, lambda out: _spool(opened, table.names[0], out))
+        else:
+            entries = _entries(opened, reader, table.names[0], most)
+            images = GroupImages("", file.size, file.version, entries)
+        others = (row for batch in opened.batches(names) for row in values_of_batch(batch, table))
+        yield images, zip(images.entries, others, strict=True)
+        reader.check_unchanged()
+
+
+def _values(opened: _Opened, name: str) -> Iterator[Any]:
+    """Yields the bytes of a column of images as buffers; None for missing ones."""
+    for batch in opened.batches([name]):
+        yield from image_values(batch.column(0))
+
+
+def _is_unpacked(opened: _Opened, name: str) -> bool:
+    """Returns whether the images had to be unpacked, so that they are not in the file itself."""
+    first = next((value for value in _values(opened, name) if value is not None and value.size), None)
+    return first is not None and opened.offset_of(first) < 0
+
+
+def _entries(opened: _Opened, reader: RangeReader, name: str, most: int) -> Iterator[Entry]:
+    for value in _values(opened, name):
+        if value is None:
+            yield None
+            continue
+        offset, length = opened.offset_of(value), value.size
+        digest = image_digest(reader.read_at(offset, length)) if length <= most else ""
+        yield StoredImage(offset, length, digest)
+
+
+def _spool(opened: _Opened, name: str, out: IO[bytes]) -> Iterator[Entry]:
+    for value in _values(opened, name):
+        if value is None:
+            yield None
+            continue
+        data = memoryview(value)
+        place = out.tell()
+        out.write(data)
+        yield StoredImage(place, len(data), image_digest(data))
+
+
+def _holds_images(opened: _Opened, name: str) -> bool:
+    found = (value for value in islice(_values(opened, name), _ROWS_TRIED) if value is not None)
+    first = next(found, None)
+    return first is not None and kind_of(bytes(memoryview(first)[:64])) is not None

@@ -1,0 +1,338 @@
+"""Reads the rows of Parquet files: where their images are, and their other values."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.transforms import storage
+from shardwright.transforms.images.signatures import kind_of
+from shardwright.transforms.sources.manifest.parquet import open_parquet, python_values
+from shardwright.transforms.sources.parquet.columns import (
+    BYTES,
+    PATH,
+    ImageTable,
+    check_layout,
+    choose_table,
+    image_column,
+    is_image_struct,
+)
+from shardwright.transforms.sources.parquet.files import PARQUET
+from shardwright.transforms.sources.parquet.pages import (
+    CODECS,
+    ENCODINGS,
+    UNCOMPRESSED,
+    BadImage,
+    Chunk,
+    Entry,
+    StoredImage,
+    column_entries,
+    image_digest,
+)
+from shardwright.transforms.sources.spool import Spool
+from shardwright.transforms.storage.objects import StoredObject
+from shardwright.transforms.storage.ranges import RangeReader
+
+#: Smallest number of bytes, or of rows, in a split, except for the last split.
+_BYTES_A_PART, _ROWS_A_PART = 32 << 20, 20_000
+#: Most rows of a row group; with more, a file lies about its rows.
+_MOST_ROWS = 50_000_000
+#: Number of rows whose other values are read at once.
+_ROWS_AT_ONCE = 1024
+#: Number of rows to look at in search of an image, and of its bytes.
+_ROWS_TRIED, _HEAD_BYTES = 20, 64
+#: Bytes in memory at once where pyarrow reads the images.
+_BATCH_BYTES = 16 << 20
+#: At the end of a spool file: the length of the JSON before it, and a signature.
+_FOOTER = struct.Struct("<Q8s")
+_SIGN = b"SWrows01"
+
+
+class GroupImages(NamedTuple):
+    """The images of a row group, or of an Arrow file.
+
+    Attributes:
+      file: File with their bytes if it is not the file of the rows (a spool file), else empty.
+      size: Size of the file with their bytes.
+      version: Version of that file; empty for a spool file.
+      entries: Where the image of each row is.
+    """
+
+    file: str
+    size: int
+    version: str
+    entries: Iterator[Entry]
+
+
+#: The images of some rows, with (image, path of the image and values of the other columns) for each row.
+GroupRows = tuple[GroupImages, Iterator[tuple[Entry, list[Any]]]]
+
+
+def parquet_table(file: StoredObject, settings: ConvertSettings) -> ImageTable | None:
+    """Returns the table of a Parquet file; None if it has no column of images.
+
+    Raises:
+      UsageError: If the file is damaged, or does not go with the settings.
+    """
+    shown = printable(file.path)
+    with open_parquet(*file[:3]) as opened:
+        schema = opened.schema_arrow
+        column = image_column(shown, schema, settings, lambda name: _holds_images(file, opened, name))
+        if not column:
+            return None
+        table = choose_table(shown, PARQUET, schema, column, settings)
+        check_layout(shown, table, schema.names, settings)
+        rows = opened.metadata.num_rows
+        return replace(table, rows=rows)
+
+
+def parquet_parts(file: StoredObject, table: ImageTable) -> Iterator[tuple[int, int, int]]:
+    """Yields (first row group, end of row groups, number of the first row) of splits."""
+    with open_parquet(*file[:3]) as opened:
+        begin = first = rows = size = 0
+        groups = opened.metadata.num_row_groups
+        leaf = _leaf(opened, table.names[0])
+        for group in range(groups):
+            described = opened.metadata.row_group(group)
+            if not 0 <= described.num_rows <= _MOST_ROWS:
+                raise UsageError(
+                    f"--input {printable(file.path)}: its row group {group} has {described.num_rows:,} rows; "
+                    "write it again with smaller row groups."
+                )
+            rows += described.num_rows
+            size += max(described.column(leaf).total_compressed_size, 0)
+            if size >= _BYTES_A_PART or rows >= _ROWS_A_PART or group == groups - 1:
+                yield begin, group + 1, first
+                begin, first, rows, size = group + 1, first + rows, 0, 0
+
+
+def group_rows(
+    file: StoredObject, table: ImageTable, groups: tuple[int, int], spool: Spool, most: int
+) -> Iterator[GroupRows]:
+    """Yields the images and rows of each row group.
+
+    Raises:
+      UsageError: If the other columns cannot be read.
+      EngineError: If the file has changed since it was listed.
+    """
+    for group in range(*groups):
+        with open_parquet(*file[:3]) as opened, RangeReader(*file[:3]) as reader:
+            images = _images(file, opened, reader, group, table, spool, most)
+            yield images, zip(images.entries, _other_values(opened, group, table), strict=True)
+
+
+def _leaf(opened: Any, name: str) -> int:
+    """Returns the number of the physical column that has the bytes of images."""
+    kind = opened.schema_arrow.field(name).type
+    path = f"{name}.{BYTES}" if is_image_struct(kind) else name
+    schema = opened.schema
+    for number in range(len(schema)):
+        if schema.column(number).path == path:
+            return number
+    raise UsageError(f"its column {printable(name)!r} cannot be read")
+
+
+def _chunk(opened: Any, group: int, leaf: int, size: int) -> Chunk | None:
+    """Returns a column of a row group; None if only pyarrow can read it."""
+    described = opened.metadata.row_group(group)
+    column, physical = described.column(leaf), opened.schema.column(leaf)
+    readable = column.compression in CODECS and ENCODINGS.issuperset(column.encodings)
+    if physical.physical_type != "BYTE_ARRAY" or physical.max_repetition_level or column.file_path:
+        readable = False
+    if not readable:
+        return None
+    begin = column.data_page_offset
+    if column.dictionary_page_offset:
+        begin = min(begin, column.dictionary_page_offset)
+    end = min(begin + max(column.total_compressed_size, 0), size)
+    return Chunk(begin, end, column.compression, physical.max_definition_level, described.num_rows)
+
+
+def _images(
+    file: StoredObject,
+    opened: Any,
+    reader: RangeReader,
+    group: int,
+    table: ImageTable,
+    spool: Spool,
+    most: int,
+) -> GroupImages:
+    leaf = _leaf(opened, table.names[0])
+    chunk = _chunk(opened, group, leaf, file.size)
+    if chunk and chunk.codec == UNCOMPRESSED:
+        return GroupImages("", file.size, file.version, column_entries(reader, chunk, None, most))
+
+    def entries(out: IO[bytes]) -> Iterator[Entry]:
+        if chunk:
+            return column_entries(reader, chunk, out, most)
+        return _pyarrow_entries(opened, group, leaf, out)
+
+    return spooled_images(spool, file, f"{group}:{leaf}:{most}", entries)
+
+
+def spooled_images(
+    spool: Spool, file: StoredObject, part: str, entries: Callable[[IO[bytes]], Iterator[Entry]]
+) -> GroupImages:
+    """Returns images in a spool file, which is written if it does not exist.
+
+    Args:
+      spool: Directory of spool files.
+      file: File of the rows.
+      part: What identifies the rows in that file.
+      entries: Function that writes the images into an open file, and yields where they are.
+    """
+
+    def write(out: IO[bytes]) -> None:
+        note = json.dumps([*map(_encoded, entries(out))], separators=(",", ":")).encode()
+        out.write(note + _FOOTER.pack(len(note), _SIGN))
+
+    path = spool.fill(f"{file.path}:{file.size}:{file.version}:{part}", file.path, write)
+    size = storage.size_of(path)
+    return GroupImages(path, size, "", iter(_read_entries(path, size)))
+
+
+def _encoded(entry: Entry) -> list[Any] | None:
+    return None if entry is None else [isinstance(entry, StoredImage), *entry]
+
+
+def _read_entries(path: str, size: int) -> list[Entry]:
+    """Returns the entries at the end of a spool file."""
+    with storage.translated_errors("read", path):
+        foot = storage.read_range(path, size - _FOOTER.size, _FOOTER.size, size)
+        length, sign = _FOOTER.unpack(foot)
+        if sign != _SIGN:
+            raise ValueError(f"{path} is not a spool file")
+        note = json.loads(storage.read_range(path, size - _FOOTER.size - length, length, size))
+    return [
+        None if item is None else StoredImage(*item[1:]) if item[0] else BadImage(*item[1:]) for item in note
+    ]
+
+
+def _pyarrow_entries(opened: Any, group: int, leaf: int, out: IO[bytes]) -> Iterator[Entry]:
+    """Yields the images of a row group that pyarrow reads; after damage, what is left of it as bad images."""
+    import pyarrow
+
+    described = opened.metadata.row_group(group)
+    rows, done = described.num_rows, 0
+    mean = described.column(leaf).total_uncompressed_size // max(rows, 1)
+    batches = opened.iter_batches(
+        batch_size=min(max(_BATCH_BYTES // max(mean, 1), 1), _ROWS_AT_ONCE),
+        row_groups=[group],
+        columns=[opened.schema.column(leaf).path],
+        use_threads=False,
+    )
+    message = "the row group ends early"
+    try:
+        for batch in batches:
+            for value in islice(image_values(batch.column(0)), rows - done):
+                done += 1
+                if value is None:
+                    yield None
+                    continue
+                data = memoryview(value)
+                place = out.tell()
+                out.write(data)
+                yield StoredImage(place, len(data), image_digest(data))
+    except (pyarrow.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        message = f"its row group cannot be read ({' '.join(str(error).split())[:200]})"
+    yield from [BadImage(QuarantineReason.CORRUPT, message)] * (rows - done)
+
+
+def image_values(column: Any) -> Iterator[Any]:
+    """Yields the bytes of a column of images as buffers of pyarrow; None for missing ones.
+
+    Buffers are parts of those of the column, so that their addresses tell where they are in a file.
+    """
+    import pyarrow
+
+    if pyarrow.types.is_struct(column.type):
+        place = column.type.get_field_index(BYTES)
+        column = column.flatten()[place]  # unlike field(), this respects missing structs
+    if isinstance(column.type, pyarrow.DictionaryType):
+        known = [*image_values(column.dictionary)]
+        for index in column.indices.to_pylist():
+            yield None if index is None else known[index]
+        return
+    if not len(column):
+        return
+    if not pyarrow.types.is_binary(column.type):
+        column = column.cast(pyarrow.large_binary())
+    _, offsets, data = column.buffers()
+    dtype = np.int64 if pyarrow.types.is_large_binary(column.type) else np.int32
+    ends = np.frombuffer(offsets, dtype)[column.offset :][: len(column) + 1].tolist()
+    present = column.is_valid().to_pylist()
+    data = data or pyarrow.py_buffer(b"")
+    for begin, end, there in zip(ends, ends[1:], present, strict=False):
+        yield data.slice(begin, end - begin) if there else None
+
+
+def _other_values(opened: Any, group: int, table: ImageTable) -> Iterator[list[Any]]:
+    """Yields the path of the image and the values of the other columns in each row of a row group."""
+    image, *others = table.names
+    rows = opened.metadata.row_group(group).num_rows
+    wanted = list(dict.fromkeys(name for name in others if name))
+    leaves = [*wanted, *([f"{image}.{PATH}"] if table.has_path else [])]
+    if not leaves:
+        nothing = [None] * len(table.names)
+        for _ in range(rows):
+            yield list(nothing)
+        return
+    batches = opened.iter_batches(
+        batch_size=_ROWS_AT_ONCE, row_groups=[group], columns=leaves, use_threads=False
+    )
+    done = 0
+    for batch in batches:
+        for values in values_of_batch(batch, table):
+            done += 1
+            yield values
+    if done != rows:
+        raise OSError(f"row group {group} has {done} rows instead of {rows}")
+
+
+def values_of_batch(batch: Any, table: ImageTable) -> Iterator[list[Any]]:
+    """Yields the path of the image and the values of the other columns in each row of a batch."""
+    image, *others = table.names
+    columns: dict[str, list[Any]] = {"": [None] * batch.num_rows}
+    for name in others:
+        if name not in columns:
+            columns[name] = python_values(batch.column(batch.schema.get_field_index(name)))
+    paths = columns[""]
+    if table.has_path:
+        structs = batch.column(batch.schema.get_field_index(image))
+        paths = python_values(structs.flatten()[structs.type.get_field_index(PATH)])
+    yield from map(list, zip(paths, *(columns[name] for name in others), strict=True))
+
+
+def _holds_images(file: StoredObject, opened: Any, name: str) -> bool:
+    """Returns whether the first value of a column of bytes is an image."""
+    metadata = opened.metadata
+    leaf = _leaf(opened, name)
+    for group in range(min(metadata.num_row_groups, _ROWS_TRIED)):
+        chunk = _chunk(opened, group, leaf, file.size)
+        out = io.BytesIO()
+        with RangeReader(*file[:3]) as reader:
+            if chunk is None:
+                entries = _pyarrow_entries(opened, group, leaf, out)
+            else:
+                direct = chunk.codec == UNCOMPRESSED
+                entries = column_entries(reader, chunk, None if direct else out, 0)
+            for entry in islice(entries, _ROWS_TRIED):
+                if isinstance(entry, StoredImage):
+                    in_file = chunk is not None and chunk.codec == UNCOMPRESSED
+                    head = reader.read_at(entry.offset, min(entry.length, _HEAD_BYTES)) if in_file else b""
+                    head = head or bytes(out.getbuffer()[entry.offset :][: min(entry.length, _HEAD_BYTES)])
+                    return kind_of(head) is not None
+    return False
