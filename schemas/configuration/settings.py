@@ -205,7 +205,7 @@ class ConvertSettings:
     )
     image_column: str = _setting(
         "",
-        "column of a manifest with the image paths",
+        "column of a manifest with the image paths, or of a Parquet or Arrow file with the images",
         Affects.REFERENCE,
         Topic.INPUT,
         Condition.SOURCE,

@@ -153,7 +153,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
         )
     files = " and ".join(counted(count, f"{kind} file") for kind, count in kinds.items())
     taken = [f"images in {table.names[0]!r}"]
-    if table.names[1]:
+    if table.names[1] and settings.record_layout.needs is not Needs.IMAGE:
         names = f" ({counted(len(table.classes), 'name')})" if table.classes else ""
         taken.append(f"classes in {table.names[1]!r}{names}")
     what = ("splits", "groups", "checksums")
@@ -207,7 +207,8 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         return
     split, state, encoded = rest
     settings, file, table = context.settings, StoredObject(*state), ImageTable.decode(encoded)
-    about_objects = settings.record_layout.needs is Needs.OBJECTS
+    needs = settings.record_layout.needs
+    about_objects = needs is Needs.OBJECTS
     own_names = table.object_classes if about_objects else {"": table.classes} if table.classes else None
     inner = relative.rpartition("/")[0]
     rows = Rows(
@@ -233,7 +234,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
             for ref in rows.refs(_manifest_rows(images, found, number, table, place_of_objects)):
                 number += isinstance(ref, ImageRef)
                 yield ref
-    if own_names:
+    if own_names and needs is not Needs.IMAGE:
         yield from map(ClassId, *_first_names(own_names))
 
 
@@ -269,7 +270,7 @@ def _manifest_rows(
 
 SOURCE = Source(
     name="parquet",
-    provides=frozenset({Needs.LABEL, Needs.OBJECTS}),
+    provides=frozenset({Needs.LABEL, Needs.OBJECTS, Needs.IMAGE}),
     settings=frozenset(
         {
             "image_root",
