@@ -22,7 +22,7 @@ from apache_beam.transforms import core
 from helpers import fast_beam
 from helpers.hostile import document, make_tree
 
-from shardwright.transforms.report import charts, measures
+from shardwright.transforms.report import charts, index_page, measures
 
 ROOT = Path(__file__).resolve().parents[2]
 _CONVERT = """
@@ -112,6 +112,21 @@ def test_a_chart_is_kept_for_its_numbers_alone() -> None:
     other = measures.histogram("bytes", "Bytes", "bytes", edges, counts)
     assert other == charts.histogram("bytes", "Bytes", "bytes", edges, counts) != first
     assert other.rows[0] == ("0 to 1", "9")
+
+
+@pytest.mark.parametrize(("seconds", "is_kept"), [(7.0, True), (9_000.0, False)])
+def test_versions_of_one_hour_share_a_chart(seconds: float, is_kept: bool) -> None:
+    def points(first: float, step: float) -> list[charts.TimePoint]:
+        return [charts.TimePoint(first + number * step, 3 + number, "published") for number in range(3)]
+
+    first = index_page.records_over_time(points(0.0, 1.0), wide=True)
+    assert first == charts.records_over_time(points(0.0, 1.0), wide=True)
+    other = points(50.0, seconds)
+    assert (index_page.records_over_time(other, wide=True) is first) == is_kept
+    assert is_kept or index_page.records_over_time(other, wide=True) == charts.records_over_time(
+        other, wide=True
+    )
+    assert index_page.records_over_time(other[:2], wide=True).summary != first.summary
 
 
 def test_the_running_step_is_still_known() -> None:
