@@ -77,6 +77,17 @@ def engine(request: pytest.FixtureRequest) -> list[str]:
     return request.getfixturevalue(request.param)
 
 
+#: For a test whose code for Prism and Flink is the same, beyond what the other tests run on both.
+prism_and_slow_flink = pytest.mark.parametrize(
+    "engine",
+    [
+        pytest.param("prism", marks=pytest.mark.prism),
+        pytest.param("flink", marks=[pytest.mark.flink, pytest.mark.slow]),
+    ],
+    indirect=True,
+)
+
+
 @pytest.fixture
 def many_photos(tmp_path: Path) -> Path:
     """The example pictures four times in more classes, so that the job can be killed while it runs."""
@@ -150,6 +161,7 @@ def in_process(sound_dataset: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return root
 
 
+@prism_and_slow_flink
 def test_quality_checks_equal_those_of_the_in_process_runner(
     engine: list[str], in_process: Path, sound_dataset: Path, tmp_path: Path, run: Run
 ) -> None:
@@ -162,6 +174,7 @@ def test_quality_checks_equal_those_of_the_in_process_runner(
     assert reports[0]["counts"] and reports[0] == {**reports[1], "dataset": str(here)}
 
 
+@prism_and_slow_flink
 def test_salvaged_and_compared_datasets_equal_those_of_the_in_process_runner(
     engine: list[str], in_process: Path, tmp_path: Path, run: Run
 ) -> None:
