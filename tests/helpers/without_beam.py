@@ -1,10 +1,10 @@
-"""Hides the packages that the reader's distribution leaves out, then reads a dataset. Tests run it."""
+"""Hides the packages that the reader's distribution leaves out, then reads datasets. Tests run it."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
 LEFT_OUT = frozenset((
     "apache_beam", "boto3", "botocore", "cykooz_resizer", "imagecodecs", "jinja2", "matplotlib",
@@ -24,8 +24,8 @@ class Hidden:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
-def read_all(dataset: str, command: Sequence[str]) -> None:
-    """Reads a dataset with `Records` and the command line."""
+def read_all(dataset: str) -> None:
+    """Reads a dataset with `Records` and the command line, which draws its pictures in this folder."""
     import numpy as np
 
     import shardwright
@@ -36,7 +36,7 @@ def read_all(dataset: str, command: Sequence[str]) -> None:
     assert len(pictures) > 1 and all(picture.std() > 0 for picture in pictures)
     images, classes = next(iter(records.batches(len(records))))
     assert np.array_equal(images, pictures) and len(classes) == len(pictures)
-    assert main(["inspect", dataset, *command]) == 0
+    assert main(["inspect", dataset, "--contact_sheet", f"{Path(dataset).name}.png"]) == 0
 
 
 def refuse_to_convert(dataset: str) -> None:
@@ -70,7 +70,7 @@ def train(dataset: str) -> None:
 
 
 if __name__ == "__main__":
-    what, where, *rest = sys.argv[1:]
+    what, *datasets = sys.argv[1:]
     # TensorFlow brings some packages of its own.
     hidden = LEFT_OUT - {"requests"} | {"google.cloud"} if what == "train" else LEFT_OUT | {"google"}
     # Python's start imports the namespace `google` where an installed package asks for it in a .pth file.
@@ -78,8 +78,9 @@ if __name__ == "__main__":
         del sys.modules[name]
     sys.meta_path.insert(0, Hidden(hidden))  # type: ignore[arg-type]
     if what == "train":
-        train(where)
+        train(*datasets)
     else:
-        read_all(where, rest)
-        refuse_to_convert(where)
+        for dataset in datasets:
+            read_all(dataset)
+        refuse_to_convert(datasets[0])
     assert not hidden & sys.modules.keys()
