@@ -38,6 +38,8 @@ from shardwright.schemas.errors import DataRefused, EngineError
 MAIN = ROOT / "deploy" / "dataflow" / "main.py"
 ROOMS = ("package", "pipelines", "loader", "transforms", "schemas")
 SETTINGS = (f"--input=gs://{BUCKET}/photos", f"--output=gs://{BUCKET}/out", "--resize=64")
+#: A program that says where the command `convert` is, without importing what it needs.
+_WHERE = "from importlib.util import find_spec; print(find_spec('shardwright.pipelines.convert').origin)"
 TEMPLATE = f"--template_location=gs://{BUCKET}/made/job.json"
 
 
@@ -46,6 +48,13 @@ def bucket() -> Iterator[Any]:
     with storage_emulator() as bucket:
         upload(bucket, PHOTOS, "photos", 3)
         yield bucket
+
+
+@pytest.fixture
+def unlisted() -> Iterator[None]:
+    """Beam does not list the packages of this environment for the job, which takes a second."""
+    with mock.patch.object(Stager, "_create_stage_submission_env_dependencies", return_value=[]):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +94,7 @@ def test_a_job_in_a_container_stages_no_package(bucket: Any, capsys: pytest.Capt
 
 
 def test_a_job_with_the_setup_file_stages_the_whole_package(
-    bucket: Any, source: Path, monkeypatch: pytest.MonkeyPatch
+    bucket: Any, unlisted: None, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(source)
     arguments = ["--setup_file=./setup.py", "--sdk_location=container", TEMPLATE]
@@ -102,7 +111,7 @@ def test_a_job_with_the_setup_file_stages_the_whole_package(
 
 
 def test_the_launcher_of_the_flex_template_describes_the_job(
-    bucket: Any, monkeypatch: pytest.MonkeyPatch
+    bucket: Any, unlisted: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its options are those that Google's launcher passes to the file in FLEX_TEMPLATE_PYTHON_PY_FILE."""
     options = [*SETTINGS, "--splits=train=0.8,test=0.2", "--overwrite=true", "--resume=false", *DATAFLOW,
@@ -142,14 +151,14 @@ def test_the_templates_file_runs_with_only_the_package_installed(source: Path, t
     subprocess.run([*python, *options], cwd=tmp_path, check=True, timeout=60)
     assert (tmp_path / "out" / "dataset.json").exists()
     where = subprocess.run(
-        [python[0], "-c", "import shardwright.pipelines.convert as it; print(it.__file__)"],
+        [python[0], "-c", _WHERE],
         cwd=tmp_path, check=True, capture_output=True, text=True,
     ).stdout  # fmt: skip
     assert Path(where.strip()).is_relative_to(place)
 
 
 @pytest.fixture
-def fail(bucket: Any) -> Iterator[Callable[..., int]]:
+def fail(bucket: Any, unlisted: None) -> Iterator[Callable[..., int]]:
     """Runs the command with a service that reports a failed job in Dataflow's words."""
 
     def run(*errors: Exception | str, state: JobState = JobState.JOB_STATE_FAILED) -> int:
@@ -174,7 +183,6 @@ def fail(bucket: Any) -> Iterator[Callable[..., int]]:
         with (
             mock.patch.multiple(DataflowApplicationClient, **client),
             mock.patch.object(dataflow_runner, "time", clock),
-            mock.patch.object(Stager, "_create_stage_submission_env_dependencies", return_value=[]),
         ):
             return describe("convert", *SETTINGS, *DATAFLOW, *IN_CONTAINER).code
 
