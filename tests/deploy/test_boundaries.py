@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import execution
-from helpers.repository import PHOTOS
+from helpers.repository import PHOTOS, copy_photos
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
@@ -80,11 +79,12 @@ def test_no_image_crosses_from_stage_to_stage(
 
 @pytest.mark.parametrize("verify", ["fast", "quality"])
 def test_no_image_crosses_in_a_rebuild(verify: str, crossed: list[bytes], tmp_path: Path) -> None:
-    source = Path(shutil.copytree(PHOTOS, tmp_path / "in"))
+    source = copy_photos(tmp_path / "in", 3)
+    images = sum(path.is_file() for path in source.rglob("*"))
     places = {"input": str(source), "output": str(tmp_path / "out"), "splits": "train=0.8,test=0.2"}
     options = ["--runner=FnApiRunner", "--direct_num_workers=1"]
     # The second one copies the records that it does not reuse as a whole shard.
-    for kept in (len(SOURCES), len(SOURCES) - 1):
+    for kept in (images, images - 1):
         made = rebuild(**places, verify=verify, shards=3, beam_options=options)
         assert made.outcome["records"] == kept
         assert len(crossed) > 10
