@@ -177,7 +177,7 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
                 settings.output,
                 directory,
                 settings,
-                software_versions(),
+                software_versions(settings.map),
                 run_facts(request, beam_options, workers),
                 started,
                 hold=hold,

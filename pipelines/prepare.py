@@ -18,6 +18,7 @@ from shardwright.schemas.labels import check_carried, first_number_of, parse_cla
 from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.schemas.plan import Forecast, Plan
 from shardwright.transforms import storage
+from shardwright.transforms.images.hook import hook_version
 from shardwright.transforms.overwrite import repair_swap
 from shardwright.transforms.sources.effects import ConversionFacts, given_names
 from shardwright.transforms.sources.folder_tree import WITH_METADATA
@@ -75,6 +76,8 @@ def make_request(values: Mapping[str, Any], with_output: bool) -> ConversionRequ
     settings = cli_options.build_settings(values, carried.settings if carried else None)
     if with_output:
         storage.require_known("--output", settings.output)
+    if settings.map:
+        hook_version(settings.map)  # imports it and reads its source
     first_label = settings.record_layout.first_label
     stores_classes = settings.record_layout.needs is not Needs.IMAGE
     class_names, first_number = read_class_names(settings.class_names * stores_classes, first_label)

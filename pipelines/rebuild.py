@@ -206,7 +206,7 @@ def rebuild(
         version="",
         holder="",
         settings=request.settings,
-        versions=software_versions(),
+        versions=software_versions(request.settings.map),
         gates=said.gates,
         retention=said.retention,
         hooks=said.hooks,

@@ -13,11 +13,24 @@ from shardwright.pipelines.workers import Workers
 from shardwright.schemas import __version__
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.images.encode import codec_versions, installed_version
+from shardwright.transforms.images.hook import hook_versions
 
 
-def software_versions() -> dict[str, str]:
-    """Returns the versions that `dataset.json` records."""
-    return {"shardwright": __version__, "beam": installed_version("apache-beam"), **codec_versions()}
+def software_versions(hook: str = "") -> dict[str, str]:
+    """Returns the versions that `dataset.json` records.
+
+    Args:
+      hook: the user's function (`--map`); empty if there is none.
+
+    Raises:
+      UsageError: if the hook cannot be imported.
+    """
+    return {
+        "shardwright": __version__,
+        "beam": installed_version("apache-beam"),
+        **codec_versions(),
+        **hook_versions(hook),
+    }
 
 
 def run_facts(request: ConversionRequest, beam_options: Any, workers: Workers) -> dict[str, Any]:

@@ -39,6 +39,7 @@ class FilterReason(StrEnum):
     LABEL_NOT_KEPT = "label_not_kept"
     NOT_LISTED = "not_listed"  # none of the source's own lists names it
     OUTSIDE_SPLITS = "outside_splits"  # outside the split folders, with `--folders splits`
+    DROPPED_BY_MAP = "dropped_by_map"  # the function of `--map` left it out
 
 
 class Stage(StrEnum):
@@ -47,6 +48,7 @@ class Stage(StrEnum):
     LIST = "list"
     READ = "read"
     DECODE = "decode"
+    MAP = "map"
     TRANSFORM = "transform"
     ENCODE = "encode"
     BUILD = "build"
@@ -86,6 +88,7 @@ class QuarantineReason(StrEnum):
     TOO_MANY_COMMENTS = "TOO_MANY_COMMENTS"
     TOO_MUCH_MEMORY = "TOO_MUCH_MEMORY"
     DECODE_TIMEOUT = "DECODE_TIMEOUT"  # reserved: the clock never decides whether an image is left out
+    MAP_FAILED = "MAP_FAILED"  # the function of `--map` raised an exception
     DAMAGED_RECORD = "DAMAGED_RECORD"  # a record of a damaged dataset, which salvage left out
 
 

@@ -12,8 +12,8 @@ from shardwright.schemas.codes import Outcome, Stage
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry
 
-#: Outcomes of files that are not read, and the step at which others may fail before that. These are
-#: plain strings, because looking up a member of an enumeration takes longer than comparing it.
+#: Outcomes of files that are not read unless they have a stage, and the step at which others may fail before
+#: that. These are plain strings, because looking up a member of an enumeration takes longer.
 _NOT_READ, _LISTED = (Outcome.FILTERED.value, Outcome.DEDUPLICATED.value), Stage.LIST.value
 
 
@@ -87,6 +87,7 @@ class PlanDigest:
 
     def __init__(self, recipe: str) -> None:
         self._digest = hashlib.sha256(recipe.encode())
+        self._source_key = ""
 
     def add(self, line: str, state: str) -> None:
         """Adds a reference.
@@ -98,8 +99,12 @@ class PlanDigest:
         self._digest.update(f"\n{line} {state}".encode("utf-8", "surrogateescape"))
 
     def add_entry(self, entry: Entry) -> None:
-        """Adds the reference of an entry in the shard's ledger."""
-        listed_only = entry.outcome in _NOT_READ or entry.stage == _LISTED
+        """Adds the reference of an entry in the shard's ledger, once for all images made of it."""
+        again = bool(entry.source_key) and entry.source_key == self._source_key
+        self._source_key = entry.source_key
+        if again:
+            return
+        listed_only = (entry.outcome in _NOT_READ and not entry.stage) or entry.stage == _LISTED
         self.add(entry.digest, "" if listed_only else entry.fingerprint)
 
     def hexdigest(self) -> str:

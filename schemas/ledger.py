@@ -57,6 +57,7 @@ class Entry(NamedTuple):
       decoder_warning: decoder's warning about a written image's file; empty if there was none.
       damaged: whether the image was written although data was missing or damaged (`--damaged keep`).
       file_name: file name in the record, if the source's record had one that is not the key.
+      source_key: key of the source image, if `--map` made several images of it or changed its key.
     """
 
     key: str
@@ -82,6 +83,7 @@ class Entry(NamedTuple):
     decoder_warning: str = ""
     damaged: bool = False
     file_name: str = ""
+    source_key: str = ""
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Entry:
@@ -94,6 +96,11 @@ class Entry(NamedTuple):
             return Entry(**value)
         except TypeError:
             return Entry(**{name: value[name] for name in Entry._fields if name in value})
+
+    @property
+    def source(self) -> str:
+        """The key of the source image, of which `--map` may have made several."""
+        return self.source_key or self.key
 
     @property
     def name_in_record(self) -> str:
@@ -145,6 +152,7 @@ class ShardHeader:
       recipe: digest of the settings and versions that decide the bytes of a record (`digests.recipe_digest`).
       crc32c: checksum of the shard file in the form that object storage uses.
       sources: sizes of the written images' sources (`SourceSizes.state`); empty if unknown.
+      multiplied: number of images that `--map` added: those of each source image after the first.
     """
 
     file: str
@@ -168,6 +176,7 @@ class ShardHeader:
     recipe: str = ""
     crc32c: str = ""
     sources: Mapping[str, Any] = field(default_factory=dict)
+    multiplied: int = 0
 
     @property
     def place(self) -> tuple[str, int, int]:
@@ -180,7 +189,10 @@ class ShardHeader:
 
     def as_json(self) -> dict[str, Any]:
         """Returns the first line of the shard's ledger."""
-        return {"ledger_version": LEDGER_VERSION, **asdict(self)}
+        header = {"ledger_version": LEDGER_VERSION, **asdict(self)}
+        if not self.multiplied:
+            del header["multiplied"]  # ledgers from before this field keep their bytes
+        return header
 
 
 _HEADER = frozenset(item.name for item in fields(ShardHeader))

@@ -28,6 +28,8 @@ class ShardTotals:
         self._sources = SourceSizes()
         self._kept = self._animated = self._damaged = self._warned = 0
         self._bad_boxes: list[str] = []
+        self._multiplied = 0
+        self._source_key = ""
 
     @staticmethod
     def of(entries: Iterable[Entry]) -> ShardTotals:
@@ -45,6 +47,9 @@ class ShardTotals:
         """
         outcome = entry.outcome
         self._counts[outcome] += 1
+        # The images that were made of one source follow each other.
+        self._multiplied += bool(entry.source_key) and entry.source_key == self._source_key
+        self._source_key = entry.source_key
         if outcome == _WRITTEN:
             if entry.label:
                 for name in entry.label.split(LABEL_SEPARATOR):
@@ -91,4 +96,5 @@ class ShardTotals:
             formats=dict(sorted(self._formats.items())),
             bad_boxes=tuple(self._bad_boxes),
             sources=self._sources.state(),
+            multiplied=self._multiplied,
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shardwright.schemas.missing_packages import needed_by
 
 if TYPE_CHECKING:
+    from shardwright.transforms.images.hook import DecodedImage, DroppedImage, MappedImage
     from shardwright.transforms.images.transforms import DecodeAndResize, ReadImages
     from shardwright.transforms.plan.transforms import AssignShards, ForecastDataset
     from shardwright.transforms.records.transforms import BuildExamples
@@ -22,8 +23,11 @@ _HOME = {
     "AssignShards": "plan.transforms",
     "BuildExamples": "records.transforms",
     "DecodeAndResize": "images.transforms",
+    "DecodedImage": "images.hook",
+    "DroppedImage": "images.hook",
     "ForecastDataset": "plan.transforms",
     "ListSources": "sources.transforms",
+    "MappedImage": "images.hook",
     "ReadImages": "images.transforms",
     "ValidateShards": "validation.validate",
     "WritePlannedShards": "shards.write",
@@ -33,8 +37,11 @@ __all__ = [
     "AssignShards",
     "BuildExamples",
     "DecodeAndResize",
+    "DecodedImage",
+    "DroppedImage",
     "ForecastDataset",
     "ListSources",
+    "MappedImage",
     "ReadImages",
     "ValidateShards",
     "WritePlannedShards",

@@ -141,7 +141,7 @@ def check_books(forecast: Forecast, results: Sequence[ShardResult], checks: Sequ
         )
     accounted: Counter[str] = Counter()
     for header in headers:
-        accounted[header.split] += sum(header.counts.values())
+        accounted[header.split] += sum(header.counts.values()) - header.multiplied
     for split, listed in forecast.listed.items():
         if accounted[split] != listed:
             raise EngineError(

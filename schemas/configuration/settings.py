@@ -66,7 +66,7 @@ RECORDED = frozenset({Affects.RECORD, Affects.SHARD, Affects.PLACEMENT, Affects.
 
 #: Settings that the plan records only if they are not empty. So datasets from before these settings existed
 #: keep their digests.
-RECORDED_IF_GIVEN = ("bounds", "split_mode")
+RECORDED_IF_GIVEN = ("bounds", "map", "split_mode")
 
 
 class Condition(Enum):
@@ -145,6 +145,11 @@ def _label_regex(text: str) -> None:
     unknown = sorted(set(groups) - {"label", "split", "group"})
     if unknown:
         raise ValueError(f"group {unknown[0]!r} has no meaning; name groups label, split or group")
+
+
+def _hook_name(text: str) -> None:
+    if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", text):
+        raise ValueError("write it as module:function, such as my_hooks:blur_faces")
 
 
 def _opt(check: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -405,6 +410,14 @@ class ConvertSettings:
     )
     compression: str = _setting(
         "none", "compression of the shards", Affects.SHARD, Topic.RECORDS, choices=COMPRESSIONS
+    )
+    map: str = _setting(
+        "",
+        "your own function, which changes, multiplies or drops each decoded image before it is resized",
+        Affects.RECORD,
+        Topic.PIXELS,
+        check=_opt(_hook_name),
+        metavar="MODULE:FUNCTION",
     )
     resize: str = _setting(
         "",

@@ -112,6 +112,8 @@ def test_the_commands_run(path: Path, workplace: Path, few_photos: Path, sound_d
         lay_out(workplace, sound_dataset)
     for name, content in re.findall(r"```yaml\n# (\S+)\n(.*?)```", path.read_text(), re.DOTALL):
         (workplace / name).write_text(content)
+    for name, content in re.findall(r"```python title=\"(\S+)\"\n(.*?)```", path.read_text(), re.DOTALL):
+        (workplace / name).write_text(content)
     for words in commands(path.read_text()):
         arguments = words[1:]
         if words[0] == "python":

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from shardwright.schemas.codes import Outcome, QuarantineReason, Stage
+from PIL import Image
+
+from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, ImageFault, NotACandidate
 from shardwright.schemas.image_ref import ImageRef, printable
@@ -24,10 +26,12 @@ from shardwright.transforms.concurrency.pool import (
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.conversion.reusable import ReusableRecord
-from shardwright.transforms.images.annotate import annotate, read_mask
+from shardwright.transforms.images.annotate import Annotated, annotate, read_mask
 from shardwright.transforms.images.boxes import upright_size
-from shardwright.transforms.images.convert import convert_image
+from shardwright.transforms.images.convert import ConvertedImage, Frame, Reserve, convert_image, map_image
 from shardwright.transforms.images.decode import no_image
+from shardwright.transforms.images.hook import Hook, HookDropped, MappedImage, call_hook, load_hook
+from shardwright.transforms.images.mapped_refs import decoded_image, mapped_ref
 from shardwright.transforms.images.read import check_sha256, read_image
 from shardwright.transforms.records.build import build_example, check_labels
 from shardwright.transforms.storage import changed, is_remote
@@ -56,6 +60,11 @@ class ShardRecipe:
     ids: Mapping[str, int]
     texts: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def hook(self) -> Hook | None:
+        """The user's function for decoded images (`--map`), or None."""
+        return load_hook(self.settings.map) if self.settings.map else None
+
 
 @dataclass(frozen=True, slots=True)
 class Converted:
@@ -68,6 +77,7 @@ class Converted:
       decode_seconds: seconds that decoding took; None if the image was left out or its record copied.
       frame: the framed record from an earlier build; empty unless it was copied.
       on_background: whether a part of the picture shows the background color.
+      more: the other images that `--map` made of the same source, in order.
     """
 
     entry: Entry
@@ -76,6 +86,12 @@ class Converted:
     decode_seconds: float | None = None
     frame: bytes = b""
     on_background: bool = False
+    more: tuple[Converted, ...] = ()
+
+    @property
+    def images(self) -> tuple[Converted, ...]:
+        """All images that were made of the source."""
+        return (self, *self.more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +164,17 @@ def has_bytes_of(read: ReadImage, entry: Entry) -> bool:
 
 def _as_before(ref: ImageRef, known: ReusableRecord, source_bytes: int = 0) -> Converted | None:
     """Returns the result of an earlier build for an image; None if its record is damaged."""
-    entry = known.entry if known.unchanged else known.entry._replace(fingerprint=ref.fingerprint)
+    entry = known.entry
     if entry.outcome != Outcome.WRITTEN:
-        return Converted(entry._replace(uri=ref.location if entry.uri else ""))
-    frame = known.read()
-    return None if frame is None else Converted(entry, source_bytes=source_bytes, frame=frame)
+        uri = ref.location if entry.uri else ""
+        return Converted(entry._replace(uri=uri, fingerprint=ref.fingerprint))
+    frames = known.frames()
+    if frames is None:
+        return None
+    first, *more = (
+        Converted(entry._replace(fingerprint=ref.fingerprint), frame=frame) for entry, frame in frames
+    )
+    return replace(first, source_bytes=source_bytes, more=tuple(more))
 
 
 def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None = None) -> Converted:
@@ -169,9 +191,11 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
     try:
         if read.fault:
             raise read.fault
-        check_labels(ref, recipe.layout, recipe.ids)
         reserve = budget.reserve if budget else None
         try:
+            if recipe.hook is not None:
+                return _map(read, recipe, recipe.hook, reserve)
+            check_labels(ref, recipe.layout, recipe.ids)
             with UNDERWAY.working_on(ref.location, "decode"):
                 image = convert_image(read.data, ref.key, recipe.settings, reserve)
             with UNDERWAY.working_on(ref.location, "annotate"):
@@ -181,9 +205,7 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
             raise no_image(read.data) from None
         except MemoryError:
             raise _memory_fault(ref, budget) from None
-        example = build_example(
-            ref, image, read.sha256, recipe.layout, recipe.ids, annotated.values, recipe.texts
-        )
+        return _built(ref, read, image, annotated, recipe)
     except ImageFault as fault:
         entry = Entry(
             key=ref.key,
@@ -198,6 +220,19 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
             mask_sha256=read.mask_sha256,
         )
         return Converted(entry, source_bytes=len(read.data))
+
+
+def _built(
+    ref: ImageRef, read: ReadImage, image: ConvertedImage, annotated: Annotated, recipe: ShardRecipe
+) -> Converted:
+    """Builds the record and the ledger entry of an image.
+
+    Raises:
+      ImageFault: if the layout cannot store it.
+    """
+    example = build_example(
+        ref, image, read.sha256, recipe.layout, recipe.ids, annotated.values, recipe.texts
+    )
     width, height = upright_size(image.frame)
     entry = Entry(
         key=ref.key,
@@ -219,6 +254,45 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
         file_name=ref.file_name,
     )
     return Converted(entry, example, len(read.data), image.decode_seconds, on_background=image.on_background)
+
+
+def _map(read: ReadImage, recipe: ShardRecipe, hook: Hook, reserve: Reserve | None) -> Converted:
+    """Converts the images that a hook makes of one image.
+
+    Raises:
+      ImageFault: if the image is faulty, the hook fails, or the layout cannot store what it returns.
+    """
+    ref, settings = read.ref, recipe.settings
+    mapped_images: list[Converted] = []
+
+    def mapper(picture: Image.Image, frame: Frame) -> Iterator[MappedImage]:
+        return call_hook(hook, decoded_image(ref, picture, frame), settings.max_pixels)
+
+    with UNDERWAY.working_on(ref.location, "decode"):
+        try:
+            for mapped, image, fits in map_image(read.data, ref.key, settings, mapper, reserve):
+                item = mapped_ref(ref, mapped, fits, settings)
+                check_labels(item, recipe.layout, recipe.ids)
+                # The reservation for the image, which is still held, covers its masks.
+                annotated = annotate(item, image, settings, recipe.ids, read.mask)
+                done = _built(item, read, image, annotated, recipe)
+                if mapped_images:
+                    done = replace(done, source_bytes=0, decode_seconds=None)
+                mapped_images.append(done)
+        except HookDropped as dropped:
+            entry = _left_out(ref, Outcome.FILTERED, FilterReason.DROPPED_BY_MAP)
+            # With the sha256 of its source, a rebuild knows that it was read.
+            entry = entry._replace(
+                sha256=read.sha256, label=ref.label, message=dropped.reason, mask_sha256=read.mask_sha256,
+                stage=Stage.MAP,
+            )  # fmt: skip
+            return Converted(entry, source_bytes=len(read.data))
+    if len(mapped_images) > 1 or mapped_images[0].entry.key != ref.key:
+        mapped_images = [
+            replace(done, entry=done.entry._replace(source_key=ref.key)) for done in mapped_images
+        ]
+    first, *more = mapped_images
+    return replace(first, more=tuple(more))
 
 
 def convert_ref(ref: ImageRef, recipe: ShardRecipe, budget: ByteBudget | None = None) -> Converted:

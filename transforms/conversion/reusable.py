@@ -26,13 +26,22 @@ class ReusableRecord(NamedTuple):
       entry: the image's ledger entry.
       unchanged: whether the source still has the same state.
       shard: the shard that holds the record.
+      more: entries of the other images that `--map` made of the source, in order.
     """
 
     entry: Entry
     unchanged: bool
     shard: EarlierShard
+    more: tuple[Entry, ...] = ()
 
-    def read(self) -> bytes | None:
-        """Returns the frame of the record; None if it is damaged or missing."""
-        offset, length = self.entry.offset, self.entry.length
-        return None if offset is None or length is None else self.shard.frame(offset, length)
+    def frames(self) -> list[tuple[Entry, bytes]] | None:
+        """Returns the entries and frames of all records; None if one is damaged or missing."""
+        found = []
+        for entry in (self.entry, *self.more):
+            if entry.offset is None or entry.length is None:
+                return None
+            frame = self.shard.frame(entry.offset, entry.length)
+            if frame is None:
+                return None
+            found.append((entry, frame))
+        return found

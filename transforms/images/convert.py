@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from shardwright.schemas.errors import ImageFault
 from shardwright.transforms.images import color, decode
 from shardwright.transforms.images.encode import FORMAT_NAMES, encode_image
 from shardwright.transforms.images.geometry import Geometry, plan_geometry
+from shardwright.transforms.images.hook import HookDropped, MappedImage
 from shardwright.transforms.images.metadata import strip_metadata
 from shardwright.transforms.images.resize import resize, resize_steps
 
@@ -139,12 +141,8 @@ def _convert(
             image = resize(image, size, settings.resample, part)
         if geometry.canvas != geometry.size:
             image = _pad(image, geometry.canvas, geometry.offset, settings.background_rgb)
-        stored = settings.stored_format
-        if stored == "keep":
-            stored = "jpeg" if opened.kind == "jpeg" else "png"
-        encoded = encode_image(image, stored, settings.quality)
+        stored, encoded, channels = _encoded(image, opened.kind, settings)
         width, height = image.size
-        channels = 3 if stored == "webp" else len(image.getbands())  # WebP has no gray
         del image  # free the source before other threads use its reservation
     return ConvertedImage(
         encoded=encoded,
@@ -160,6 +158,109 @@ def _convert(
         damaged=bool(damage),
         on_background=on_background,
     )
+
+
+#: Calls the hook for the upright picture and its frame in the source; yields the pictures that it returns.
+Mapper = Callable[[Image.Image, Frame], Iterator[MappedImage]]
+
+
+def map_image(
+    data: bytes, name: str, settings: ConvertSettings, mapper: Mapper, reserve: Reserve | None = None
+) -> Iterator[tuple[MappedImage, ConvertedImage, bool]]:
+    """Decodes one image as `convert_image` does, and converts each picture that a hook makes of it.
+
+    The hook gets the whole picture, so a JPEG is never decoded at a smaller scale. If the hook leaves the
+    pixels as they are and nothing else has to change, the original bytes are kept.
+
+    Args:
+      data: the source file's bytes.
+      name: its key; only the extension is used.
+      settings: checked settings.
+      mapper: calls the hook.
+      reserve: function that reserves working memory for decoding; takes a number of bytes.
+
+    Yields:
+      Each picture as the hook returned it and as a record stores it, and whether the annotations of the
+      source fit it.
+
+    Raises:
+      ImageFault: if the image is faulty or the hook fails.
+      HookDropped: if the hook leaves the image out.
+      NotACandidate: if the file is not an image by content or by name.
+    """
+    opened = decode.open_image(data, name, settings.max_pixels, settings.parsed_bounds)
+    try:
+        yield from _map(data, opened, settings, mapper, reserve or reserve_nothing)
+    except (ImageFault, HookDropped, MemoryError):
+        raise
+    except Exception as error:
+        raise ImageFault(QuarantineReason.CORRUPT, Stage.TRANSFORM, f"{opened.kind}: {error}") from error
+
+
+def _map(
+    data: bytes, opened: decode.OpenedImage, settings: ConvertSettings, mapper: Mapper, reserve: Reserve
+) -> Iterator[tuple[MappedImage, ConvertedImage, bool]]:
+    size = opened.size
+    frame = Frame(opened.image.size, opened.orientation, plan_geometry(*size, settings.target, settings.fit))
+    can_stay = settings.stored_format == "keep" and _bytes_can_stay(opened, frame.geometry, settings)
+    pixels = math.prod(size)
+    # Twice the size of the flattened picture, because the hook needs memory, too.
+    with reserve(max(pixels * _FLATTENED_BYTES * 2, decode.decoder_bytes(opened))):
+        begun = time.perf_counter()
+        loaded = decode.load_checked(opened, settings.max_pixels, settings.damaged == "keep")
+        decode_seconds = time.perf_counter() - begun
+        image = decode.upright(loaded.image, opened.orientation)
+        on_background = color.is_see_through(image)
+        image = color.to_color(image, settings.color, settings.background_rgb)
+        image.info = {}  # a color profile is applied only once
+        before = _pixels_digest(image) if can_stay else b""
+        for mapped in mapper(image, frame):
+            fits = mapped.image.size == size and mapped.objects is None
+            if can_stay and not mapped.suffix and _pixels_digest(mapped.image) == before:
+                yield mapped, _keep(data, opened, loaded, frame, settings, decode_seconds), fits
+                continue
+            picture = color.to_color(mapped.image, settings.color, settings.background_rgb)
+            geometry = plan_geometry(*picture.size, settings.target, settings.fit)
+            for part_size, part in resize_steps(picture.size, geometry.size, settings.resample, geometry.box):
+                picture = resize(picture, part_size, settings.resample, part)
+            if geometry.canvas != geometry.size:
+                picture = _pad(picture, geometry.canvas, geometry.offset, settings.background_rgb)
+            stored, encoded, channels = _encoded(picture, opened.kind, settings)
+            size_and_orientation = (frame.size, frame.orientation) if fits else (mapped.image.size, 1)
+            converted = ConvertedImage(
+                encoded=encoded,
+                format=FORMAT_NAMES[stored],
+                height=picture.height,
+                width=picture.width,
+                channels=channels,
+                kept=False,
+                animated=opened.animated,
+                frame=Frame(*size_and_orientation, geometry),
+                decode_seconds=decode_seconds,
+                warning=loaded.damage or loaded.note,
+                damaged=bool(loaded.damage),
+                on_background=on_background or geometry.canvas != geometry.size,
+            )
+            yield mapped, converted, fits
+
+
+def _pixels_digest(image: Image.Image) -> bytes:
+    return hashlib.sha256(f"{image.mode} {image.size} ".encode() + image.tobytes()).digest()
+
+
+def _encoded(image: Image.Image, kind: str, settings: ConvertSettings) -> tuple[str, bytes, int]:
+    """Encodes a picture; returns its stored format, its bytes and the number of channels.
+
+    Args:
+      image: picture in mode RGB or L.
+      kind: format of the source.
+      settings: checked settings.
+    """
+    stored = settings.stored_format
+    if stored == "keep":
+        stored = "jpeg" if kind == "jpeg" else "png"
+    channels = 3 if stored == "webp" else len(image.getbands())  # WebP has no gray
+    return stored, encode_image(image, stored, settings.quality), channels
 
 
 def reserve_nothing(_: int) -> AbstractContextManager[None]:

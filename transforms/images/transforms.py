@@ -12,7 +12,7 @@ import apache_beam as beam
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.configuration.settings_values import settings_from
-from shardwright.schemas.errors import ImageFault, NotACandidate
+from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError
 from shardwright.schemas.image_ref import ImageRef, key_from_bytes
 from shardwright.transforms.images.convert import ConvertedImage, convert_image
 from shardwright.transforms.images.read import read_image
@@ -107,6 +107,8 @@ class DecodeAndResize(beam.PTransform):
     def __init__(self, **settings: Any) -> None:
         super().__init__()
         self._settings = step_settings(settings)
+        if self._settings.map:
+            raise UsageError("map: DecodeAndResize makes one image of each; use shardwright convert --map.")
 
     def expand(self, images: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""

@@ -55,7 +55,8 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe, executor: T
     def measure(ref: ImageRef) -> tuple[int, Entry]:
         # The record itself is dropped at once: sixty records with raw pixels could be gigabytes.
         converted = convert_ref(ref, recipe, budget)
-        return len(converted.example), converted.entry
+        records = [len(image.example) + FRAME_BYTES for image in converted.images if image.example]
+        return sum(records), converted.entry
 
     tried = 0
     faults: Counter[str] = Counter()
@@ -70,7 +71,7 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe, executor: T
         for ref, (size, entry) in zip(batch, executor.map(measure, batch), strict=True):
             tried += 1
             if size:
-                sizes.append(size + FRAME_BYTES)
+                sizes.append(size)
                 sources.append(max(ref.size, 0))
             elif entry.outcome == Outcome.QUARANTINED:
                 faults[entry.reason] += 1

@@ -115,7 +115,7 @@ def compare_shard(
     if not doubtful and not unread:
         return Compared(place, False)
     try:
-        entries = {entry.key: entry for entry in load_ledger(data)[1]}
+        entries = {entry.source: entry for entry in load_ledger(data)[1]}
     except (ValueError, TypeError):
         return Compared(place, True)
     refs = [

@@ -72,6 +72,7 @@ MEANINGS: Mapping[str, str] = {
     "UNKNOWN_LABEL": "its class is not in the given list",
     "BAD_ROW": "its row in the manifest cannot be understood",
     "UNSAFE_MEMBER": "a member of an archive that leads out of it",
+    "MAP_FAILED": "the function of --map failed on it",
     "DAMAGED_RECORD": "its record could not be saved from a damaged shard",
     "TOO_MANY_SCANS": "a JPEG with more scans than any encoder writes",
     "TOO_MANY_SEGMENTS": "a JPEG with more segments than any program writes",
@@ -100,4 +101,5 @@ MEANINGS: Mapping[str, str] = {
     "label_not_kept": "of a class that was not requested",
     "not_listed": "not in the source's own lists",
     "outside_splits": "outside the split folders",
+    "dropped_by_map": "the function of --map left it out",
 }

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import IO, NamedTuple
 
-from shardwright.schemas.codes import Outcome, QuarantineReason, Stage
+from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason, Stage
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult, ledger_header, load_ledger
 from shardwright.schemas.plan import index_file, ledger_file, shard_file
@@ -288,11 +288,11 @@ class PreviousRecords:
             entries = list(load_ledger(data)[1])
         except (OSError, ValueError, TypeError):
             return
-        same_refs = [
-            (entry, wanted[entry.key][0])
-            for entry in entries
-            if entry.key in wanted and wanted[entry.key][1] == entry.digest and can_stay(entry)
-        ]
+        same_refs: dict[str, list[Entry]] = {}
+        for entry in entries:
+            source = entry.source
+            if source in wanted and wanted[source][1] == entry.digest and can_stay(entry):
+                same_refs.setdefault(source, []).append(entry)
         if not same_refs:
             return
         shard = _OldShard(storage.join(self._build.directory, name))
@@ -303,9 +303,10 @@ class PreviousRecords:
         if not self._verdicts[name]:
             self.rejected.append(name)
             return
-        for entry, ref in same_refs:
+        for source, (entry, *more) in same_refs.items():
+            ref = wanted[source][0]
             same = self._trust_mtime and ref.fingerprint == entry.fingerprint and ref.has_known_state
-            yield entry.key, ReusableRecord(entry, same, shard)
+            yield source, ReusableRecord(entry, same, shard, tuple(more))
 
 
 def overlapping(place: ShardPlace, shards: int) -> range:
@@ -333,7 +334,7 @@ def can_stay(entry: Entry) -> bool:
     such as images of unsupported formats, are checked again.
     """
     if entry.outcome == Outcome.FILTERED:
-        return False
+        return entry.reason == FilterReason.DROPPED_BY_MAP
     if entry.reason == QuarantineReason.BAD_ANNOTATION:
         return entry.stage != Stage.READ  # a missing image or mask
     return entry.reason != QuarantineReason.UNREADABLE

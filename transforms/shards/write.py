@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -31,6 +31,7 @@ from shardwright.transforms.concurrency.workers import worker_threads
 from shardwright.transforms.conversion.convert import Converted, convert_ref, convert_refs
 from shardwright.transforms.conversion.reusable import ReusableRecord
 from shardwright.transforms.images.encode import codec_versions
+from shardwright.transforms.images.hook import hook_versions
 from shardwright.transforms.lease import HeldLease
 from shardwright.transforms.plan.planned_shard import PlannedShard
 from shardwright.transforms.plan.transforms import in_global_window
@@ -169,7 +170,7 @@ class _WriteShard(beam.DoFn):
         self._resume = resume
 
     def setup(self) -> None:
-        _check_codec(self._versions)
+        _check_codec(self._versions, self._settings.map)
         self._finisher = ThreadPoolExecutor(1, thread_name_prefix="shardwright-finish")
         self._verdicts: dict[str, bool] = {}  # for shards of the earlier build, during this run only
 
@@ -280,7 +281,7 @@ class _WriteShard(beam.DoFn):
                 images = convert_refs(
                     plan.refs, plan.recipe, converting_executor(), worker_threads(), working_budget(), known
                 )
-                for image, digest in zip(images, plan.ref_digests, strict=True):
+                for image, digest in _with_digests(images, plan.ref_digests):
                     if image.frame:
                         frames.add(image.frame)
                     elif image.example:
@@ -342,18 +343,25 @@ class _WriteShard(beam.DoFn):
         return dataclasses.replace(result, copied=work.copied, rejected=work.rejected), work
 
 
+def _with_digests(images: Iterable[Converted], digests: Iterable[str]) -> Iterator[tuple[Converted, str]]:
+    """Yields all images that were made of the references, each with the digest of its reference."""
+    for converted, digest in zip(images, digests, strict=True):
+        for image in converted.images:
+            yield image, digest
+
+
 def _known(plan: ShardPlan, records: PreviousRecords | None) -> Mapping[str, ReusableRecord]:
     """Returns the reusable records of a shard's images."""
     return records.find(list(zip(plan.refs, plan.ref_digests, strict=True))) if records else {}
 
 
-def _check_codec(recorded: Mapping[str, str]) -> None:
-    """Checks that the codecs of this worker have the versions that `dataset.json` will state.
+def _check_codec(recorded: Mapping[str, str], spec: str) -> None:
+    """Checks that the codecs and the hook of this worker have the versions that `dataset.json` will state.
 
     Raises:
       EngineError: if a version differs.
     """
-    for name, here in codec_versions().items():
+    for name, here in {**codec_versions(), **hook_versions(spec)}.items():
         if recorded.get(name, here) != here:
             raise EngineError(
                 f"A worker has {name} {here}, the launcher {recorded[name]}: give both the same image or "

@@ -50,8 +50,8 @@ class _Condition(NamedTuple):
 
 def _is_used(name: str, known: ConversionFacts) -> bool:
     """Returns whether a source of the conversion uses a setting."""
-    if known.sources is None:
-        return True
+    if known.sources is None or (name == "extra_columns" and known.settings.map):
+        return True  # a hook can fill the columns
     sources = [source_by_name(source) for source in known.sources]
     return any(
         name in source.settings or (known.metadata and name in source.metadata_settings) for source in sources

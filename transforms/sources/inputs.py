@@ -119,7 +119,7 @@ def recognise(item: Input, probe: InputProbe, settings: ConvertSettings) -> Inpu
             "if they do."
         )
     needed = [item for item in settings.parsed_extra_columns if not (item.is_list or item.optional)]
-    if needed and not source.has_columns:
+    if needed and not source.has_columns and not settings.map:
         raise UsageError(
             f"{settings.option_of(needed[0])}: {printable(item.path)} is read as {source.name}, which has no "
             "columns; name a manifest with the images and their columns, or leave that column out."

@@ -71,7 +71,7 @@ class LedgerSummary(NamedTuple):
 #: Fields of a header that are compared with the values computed from the lines.
 _COUNTED = (
     "records", "counts", "reasons", "class_counts", "kept", "animated", "damaged", "warned", "boxes",
-    "formats", "bad_boxes", "sources",
+    "formats", "bad_boxes", "sources", "multiplied",
 )  # fmt: skip
 
 
@@ -125,7 +125,7 @@ class LedgerCheck:
         if entry["offset"] != offset:
             return "the shard's ledger has no record at this byte"
         self._advance()
-        self._follow(entry["key"])
+        self._follow(entry.get("source_key") or entry["key"])
         said: Any = entry.get("length")
         if said != len(record.data) + FRAME_BYTES:
             true = len(record.data) + FRAME_BYTES
@@ -199,12 +199,12 @@ class LedgerCheck:
             return
         stated, shard = summary.stated, self._shard
         true = json.loads(json.dumps(summary.counted.as_json()))
-        wanted: dict[str, Any] = {name: true[name] for name in _COUNTED}
+        wanted: dict[str, Any] = {name: true.get(name, 0) for name in _COUNTED}
         wanted |= {"file": shard.file, "bytes": shard.bytes}
         if stated.crc32c and crc32c:
             wanted["crc32c"] = crc32c
         for name, value in wanted.items():
-            said = self._header.get(name, value)  # an older version may not have had it
+            said = self._header.get(name, 0 if name == "multiplied" else value)  # an older one may lack it
             if said != value:
                 yield (
                     FindingCode.LEDGER_MISMATCH,
@@ -267,6 +267,7 @@ class LedgerCheck:
                     or type(entry.get("label", "")) is not str
                     or type(entry.get("sha256", "")) is not str
                     or type(entry.get("file_name", "")) is not str
+                    or type(entry.get("source_key", "")) is not str
                 ):
                     self._give_up("it is damaged (a record's place or name is missing)")
                     return

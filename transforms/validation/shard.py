@@ -279,6 +279,8 @@ def _check_all(
             check.features.add(result.features, specs)
         if result.picture is not None:
             known = source if result.says_source or source != result.source else None
+            if ledger is not None and ledger.matched is not None and ledger.matched.get("source_key"):
+                known = None  # other images were made of the same source
             check.pictures.append(
                 result.picture._replace(
                     file=name,
@@ -310,6 +312,8 @@ def _source_and_label(result: CheckedRecord, ledger: LedgerCheck | None) -> tupl
             source = ledger.matched.get("sha256") or source
         if result.classes is None:
             label = ledger.matched.get("label", "")
+        if ledger.matched.get("source_key"):  # images that --map made of one source may differ in class
+            label = ""
     return source, label
 
 

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
+from itertools import groupby, repeat
 from typing import IO, NamedTuple
 
 from shardwright.schemas.codes import FilterReason, FindingCode, Outcome
@@ -24,7 +25,13 @@ from shardwright.transforms.concurrency.pool import (
     working_budget,
 )
 from shardwright.transforms.concurrency.workers import worker_threads
-from shardwright.transforms.conversion.convert import ReadImage, ShardRecipe, convert_refs, read_ref
+from shardwright.transforms.conversion.convert import (
+    Converted,
+    ReadImage,
+    ShardRecipe,
+    convert_refs,
+    read_ref,
+)
 from shardwright.transforms.plan.assign import limit_order, shard_order
 from shardwright.transforms.plan.forecast import Placement
 from shardwright.transforms.records.build import label_ids
@@ -73,12 +80,13 @@ class Comparison:
 
     @property
     def images(self) -> dict[str, int]:
-        """Number of images in each split, including bad ones; empty if a limit left some out.
+        """Number of images in each split, including bad ones; empty if a limit or a hook changed it.
 
-        With a limit, the images of the shards that would be empty are not known: they are matched by key.
+        Then the images of the shards that would be empty are not known: they are matched by key.
         """
         ledger = self.dataset.ledger
-        if ledger.get("reasons", {}).get(Outcome.FILTERED, {}).get(FilterReason.LIMIT):
+        filtered = ledger.get("reasons", {}).get(Outcome.FILTERED, {})
+        if filtered.get(FilterReason.LIMIT) or self.settings.map:
             return {}
         return {
             split: counts.get(Outcome.WRITTEN, 0) + counts.get(Outcome.QUARANTINED, 0)
@@ -112,11 +120,12 @@ class Comparison:
 
 
 class _Item(NamedTuple):
-    """An image of the source, its ledger entry, and its records."""
+    """An image of the source (or one that `--map` makes of it), its ledger entry, and its records."""
 
     ref: ImageRef
     entry: Entry | None
     rows: Sequence[SoundRecord]
+    key: str
 
 
 @dataclass
@@ -235,7 +244,15 @@ def _in_order(
 
 def _place(work: _Shard, refs: Iterable[ImageRef], placed: dict[str, list[SoundRecord]]) -> None:
     """Matches images and rows."""
+    made: dict[str, list[Entry]] = {}
+    for written in work.entries.values():
+        if written.source_key:
+            made.setdefault(written.source_key, []).append(written)
     for ref in refs:
+        if ref.key in made:
+            for written in made[ref.key]:
+                work.items.append(_Item(ref, written, placed.pop(written.key, ()), written.key))
+            continue
         rows = placed.pop(ref.key, ())
         entry = work.entries.get(ref.key)
         if rows:
@@ -243,9 +260,9 @@ def _place(work: _Shard, refs: Iterable[ImageRef], placed: dict[str, list[SoundR
                 ref = ref._replace(outcome="", reason="")
             if entry is not None and not entry.file_name:  # version 0.1 stored the key in its place
                 ref = ref._replace(file_name="")
-            work.items.append(_Item(ref, entry, rows))
+            work.items.append(_Item(ref, entry, rows, ref.key))
         elif _is_missing(work, ref, entry):
-            work.items.append(_Item(ref, entry, ()))
+            work.items.append(_Item(ref, entry, (), ref.key))
     work.lost += ((key, row) for key, rows in placed.items() for row in rows)
 
 
@@ -261,12 +278,29 @@ def _is_missing(work: _Shard, ref: ImageRef, entry: Entry | None) -> bool:
     return cut is None or limit_order(work.comparison.settings.seed, ref.key) < cut
 
 
-def _truths(work: _Shard, refs: Sequence[ImageRef]) -> Iterator[ExpectedRecord]:
-    """Yields the present states of images, in order."""
+def _truths(work: _Shard) -> Iterator[ExpectedRecord]:
+    """Yields the present states of the images to compare, in order."""
+    groups = [list(items) for _, items in groupby(work.items, key=lambda item: item.ref.key)]
+    found = _read_or_convert(work, [items[0].ref for items in groups])
+    for items, state in zip(groups, found, strict=True):
+        if isinstance(state, ReadImage):
+            yield from repeat(truth_of(state), len(items))
+            continue
+        by_key = {image.entry.key: image for image in state.images}
+        for item in items:
+            yield truth_of(by_key.get(item.key, _not_made(item) if state.entry.source_key else state))
+
+
+def _not_made(item: _Item) -> Converted:
+    """Returns the state of an image that `--map` makes no more."""
+    return Converted(Entry(item.key, Outcome.FILTERED, reason=FilterReason.DROPPED_BY_MAP))
+
+
+def _read_or_convert(work: _Shard, refs: Sequence[ImageRef]) -> Iterator[Converted | ReadImage]:
+    """Yields the results of reading or converting images, in order."""
     threads = worker_threads()
     if work.comparison.convert:
-        budget = working_budget()
-        yield from map(truth_of, convert_refs(refs, work.recipe, work.executor, threads, budget))
+        yield from convert_refs(refs, work.recipe, work.executor, threads, working_budget())
         return
     remote = any(storage.is_remote(ref.uri) for ref in refs)
 
@@ -281,12 +315,11 @@ def _truths(work: _Shard, refs: Sequence[ImageRef]) -> Iterator[ExpectedRecord]:
         max_items=READS_AHEAD,
         **({"chunk_items": 1} if remote else {}),
     )
-    yield from map(truth_of, found)
+    yield from found
 
 
 def _compare(work: _Shard, file: IO[bytes] | None) -> Iterator[Finding | Leftover]:
-    truths = _truths(work, [item.ref for item in work.items])
-    for item, truth in zip(work.items, truths, strict=True):
+    for item, truth in zip(work.items, _truths(work), strict=True):
         if not item.rows:
             yield from _missing(work, item, truth)
         for row in item.rows:
@@ -303,7 +336,7 @@ def _compare_row(
     if truth.example and sha256(truth.example).digest() == row.digest:
         return
     for code, message in compare_record(record_data(file, row), item.ref, item.entry, truth, work.facts):
-        yield Finding(code, message, work.name, row.number, row.offset, item.ref.key)
+        yield Finding(code, message, work.name, row.number, row.offset, item.key)
 
 
 def _compare_by_bytes(
@@ -319,7 +352,7 @@ def _compare_by_bytes(
     held: dict[bytes, SoundRecord] = {}
     _place(work, refs, {})  # places none, so that the images that should have a record remain
     open_items: list[tuple[_Item, Entry]] = []
-    for item, truth in zip(work.items, _truths(work, [item.ref for item in work.items]), strict=True):
+    for item, truth in zip(work.items, _truths(work), strict=True):
         digest = sha256(truth.example or b"").digest()
         if truth.example and by_digest.get(digest):
             held[digest] = by_digest[digest].pop()
@@ -334,7 +367,7 @@ def _compare_by_bytes(
         yield Finding(FindingCode.DUPLICATE_KEY, message, work.name, row.number, row.offset)
     if len(others) == len(open_items):
         pairs = zip(others, open_items, strict=True)
-        work.items = [_Item(item.ref, item.entry, (row,)) for row, (item, _) in pairs]
+        work.items = [_Item(item.ref, item.entry, (row,), item.key) for row, (item, _) in pairs]
         yield from _compare(work, file)
         return
     for item, entry in open_items:
@@ -358,6 +391,8 @@ def _missing(work: _Shard, item: _Item, truth: ExpectedRecord) -> Iterator[Lefto
         message = f"it was quarantined as {entry.reason}, but nothing is wrong with it now"
         code = FindingCode.SOURCE_CHANGED
     elif entry is not None and entry.outcome == Outcome.FILTERED:
+        if now.outcome == Outcome.FILTERED:
+            return
         message = f"the ledger lists it as filtered ({entry.reason}), but the source has it as an image"
         if now.outcome == Outcome.QUARANTINED:
             message += f" (which would be quarantined: {now.reason}, {now.message})"

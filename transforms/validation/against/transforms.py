@@ -17,6 +17,7 @@ from shardwright.transforms.concurrency.pool import converting_executor
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.dedupe import DedupeExact
 from shardwright.transforms.images.encode import codec_versions
+from shardwright.transforms.images.hook import hook_versions
 from shardwright.transforms.plan.planned_shard import ShardId
 from shardwright.transforms.plan.transforms import (
     AssignShards,
@@ -42,7 +43,8 @@ class _CompareShard(beam.DoFn):
         self._comparison = comparison
 
     def setup(self) -> None:
-        self._facts = self._comparison.facts({"shardwright": __version__, **codec_versions()})
+        hook = hook_versions(self._comparison.settings.map)
+        self._facts = self._comparison.facts({"shardwright": __version__, **codec_versions(), **hook})
 
     def process(self, grouped: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[Any]:
         (split, _), _ = grouped

@@ -1,0 +1,192 @@
+"""The contract of `--map`: what a hook receives, what it may return, and how its faults are reported."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import ImageFault, UsageError
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.transforms.images.convert import Frame
+from shardwright.transforms.images.geometry import plan_geometry
+from shardwright.transforms.images.hook import (
+    DecodedImage,
+    DroppedImage,
+    HookDropped,
+    MappedImage,
+    call_hook,
+    hook_version,
+    load_hook,
+)
+from shardwright.transforms.images.mapped_refs import decoded_image, mapped_ref
+
+PICTURE = Image.new("RGB", (8, 4))
+ITEM = DecodedImage(PICTURE, "a.png")
+DETECTION = ConvertSettings(layout="detection")
+
+
+def results(hook: Callable[[DecodedImage], Any]) -> list[MappedImage]:
+    return list(call_hook(hook, ITEM, 100))
+
+
+def test_a_picture_is_a_result() -> None:
+    assert results(lambda item: item.image) == [MappedImage(PICTURE)]
+
+
+def test_a_generator_gives_several_results() -> None:
+    found = results(lambda item: (MappedImage(item.image, suffix=str(i)) for i in range(3)))
+    assert [mapped.suffix for mapped in found] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("returned", "reason"),
+    [
+        (None, "the hook returned None"),
+        ([], "the hook returned no picture"),
+        (DroppedImage("too\ndark"), "too dark"),
+    ],
+)
+def test_an_image_can_be_left_out(returned: Any, reason: str) -> None:
+    with pytest.raises(HookDropped, match=f"^{reason}$"):
+        results(lambda item: returned)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ("text", "it returned str, not a picture"),
+        ([1], "it returned int as a picture"),
+        (MappedImage(b"x"), "it returned bytes as a picture"),  # type: ignore[arg-type]
+        ([PICTURE, PICTURE], "two pictures with the suffix ''"),
+        (Image.new("L", (101, 1)), "a picture of 101 x 1 pixels; 1 to 100 are allowed"),
+        (Image.new("L", (0, 5)), "a picture of 0 x 5 pixels"),
+    ],
+)
+def test_a_wrong_result_is_a_fault_of_the_image(returned: Any, message: str) -> None:
+    with pytest.raises(ImageFault, match=message) as found:
+        results(lambda item: returned)
+    assert (found.value.reason, found.value.stage) == (QuarantineReason.MAP_FAILED, Stage.MAP)
+
+
+@pytest.mark.parametrize("error", [ValueError("bad\nluck"), SystemExit(3), KeyError("x")])
+def test_an_exception_is_a_fault_of_the_image(error: BaseException) -> None:
+    def hook(item: DecodedImage) -> Image.Image:
+        raise error
+
+    with pytest.raises(ImageFault, match=type(error).__name__):
+        results(hook)
+
+
+def test_a_machine_without_memory_is_no_fault_of_the_image() -> None:
+    def hook(item: DecodedImage) -> Image.Image:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        results(hook)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("no_such_module:f", "there is no module 'no_such_module'"),
+        ("json:nothing", "has no function 'nothing'"),
+        ("json:__name__", "has no function"),
+    ],
+)
+def test_a_hook_that_cannot_be_loaded_is_refused(spec: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        load_hook(spec)
+
+
+def test_a_hook_whose_import_fails_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "breaks_on_import.py").write_text("import missing_dependency\n")
+    with pytest.raises(UsageError, match="missing_dependency"):
+        load_hook("breaks_on_import:f")
+
+
+def test_the_version_covers_all_python_files_of_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    package = tmp_path / "own_hooks"
+    (package / "deep").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "deep" / "helper.py").write_text("SIZE = 1\n")
+    (package / "main.py").write_text("def f(item):\n    return item.image\n")
+
+    def version() -> str:
+        hook_version.cache_clear()
+        return hook_version("own_hooks.main:f")
+
+    first = version()
+    assert first.startswith("own_hooks.main:f sha256:") and version() == first
+    (package / "notes.txt").write_text("not code")
+    assert version() == first
+    (package / "deep" / "helper.py").write_text("SIZE = 2\n")
+    assert version() != first
+    sys.modules.pop("own_hooks.main")
+    hook_version.cache_clear()
+    load_hook.cache_clear()
+
+
+def frame_of(size: tuple[int, int], orientation: int = 1) -> Frame:
+    upright = size[::-1] if orientation >= 5 else size
+    return Frame(size, orientation, plan_geometry(*upright, None, "stretch"))
+
+
+def described(*objects: ObjectAnnotation, **more: Any) -> ImageRef:
+    return ImageRef("a.png", "/a.png").annotated(Annotations(objects=objects, **more))
+
+
+def test_a_hook_receives_boxes_in_pixels_of_the_upright_picture() -> None:
+    thing = ObjectAnnotation("cat", (0.0, 0.25, 0.5, 1.0), segmentation=[[0, 0.25, 0.5, 0.25, 0.5, 1.0]])
+    ref = described(thing, relative=True)
+    # Orientation 6: the stored picture (8 x 4) is turned clockwise by 90 degrees.
+    told = decoded_image(ref, Image.new("RGB", (4, 8)), frame_of((8, 4), 6))
+    assert told.objects is not None
+    assert told.objects[0].box == (0.0, 0.0, 3.0, 4.0)
+    assert told.objects[0].segmentation == [[3.0, 0.0, 3.0, 4.0, 0.0, 4.0]]
+
+
+def test_objects_of_a_hook_replace_those_of_the_source() -> None:
+    ref = described(ObjectAnnotation("cat", (0, 0, 4, 4)), captions=("a cat",))
+    moved = ObjectAnnotation("dog", (1, 1, 3, 3))
+    mapped = MappedImage(Image.new("RGB", (4, 4)), suffix="left", objects=[moved])
+    found = mapped_ref(ref, mapped, False, DETECTION)
+    assert found.key == "a.png#left"
+    assert found.annotations == Annotations(objects=(moved,), captions=("a cat",), upright=True).encode()
+
+
+@pytest.mark.parametrize(
+    ("ref", "mapped", "settings", "message"),
+    [
+        (
+            described(ObjectAnnotation("cat", (0, 0, 4, 4))), MappedImage(PICTURE), DETECTION,
+            "changed the size of an image with objects",
+        ),
+        (
+            described(semantic_mask="/mask.png"), MappedImage(PICTURE, objects=()), DETECTION,
+            "the image has a mask",
+        ),
+        (described(), MappedImage(PICTURE, labels="cat"), ConvertSettings(), "not a list of class names"),
+        (described(), MappedImage(PICTURE, columns={"a": 1}), ConvertSettings(), "does not name"),
+        (
+            described(), MappedImage(PICTURE, columns={"a": "x"}), ConvertSettings(extra_columns="a:int64"),
+            "it returned a wrong value",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_stored_is_a_fault(
+    ref: ImageRef, mapped: MappedImage, settings: ConvertSettings, message: str
+) -> None:
+    with pytest.raises(ImageFault, match=message):
+        mapped_ref(ref, mapped, False, settings)
