@@ -5,11 +5,11 @@ from __future__ import annotations
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.errors import UsageError, nearest
-from shardwright.transforms.sources.source import SOURCES
+from shardwright.transforms.sources.source import SOURCES, plugin_sources
 
 
 def choices_of(name: str) -> tuple[str, ...]:
-    """Returns the values that a setting can have; empty if it has no fixed set of values."""
+    """Returns the fixed values of a setting, without sources of other packages; empty if it has none."""
     return ("auto", *SOURCES) if name == "source" else tuple(setting_fields()[name].metadata["choices"])
 
 
@@ -20,7 +20,8 @@ def check_setting(settings: ConvertSettings, name: str) -> None:
       UsageError: if the value is wrong; the message says what to write instead.
     """
     choices = choices_of("source")
-    if name == "source" and settings.source not in choices:
+    if name == "source" and settings.source not in choices and settings.source not in plugin_sources():
+        choices = (*choices, *plugin_sources())
         hint = nearest(settings.source, choices) or "."
         raise UsageError(f"--source {settings.source}: choose one of {', '.join(choices)}{hint}")
     settings.check_one(name)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import NamedTuple
 
 from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
@@ -36,6 +39,10 @@ SOURCES: Mapping[str, str] = {
     "tfrecord": "TFRecord files: a dataset of Shardwright, or others with an image in each record",
     "class_folders": "a folder with one sub-folder per class",
 }
+
+
+#: Group of the entry points with which packages add sources.
+GROUP = "shardwright.sources"
 
 
 class Input(NamedTuple):
@@ -124,12 +131,47 @@ class Source:
     metadata_settings: frozenset[str] = frozenset()
 
 
+@functools.cache
+def plugin_sources() -> Mapping[str, Source]:
+    """Returns the sources that installed packages add, by name, in the order of their names.
+
+    A package adds a source with an entry point in the group `shardwright.sources`: its name is that of the
+    source, and its object a `Source`.
+
+    Raises:
+      UsageError: if one cannot be loaded, is no `Source`, or has a name that is in use.
+    """
+    found: dict[str, Source] = {}
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        where = f"The source {point.name!r} of the package {point.dist.name if point.dist else point.value}"
+        try:
+            source = point.load()
+        except Exception as error:  # whatever the package does
+            what = f"{type(error).__name__}: {error}"
+            raise UsageError(f"{where} cannot be loaded ({what}); mend or remove the package.") from error
+        if not isinstance(source, Source) or source.name != point.name:
+            raise UsageError(f"{where} is not a Source with this name; mend or remove the package.")
+        if point.name in SOURCES or point.name in found or point.name == "auto":
+            raise UsageError(f"{where} has a name that is in use; rename it.")
+        found[point.name] = source
+    return found
+
+
 def source_by_name(name: str) -> Source:
-    """Returns a source by name, loading only the module of that source."""
+    """Returns a source by name, loading only the module of that source.
+
+    Raises:
+      UsageError: if there is no such source; on a worker, its package is not installed there.
+    """
+    if name not in SOURCES:
+        if name not in plugin_sources():
+            raise UsageError(f"There is no source {name!r} here; install the package that adds it.")
+        return plugin_sources()[name]
     found: Source = import_module(f"shardwright.transforms.sources.{name}").SOURCE
     return found
 
 
 def all_sources() -> Iterator[Source]:
-    """Yields all sources in the order in which `auto` tries them."""
-    return map(source_by_name, SOURCES)
+    """Yields all sources in the order in which `auto` tries them: first those of installed packages."""
+    yield from plugin_sources().values()
+    yield from map(source_by_name, SOURCES)

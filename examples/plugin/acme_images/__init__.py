@@ -1,0 +1,1 @@
+"""A source and a decoder for Shardwright."""
