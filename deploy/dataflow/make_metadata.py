@@ -88,6 +88,7 @@ SHAPES: Mapping[str, Shape] = {
     "layout": Shape("Records", rf"({'|'.join(LAYOUTS)}|{_BUCKET}(/[^/\n\r]+)*/[^/\n\r]+\.yaml)"),
     "compression": Shape("Records"),
     "dedupe": Shape("Records"),
+    "map": Shape("Images", r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"),
     "resize": Shape("Images", f"{_COUNT}([xX]{_COUNT})?"),
     "fit": Shape("Images"),
     "resample": Shape("Images"),

@@ -116,7 +116,7 @@ def test_records_are_found_in_any_shard(old: Path) -> None:
                 frame = (old / SHARD).read_bytes()[entry.offset : entry.offset + entry.length]
                 known = found[entry.key]
                 assert known.unchanged and known.entry == entry
-                assert known.read() == frame and data_of_frame(frame)
+                assert known.frames() == [(entry, frame)] and data_of_frame(frame)
 
 
 def test_records_of_another_recipe_digest_or_damaged_shard_are_not_found(old: Path) -> None:
