@@ -56,7 +56,8 @@ def test_bounds_are_in_the_digest_if_they_differ_from_the_defaults() -> None:
 
 def test_settings_outside_the_identity_are_listed_here() -> None:
     names = {field.name for field in dataclasses.fields(ConvertSettings)}
-    assert names - ConvertSettings(bounds="TOO_MANY_SCANS=7", map="module:function", split_mode="exact").identity().keys() == {
+    given = ConvertSettings(bounds="TOO_MANY_SCANS=7", map="module:function", split_mode="exact")
+    assert names - given.identity().keys() == {
         "input", "output", "plan_from", "overwrite", "resume",  # where and how it runs
         "max_bad_fraction", "verify",  # whether the data passes
         "image_root", "mask_dir", "keep_labels", "class_names",  # references and labels contain their effect
