@@ -9,17 +9,26 @@ import argparse
 import bz2
 import functools
 import os
+import sys
+import threading
 from collections.abc import Callable
+from types import FunctionType, SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from apache_beam.internal import cloudpickle_pickler, pickler
+from apache_beam.internal.cloudpickle import cloudpickle
 from apache_beam.options import pipeline_options
-from apache_beam.runners.worker import statecache, statesampler
-from apache_beam.transforms import core
+from apache_beam.pipeline import Pipeline
+from apache_beam.runners.worker import bundle_processor, statecache, statesampler
+from apache_beam.transforms import core, environments
 from apache_beam.typehints import decorators
 
 _WEIGHT = 1000
+#: What functions begin with that stay in this process and are therefore not compressed.
+_PLAIN = b"not compressed: "
+#: Whether this thread describes a pipeline that runs in this process.
+_place = threading.local()
 
 
 def _once_per_function(compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -40,15 +49,75 @@ def _once_per_function(compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return computed
 
 
-class _QuickBz2:
-    """Compresses each function once, with the smallest buffers, and remembers the latest ones."""
+@functools.lru_cache(maxsize=4096)
+def _compressed(data: bytes) -> bytes:
+    return bz2.compress(data, 1)
 
-    decompress = staticmethod(functools.lru_cache(maxsize=256)(bz2.decompress))
+
+class _QuickBz2:
+    """Compresses functions for other processes only: each once, with the smallest buffers, to save time."""
 
     @staticmethod
-    @functools.lru_cache(maxsize=4096)
     def compress(data: bytes, compresslevel: int = 9) -> bytes:
-        return bz2.compress(data, 1)
+        return _PLAIN + data if getattr(_place, "here", False) else _compressed(data)
+
+    @staticmethod
+    def decompress(data: bytes) -> bytes:
+        return data.removeprefix(_PLAIN) if data.startswith(_PLAIN) else bz2.decompress(data)
+
+
+def _notice_place(to_runner_api: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the method that describes a pipeline; it notes whether the pipeline runs in this process."""
+
+    @functools.wraps(to_runner_api)
+    def describe(self: Any, *arguments: Any, **named: Any) -> Any:
+        environment = named.get("default_environment")
+        _place.here = type(environment) is environments.EmbeddedPythonEnvironment
+        try:
+            return to_runner_api(self, *arguments, **named)
+        finally:
+            _place.here = False
+
+    return describe
+
+
+class _Kept:
+    """Stands for the bytes of an object that the same bundle loads again."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def _load_kept(loads: Callable[..., Any]) -> Callable[..., Any]:
+    def load(encoded: Any, *arguments: Any, **named: Any) -> Any:
+        return encoded.value if type(encoded) is _Kept else loads(encoded, *arguments, **named)
+
+    return load
+
+
+def _find_by_name(search: Callable[..., bool]) -> Callable[..., bool]:
+    """Looks up a class or function under its name first; the search finds all others."""
+
+    def should_pickle_by_reference(value: Any, *arguments: Any, **named: Any) -> bool:
+        if isinstance(value, FunctionType | type) and not cloudpickle._PICKLE_BY_VALUE_MODULES:
+            module = sys.modules.get(value.__module__)
+            if (
+                module is not None
+                and value.__module__ != "__main__"
+                and vars(module).get(value.__qualname__) is value
+            ):
+                return True
+        return search(value, *arguments, **named)
+
+    return should_pickle_by_reference
+
+
+def _user_metrics(self: Any) -> list[Any]:
+    """Returns the metrics of this project's steps, without Beam's own, which no test reads."""
+    found = {}
+    for transform, operation in self.ops.items():
+        found.update(operation.user_monitoring_infos(transform))
+    return list(found.values())
 
 
 def _start_sampler(self: Any) -> None:
@@ -136,6 +205,8 @@ def speed_up() -> None:
 
     core._check_fn_use_yield_and_return = check_fn_use_yield_and_return
     decorators.get_signature = _once_per_function(decorators.get_signature)
+    hints = _once_per_function(decorators.IOTypeHints.from_callable)
+    decorators.IOTypeHints.from_callable = classmethod(lambda _, function: hints(function))
     # The place where a type was declared; only messages about wrong types need it.
     decorators.IOTypeHints._make_origin = classmethod(lambda *_, **__: [])
     cloudpickle_pickler.bz2 = _QuickBz2
@@ -145,3 +216,8 @@ def speed_up() -> None:
     pipeline_options._BeamArgumentParser._get_formatter = _formatter
     _keep_parsers(pipeline_options.PipelineOptions)
     pickler.roundtrip = _roundtrip
+    pickler.loads = _load_kept(pickler.loads)
+    bundle_processor.pickler = SimpleNamespace(loads=pickler.loads, dumps=_Kept)
+    bundle_processor.BundleProcessor.monitoring_infos = _user_metrics
+    cloudpickle._should_pickle_by_reference = _find_by_name(cloudpickle._should_pickle_by_reference)
+    Pipeline.to_runner_api = _notice_place(Pipeline.to_runner_api)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import bz2
 import os
 import subprocess
 import sys
@@ -18,12 +20,13 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.runners.worker import statesampler
 from apache_beam.testing.util import assert_that, equal_to
-from apache_beam.transforms import core
+from apache_beam.transforms import core, environments
 from helpers import fast_beam
 from helpers.hostile import document, make_tree
 
 from shardwright.transforms.report import charts, index_page, measures
 
+PLAIN = bool(os.environ.get("SHARDWRIGHT_PLAIN_BEAM"))
 ROOT = Path(__file__).resolve().parents[2]
 _CONVERT = """
 import sys
@@ -45,6 +48,10 @@ def _note_step(value: int) -> int:
     return value
 
 
+def _add_one(value: int) -> int:
+    return value + 1
+
+
 class _Mixed(beam.DoFn):
     def process(self, element: int):
         if element:
@@ -57,6 +64,29 @@ def test_beam_can_read_the_pickled_functions() -> None:
     done = subprocess.run([sys.executable, "-c", _UNPICKLE], input=encoded, capture_output=True, timeout=120)
     assert done.stdout.split() == [b"21"], done.stderr
     assert pickler.loads(encoded)(1) == 2
+
+
+@pytest.mark.parametrize(
+    ("environment", "compressed"),
+    [(environments.EmbeddedPythonEnvironment, False), (environments.EmbeddedPythonGrpcEnvironment, True)],
+)
+def test_only_functions_for_other_processes_are_compressed(environment: type, compressed: bool) -> None:
+    pipeline = beam.Pipeline()
+    _ = pipeline | beam.Create([1]) | "AddOne" >> beam.Map(lambda value: value + 1)
+    described = pipeline.to_runner_api(default_environment=environment.default())
+    (step,) = (step for step in described.components.transforms.values() if step.unique_name == "AddOne")
+    payload = beam.portability.api.beam_runner_api_pb2.ParDoPayload.FromString(step.spec.payload)
+    encoded = payload.do_fn.payload
+    assert base64.b64decode(encoded).startswith(b"BZh") == (compressed or PLAIN)
+    assert list(pickler.loads(encoded)[0].process(1)) == [2]
+    assert bz2.decompress(base64.b64decode(pickler.dumps(1)))
+
+
+def test_a_replaced_function_is_not_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = _add_one
+    assert pickler.loads(pickler.dumps(real)) is real
+    monkeypatch.setitem(globals(), "_add_one", lambda value: value + 2)
+    assert pickler.loads(pickler.dumps(real))(1) == 2
 
 
 def test_each_function_is_inspected_separately() -> None:
