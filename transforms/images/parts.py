@@ -207,11 +207,14 @@ def bare_pixels(data: bytes, place: ByteRange) -> bytes:
 
 
 def _from_base64(data: bytes) -> bytes:
-    """Decodes base64 in its URL-safe or standard alphabet.
+    """Decodes base64 in its URL-safe or standard alphabet, also as JSON escapes it.
 
     Raises:
       ImageFault: if the data is not base64.
     """
+    if b"\\" in data:
+        for escaped, plain in ((b"\\/", b"/"), (b"\\n", b""), (b"\\r", b"")):
+            data = data.replace(escaped, plain)
     if b"+" in data or b"/" in data:
         data = data.replace(b"+", b"-").replace(b"/", b"_")
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from shardwright.schemas.annotations import decode_annotations
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.errors import ImageFault, UsageError
 from shardwright.schemas.image_ref import ImageRef
 
 _IMAGES = [png(number, (9 + number, 7)) for number in range(6)]
@@ -281,3 +282,31 @@ def test_repeated_values_of_a_dictionary_are_stored_once(tmp_path: Path) -> None
     assert len(refs) == 20_000 and len({ref.place for ref in refs}) == 1
     spooled = [*(tmp_path / "spool" / "_work" / "spool").iterdir()]
     assert sum(file.stat().st_size for file in spooled) < 2_000_000
+
+
+_SIX = table_of(_IMAGES, label=_LABELS)
+_KINDS = st.sampled_from(["none", "snappy", "zstd", "file", "stream"])
+_CHANGES = st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1, max_size=4)
+
+
+@settings(max_examples=120, deadline=None)
+@given(_KINDS, _CHANGES)
+def test_a_damaged_file_is_refused_or_has_all_rows(kind: str, changes: list[tuple[int, int]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        if kind in ("file", "stream"):
+            path = write_arrow(Path(folder, "x.arrow"), _SIX, kind == "file")
+        else:
+            path = write_parquet(Path(folder, "x.parquet"), _SIX, compression=kind, row_group_size=3)
+        data = bytearray(path.read_bytes())
+        for place, value in changes:
+            data[-1 - place % len(data)] = value
+        path.write_bytes(data)
+        try:
+            refs, _ = refs_of(path, Path(folder, "spool"), source="parquet")
+        except UsageError:
+            return
+        assert len(refs) == 6
+        for ref in refs:
+            if ref.is_candidate:
+                with contextlib.suppress(ImageFault):
+                    read(ref)

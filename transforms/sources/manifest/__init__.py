@@ -24,8 +24,10 @@ from shardwright.transforms.sources.image_files import folder_of, inner_path, sp
 from shardwright.transforms.sources.image_roots import find_image_root, key_prefix
 from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.transforms.sources.manifest import columns
+from shardwright.transforms.sources.manifest.base64_rows import base64_rows
 from shardwright.transforms.sources.manifest.columns import Table
 from shardwright.transforms.sources.manifest.lines import (
+    LONGEST,
     STEP,
     Row,
     csv_cells,
@@ -45,8 +47,8 @@ from shardwright.transforms.storage.objects import StoredObject
 
 #: Number of bytes of CSV or JSON Lines in one split.
 STRETCH = 16_000_000
-#: Number of bytes to read if the first bytes do not show the format of a file.
-_LONG_HEAD = 4 << 20
+#: Numbers of bytes to read, each if fewer do not show the format of a file.
+_HEADS = (HEAD_BYTES, 4 << 20, LONGEST + STEP)
 #: Prefixes of the files that Spark and Hadoop write beside their output.
 _MARKERS = ("_SUCCESS", "_committed_", "_started_")
 #: Number of files in a folder to read for detection.
@@ -175,13 +177,13 @@ def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
         return parquet_table(file.path, file.size, file.version, settings)
     makers = {columns.CSV: columns.csv_table, columns.LIST: columns.list_table}
     make = makers.get(kind, columns.jsonl_table)
-    for length in (HEAD_BYTES, _LONG_HEAD):
+    for length in _HEADS:
         head = storage.read_range(file.path, 0, length, file.size, file.version)
         whole = len(head) >= file.size
         try:
             return make(file.path, head, whole, settings)
         except UsageError:
-            if whole or length == _LONG_HEAD:
+            if whole or length == _HEADS[-1]:
                 raise
     raise AssertionError
 
@@ -376,6 +378,8 @@ def _rows(part: InputSplit, table: Table, file: StoredObject, separator: str) ->
     steps = read_steps(file.path, part.begin, part.end, file.size, file.version)
     if table.kind == columns.LIST:
         return list_rows(steps, part.number, columns.path_and_label, separator)
+    if table.is_base64:
+        return base64_rows(steps, part.begin, part.number, table.names, file)
     if table.kind == columns.JSONL:
         return json_rows(steps, part.number, table.names)
     cells = csv_cells(steps, part.number, table.delimiter, table.skip_spaces)

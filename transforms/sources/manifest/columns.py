@@ -6,7 +6,7 @@ import codecs
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError, nearest
@@ -14,6 +14,7 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
 from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.input_probe import HEAD_BYTES
+from shardwright.transforms.sources.manifest.base64_rows import LONGEST_PATH, base64_column
 from shardwright.transforms.sources.manifest.lines import count_lines, csv_cells, row_pattern
 
 CSV, JSONL, PARQUET, LIST = "csv", "jsonl", "parquet", "list"
@@ -79,6 +80,7 @@ class Table:
       any_rows: Whether the file has any rows, as far as is known.
       header: Names of all columns, for messages.
       has_objects: Whether a column has objects.
+      is_base64: Whether the column of images has the images themselves as base64 text.
     """
 
     kind: str
@@ -92,6 +94,7 @@ class Table:
     any_rows: bool = True
     header: str = ""
     has_objects: bool = False
+    is_base64: bool = False
 
     def encode(self) -> dict[str, object]:
         """Returns the table as a JSON object."""
@@ -114,6 +117,8 @@ class Table:
             kind = "TSV"
         what = ("images", "classes", "splits", "groups", "checksums")
         taken = [f"{noun} in {name!r}" for noun, name in zip(what, self.names) if name]
+        if self.is_base64:
+            taken[0] += " as base64"
         taken += [f"objects in {OBJECTS!r}"] if self.has_objects else []
         return f"a {kind} manifest{' with a header' if self.kind == CSV else ''}: {', '.join(taken)}"
 
@@ -331,9 +336,30 @@ def jsonl_table(path: str, head: bytes, whole: bool, settings: ConvertSettings) 
     if not names:
         what = "none of its first lines is a JSON object" if head[mark:].strip() else "it holds no rows"
         raise UsageError(f"--input {shown}: {what}; JSON Lines has one object on each line.")
+    found = _base64_column(names, settings)
+    if found:
+        settings = replace(settings, image_column=found)
     chosen = choose_columns(shown, list(names), settings, names)
     has_objects = any(name == OBJECTS or name.startswith(f"{OBJECTS}.") for name in names)
-    return Table(JSONL, chosen, begin=mark, header=names_shown(list(names)), has_objects=has_objects)
+    return Table(
+        JSONL,
+        chosen,
+        begin=mark,
+        header=names_shown(list(names)),
+        has_objects=has_objects,
+        is_base64=bool(found),
+    )
+
+
+def _base64_column(names: Mapping[str, object], settings: ConvertSettings) -> str:
+    """Returns the column with images as base64 text; empty if there is none, or a usual one has paths."""
+    if settings.image_column:
+        return base64_column(names, [settings.image_column])
+    plain = {_plain(name.partition(".")[0]): name.partition(".")[0] for name in reversed(list(names))}
+    usual = [plain[name] for name in _USUAL["image"] if name in plain]
+    if any(looks_like_path(str(names.get(name, ""))[:LONGEST_PATH]) for name in usual):
+        return ""
+    return base64_column(names, usual)
 
 
 def list_table(path: str, head: bytes, whole: bool, settings: ConvertSettings) -> Table:

@@ -265,15 +265,15 @@ def json_rows(steps: Iterable[bytes], number: int, names: Sequence[str]) -> Iter
         if not isinstance(value, dict):
             yield number + line, "it is not a JSON object"
             continue
-        yield number + line, [value[name] if name in value else _named(value, name) for name in names]
+        yield number + line, [value[name] if name in value else named_value(value, name) for name in names]
 
 
-def _named(value: dict[str, Any], name: str) -> Any:
+def named_value(value: dict[str, Any], name: str) -> Any:
     """Returns a value by its name, or by the path of names to it, joined by dots."""
     if name in value or not name:
         return value.get(name)
     if "." in name:
         for outer, inner in value.items():
             if isinstance(inner, dict) and name.startswith(f"{outer}."):
-                return _named(inner, name[len(outer) + 1 :])
+                return named_value(inner, name[len(outer) + 1 :])
     return None

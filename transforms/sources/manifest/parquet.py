@@ -68,7 +68,7 @@ def open_parquet(path: str, size: int, version: str) -> Iterator[Any]:
     with RangeReader(path, size, version) as ranges:
         try:
             yield parquet.ParquetFile(_File(ranges), buffer_size=_BUFFER, pre_buffer=False)
-        except (pyarrow.ArrowException, OSError) as error:
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             detail = " ".join(str(error).split())[:200].rstrip(".")

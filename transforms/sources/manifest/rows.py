@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.columns import column_values, encode_extra
@@ -18,6 +18,7 @@ from shardwright.transforms import storage
 from shardwright.transforms.sources.annotation_files import AnnotationFault
 from shardwright.transforms.sources.image_files import annotated, join, key_of
 from shardwright.transforms.sources.manifest.columns import ROLES, SPLIT_WORDS
+from shardwright.transforms.sources.manifest.embedded_image import EmbeddedImage
 from shardwright.transforms.sources.manifest.lines import Row
 from shardwright.transforms.sources.manifest.objects import objects_of
 from shardwright.transforms.sources.manifest.paths import FileFault, ImageRoot, RowFault, state_of
@@ -35,24 +36,6 @@ _SHOWN = 200
 _ML_USES = {"training": "train", "validate": "validation"}
 #: Number of cached labels and splits.
 _REMEMBERED = 50_000
-
-
-class EmbeddedImage(NamedTuple):
-    """An image whose bytes are in the row itself, in the place of its path.
-
-    Attributes:
-      place: Part of the file with the bytes (`ByteRange.encode`); empty if they cannot be read.
-      size: Number of bytes of the image; -1 if unknown.
-      version: Digest of the bytes; empty if unknown.
-      reason: Why they cannot be read; empty if they can.
-      message: One sentence about that.
-    """
-
-    place: str
-    size: int = -1
-    version: str = ""
-    reason: str = ""
-    message: str = ""
 
 
 class Rows:

@@ -26,8 +26,9 @@ from shardwright.transforms import storage
 from shardwright.transforms.sources.image_files import folder_of
 from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.manifest.columns import OBJECTS, ROLES
+from shardwright.transforms.sources.manifest.embedded_image import EmbeddedImage
 from shardwright.transforms.sources.manifest.lines import Row
-from shardwright.transforms.sources.manifest.rows import EmbeddedImage, Rows
+from shardwright.transforms.sources.manifest.rows import Rows
 from shardwright.transforms.sources.parquet.arrow_files import arrow_rows, arrow_table
 from shardwright.transforms.sources.parquet.columns import ImageTable, with_class_names
 from shardwright.transforms.sources.parquet.files import (
@@ -39,9 +40,9 @@ from shardwright.transforms.sources.parquet.files import (
     kind_of_file,
     may_hold_files,
 )
-from shardwright.transforms.sources.parquet.pages import BadImage, Entry
+from shardwright.transforms.sources.parquet.pages import BadImage
 from shardwright.transforms.sources.parquet.row_groups import (
-    GroupImages,
+    StoredRow,
     group_rows,
     parquet_parts,
     parquet_table,
@@ -225,15 +226,11 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
     with storage.translated_errors("read", part.path):
         most = settings.max_source_bytes
         if table.kind == ARROW:
-            groups = arrow_rows(file, table, context.spool, most)
+            found = arrow_rows(file, table, context.spool, most)
         else:
-            groups = group_rows(file, table, (part.begin, part.end), context.spool, most)
-        number = part.number
+            found = group_rows(file, table, (part.begin, part.end), context.spool, most)
         place_of_objects = len(ROLES) + len(settings.parsed_extra_columns)
-        for images, found in groups:
-            for ref in rows.refs(_manifest_rows(images, found, number, table, place_of_objects)):
-                number += isinstance(ref, ImageRef)
-                yield ref
+        yield from rows.refs(_manifest_rows(found, part.number, table, place_of_objects))
     if own_names and needs is not Needs.IMAGE:
         yield from map(ClassId, *_first_names(own_names))
 
@@ -248,24 +245,20 @@ def _key(name: str) -> str:
 
 
 def _manifest_rows(
-    images: GroupImages,
-    found: Iterator[tuple[Entry, list[Any]]],
-    number: int,
-    table: ImageTable,
-    place_of_objects: int,
+    rows: Iterator[StoredRow], number: int, table: ImageTable, place_of_objects: int
 ) -> Iterator[Row]:
     """Yields the number and the values of each row, with the image or its path as the first value."""
-    for entry, values in found:
+    for row, (images, entry, values) in enumerate(rows, number):
         if isinstance(entry, BadImage):
             values[0] = EmbeddedImage("", reason=entry.reason, message=entry.message)
         elif entry is not None:
-            place = ByteRange(images.file, entry.offset, entry.length, file_size=images.size,
-                              file_version=images.version).encode()  # fmt: skip
-            values[0] = EmbeddedImage(place, entry.length, entry.digest)
+            place = ByteRange(
+                images.file, entry.offset, entry.length, file_size=images.size, file_version=images.version
+            )
+            values[0] = EmbeddedImage(place.encode(), entry.length, entry.digest)
         if table.object_classes and len(values) > place_of_objects:
             values[place_of_objects] = with_class_names(values[place_of_objects], table.object_classes)
-        yield number, values
-        number += 1
+        yield row, values
 
 
 SOURCE = Source(

@@ -14,6 +14,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import kind_of
+from shardwright.transforms.sources.content_digest import content_digest
 from shardwright.transforms.sources.parquet.columns import (
     ImageTable,
     check_layout,
@@ -21,12 +22,13 @@ from shardwright.transforms.sources.parquet.columns import (
     image_column,
 )
 from shardwright.transforms.sources.parquet.files import ARROW
-from shardwright.transforms.sources.parquet.pages import Entry, StoredImage, image_digest
+from shardwright.transforms.sources.parquet.pages import Entry, StoredImage
 from shardwright.transforms.sources.parquet.row_groups import (
     GroupImages,
-    GroupRows,
+    StoredRow,
     image_values,
     spooled_images,
+    stored_rows,
     values_of_batch,
 )
 from shardwright.transforms.sources.spool import Spool
@@ -113,7 +115,7 @@ def _open(file: StoredObject) -> Iterator[_Opened]:
         try:
             mapped = stack.enter_context(pyarrow.memory_map(path))
             yield _Opened(mapped.read_buffer(), file.path)
-        except (pyarrow.ArrowException, OSError) as error:
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             detail = " ".join(str(error).split())[:200].rstrip(".")
@@ -146,8 +148,8 @@ def arrow_table(file: StoredObject, settings: ConvertSettings) -> ImageTable | N
         return replace(table, rows=rows)
 
 
-def arrow_rows(file: StoredObject, table: ImageTable, spool: Spool, most: int) -> Iterator[GroupRows]:
-    """Yields the images and rows of a file.
+def arrow_rows(file: StoredObject, table: ImageTable, spool: Spool, most: int) -> Iterator[StoredRow]:
+    """Yields the rows of a file.
 
     Raises:
       UsageError: If the file is damaged.
@@ -162,7 +164,7 @@ def arrow_rows(file: StoredObject, table: ImageTable, spool: Spool, most: int) -
             entries = _entries(opened, reader, table.names[0], most)
             images = GroupImages("", file.size, file.version, entries)
         others = (row for batch in opened.batches(names) for row in values_of_batch(batch, table))
-        yield images, zip(images.entries, others, strict=True)
+        yield from stored_rows(images, others)
         reader.check_unchanged()
 
 
@@ -184,7 +186,7 @@ def _entries(opened: _Opened, reader: RangeReader, name: str, most: int) -> Iter
             yield None
             continue
         offset, length = opened.offset_of(value), value.size
-        digest = image_digest(reader.read_at(offset, length)) if length <= most else ""
+        digest = content_digest(reader.read_at(offset, length)) if length <= most else ""
         yield StoredImage(offset, length, digest)
 
 
@@ -196,7 +198,7 @@ def _spool(opened: _Opened, name: str, out: IO[bytes]) -> Iterator[Entry]:
         data = memoryview(value)
         place = out.tell()
         out.write(data)
-        yield StoredImage(place, len(data), image_digest(data))
+        yield StoredImage(place, len(data), content_digest(data))
 
 
 def _holds_images(opened: _Opened, name: str) -> bool:

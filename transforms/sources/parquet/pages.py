@@ -7,7 +7,6 @@ once is one range, however many rows have it. Memory is bounded by one page.
 
 from __future__ import annotations
 
-import hashlib
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, NamedTuple
@@ -17,6 +16,7 @@ import numpy as np
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.units import format_size
 from shardwright.transforms.concurrency.underway import UNDERWAY
+from shardwright.transforms.sources.content_digest import content_digest
 from shardwright.transforms.sources.parquet.levels import hybrid_numbers
 from shardwright.transforms.sources.parquet.thrift import (
     DATA,
@@ -43,7 +43,6 @@ _SMALL_PAGE, _PAGE_RATIO = 256 << 20, 20
 #: All pages of a row group may unpack to this many bytes, or else to this many times their size.
 _SMALL_GROUP, _GROUP_RATIO = 10**9, 200
 _PIECE = 8 << 20
-_MARK_BYTES = 8
 
 
 class StoredImage(NamedTuple):
@@ -103,11 +102,6 @@ class _Area(NamedTuple):
     begin: int
     length: int
     read: Callable[[int, int], bytes]
-
-
-def image_digest(data: bytes | memoryview) -> str:
-    """Returns the digest that tells whether an image has changed."""
-    return hashlib.blake2b(data, digest_size=_MARK_BYTES, usedforsecurity=False).hexdigest()
 
 
 def column_entries(reader: RangeReader, chunk: Chunk, out: IO[bytes] | None, most: int) -> Iterator[Entry]:
@@ -264,7 +258,7 @@ class _Pages:
             position += 4
             if position + length > area.length:
                 raise _Damage(f"a value at byte {area.begin + position} reaches beyond its page")
-            digest = image_digest(area.read(position, length)) if length <= self._most else ""
+            digest = content_digest(area.read(position, length)) if length <= self._most else ""
             yield StoredImage(area.begin + position, length, digest)
             position += length
 

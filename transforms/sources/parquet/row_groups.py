@@ -18,6 +18,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import kind_of
+from shardwright.transforms.sources.content_digest import content_digest
 from shardwright.transforms.sources.manifest.parquet import open_parquet, python_values
 from shardwright.transforms.sources.parquet.columns import (
     BYTES,
@@ -38,7 +39,6 @@ from shardwright.transforms.sources.parquet.pages import (
     Entry,
     StoredImage,
     column_entries,
-    image_digest,
 )
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.storage.objects import StoredObject
@@ -75,8 +75,29 @@ class GroupImages(NamedTuple):
     entries: Iterator[Entry]
 
 
-#: The images of some rows, with (image, path of the image and values of the other columns) for each row.
-GroupRows = tuple[GroupImages, Iterator[tuple[Entry, list[Any]]]]
+class StoredRow(NamedTuple):
+    """A row of a file.
+
+    Attributes:
+      images: Images of its row group.
+      entry: Where its image is.
+      values: Path of the image, and the values of the other columns.
+    """
+
+    images: GroupImages
+    entry: Entry
+    values: list[Any]
+
+
+def stored_rows(images: GroupImages, others: Iterator[list[Any]]) -> Iterator[StoredRow]:
+    """Yields the rows with some images.
+
+    Args:
+      images: Images of the rows.
+      others: For each row the path of the image, and the values of the other columns.
+    """
+    for entry, values in zip(images.entries, others, strict=True):
+        yield StoredRow(images, entry, values)
 
 
 def parquet_table(file: StoredObject, settings: ConvertSettings) -> ImageTable | None:
@@ -98,11 +119,16 @@ def parquet_table(file: StoredObject, settings: ConvertSettings) -> ImageTable |
 
 
 def parquet_parts(file: StoredObject, table: ImageTable) -> Iterator[tuple[int, int, int]]:
-    """Yields (first row group, end of row groups, number of the first row) of splits."""
+    """Yields (first row group, end of row groups, number of the first row) of splits.
+
+    Raises:
+      UsageError: If the numbers of rows in the file contradict each other.
+    """
     with open_parquet(*file[:3]) as opened:
         begin = first = rows = size = 0
         groups = opened.metadata.num_row_groups
         leaf = _leaf(opened, table.names[0])
+        _check_rows(file.path, opened, leaf)
         for group in range(groups):
             described = opened.metadata.row_group(group)
             if not 0 <= described.num_rows <= _MOST_ROWS:
@@ -117,10 +143,24 @@ def parquet_parts(file: StoredObject, table: ImageTable) -> Iterator[tuple[int, 
                 begin, first, rows, size = group + 1, first + rows, 0, 0
 
 
+def _check_rows(path: str, opened: Any, leaf: int) -> None:
+    """Checks that a footer states the same number of rows everywhere, so that no row is lost."""
+    groups = [opened.metadata.row_group(group) for group in range(opened.metadata.num_row_groups)]
+    flat = not opened.schema.column(leaf).max_repetition_level
+    agree = sum(group.num_rows for group in groups) == opened.metadata.num_rows and all(
+        group.column(leaf).num_values == group.num_rows for group in groups if flat
+    )
+    if not agree:
+        raise UsageError(
+            f"--input {printable(path)} cannot be read as Parquet (its footer states different numbers of "
+            "rows); write it again."
+        )
+
+
 def group_rows(
     file: StoredObject, table: ImageTable, groups: tuple[int, int], spool: Spool, most: int
-) -> Iterator[GroupRows]:
-    """Yields the images and rows of each row group.
+) -> Iterator[StoredRow]:
+    """Yields the rows of some row groups.
 
     Raises:
       UsageError: If the other columns cannot be read.
@@ -129,7 +169,7 @@ def group_rows(
     for group in range(*groups):
         with open_parquet(*file[:3]) as opened, RangeReader(*file[:3]) as reader:
             images = _images(file, opened, reader, group, table, spool, most)
-            yield images, zip(images.entries, _other_values(opened, group, table), strict=True)
+            yield from stored_rows(images, _other_values(opened, group, table))
 
 
 def _leaf(opened: Any, name: str) -> int:
@@ -243,7 +283,7 @@ def _pyarrow_entries(opened: Any, group: int, leaf: int, out: IO[bytes]) -> Iter
                 data = memoryview(value)
                 place = out.tell()
                 out.write(data)
-                yield StoredImage(place, len(data), image_digest(data))
+                yield StoredImage(place, len(data), content_digest(data))
     except (pyarrow.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
@@ -272,7 +312,7 @@ def image_values(column: Any) -> Iterator[Any]:
         column = column.cast(pyarrow.large_binary())
     _, offsets, data = column.buffers()
     dtype = np.int64 if pyarrow.types.is_large_binary(column.type) else np.int32
-    ends = np.frombuffer(offsets, dtype)[column.offset :][: len(column) + 1].tolist()
+    ends = np.frombuffer(offsets, dtype, column.offset + len(column) + 1)[column.offset :].tolist()
     present = column.is_valid().to_pylist()
     data = data or pyarrow.py_buffer(b"")
     for begin, end, there in zip(ends, ends[1:], present, strict=False):
