@@ -19,6 +19,7 @@ from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.transforms.images import gif, jpeg, memory, png, pnm, tiff, webp
 from shardwright.transforms.images.bounds import check_exif, check_structure, check_work
 from shardwright.transforms.images.pillow_settings import pillow_settings
+from shardwright.transforms.images.plugin_decoders import open_with_plugin, plugin_kind
 from shardwright.transforms.images.signatures import (
     HEAD_BYTES,
     SUPPORTED_KINDS,
@@ -134,6 +135,8 @@ def check_kind(head: bytes, name: str) -> str:
         kind = named  # a TIFF decoder would find only a small preview
     if kind in SUPPORTED_KINDS:
         return kind
+    if head and (added := plugin_kind(head)) is not None:
+        return added
     if kind:
         advice = "whatever its name says; " if claims_to_be_image(name) else "a format that is not read; "
         raise ImageFault(
@@ -181,7 +184,10 @@ def open_image(data: bytes, name: str, max_pixels: int, bounds: Bounds = DEFAULT
     kind = check_kind(data[:HEAD_BYTES], name)
     with _faults_of(kind, max_pixels):
         check_structure(data, kind, bounds)
-        image = Image.open(io.BytesIO(data), formats=(SUPPORTED_KINDS[kind],))
+        if kind in SUPPORTED_KINDS:
+            image: Image.Image = Image.open(io.BytesIO(data), formats=(SUPPORTED_KINDS[kind],))
+        else:
+            image = open_with_plugin(data, kind)
         width, height = image.size
         if width * height > max_pixels:
             raise _too_many_pixels(width * height, max_pixels)

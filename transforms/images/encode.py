@@ -15,6 +15,7 @@ from PIL import Image, features
 
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault
+from shardwright.transforms.images.plugin_decoders import plugin_versions
 
 #: Stored format -> value of `image/format`.
 FORMAT_NAMES = {"jpeg": "jpg", "png": "png", "webp": "webp", "raw": "raw"}
@@ -53,6 +54,7 @@ def codec_versions() -> dict[str, str]:
         "simplejpeg": installed_version("simplejpeg"),
         **versions,
         "python_zlib": zlib.ZLIB_RUNTIME_VERSION,
+        **plugin_versions(),
     }
 
 

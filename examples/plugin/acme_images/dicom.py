@@ -1,5 +1,7 @@
 """Reads DICOM files of radiology, through pydicom, as a plugin of Pillow."""
 
+from __future__ import annotations
+
 import io
 
 import numpy as np
