@@ -26,14 +26,17 @@ from shardwright.transforms.dataset_files import left_behind, read_dataset
 from shardwright.transforms.sources.choices import check_settings, choices_of
 from shardwright.transforms.sources.inputs import check_inputs
 from shardwright.transforms.sources.label_rules import LabelRules, make_label_rules
+from shardwright.transforms.sources.selection import ListingRules, make_listing_rules
 from shardwright.transforms.sources.source import Input
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.validation.against.shard import Comparison
 
 #: Settings of `convert` that decide how a source is listed and that may be given (again) with `--against`.
-LISTING = ("source", "image_root", "mask_dir", "keep_labels", "rename_labels", "folders")
-#: Those of them that a dataset does not store, for they are places; its `run.json` says that there were some.
-UNSTORED = ("image_root", "mask_dir", "keep_labels")
+LISTING = (
+    "source", "image_root", "mask_dir", "keep_labels", "include", "exclude", "rename_labels", "folders",
+)  # fmt: skip
+#: Those of them that a dataset does not store, for they name places; its `run.json` has them.
+UNSTORED = ("image_root", "mask_dir", "keep_labels", "include", "exclude")
 #: What `run.json` has if numbers in the source stand for the names of `--class_names`: the first number.
 _FIRST_NUMBER = "class_names_from"
 #: What it has if nothing outside of the input was read.
@@ -48,12 +51,14 @@ class Against:
       comparison: The comparison to make.
       inputs: The parsed inputs of the source.
       rules: How class names of the source map to labels.
+      selection: Which listed images are taken.
       spool: Place for copies of sources without random access.
     """
 
     comparison: Comparison
     inputs: tuple[Input, ...]
     rules: LabelRules
+    selection: ListingRules
     spool: Spool
 
     def places_read(self) -> dict[str, list[str]]:
@@ -124,6 +129,7 @@ def prepared(
         check_settings(settings)
         number = _first_number(run)
         rules = make_label_rules(settings, () if number is None else dataset.plan.labels, number or 0)
+        selection = make_listing_rules(settings)
         inputs = check_inputs(settings, None)
     machine = run.get("machine")
     processor = machine.get("processor") if isinstance(machine, Mapping) else None
@@ -131,6 +137,7 @@ def prepared(
         directory=target.directory,
         dataset=dataset,
         settings=settings,
+        keys=selection.keys,
         convert=mode != "fast",
         same_machine=processor in (None, platform.machine()),
         salvaged=storage.exists(storage.join(target.directory, LOST_JSONL)),
@@ -143,7 +150,7 @@ def prepared(
     spool = Spool(place)
     try:
         with _in_words_of_validate():
-            yield Against(comparison, inputs, rules, spool)
+            yield Against(comparison, inputs, rules, selection, spool)
     finally:
         if storage.is_remote(place):
             for warning in left_behind(place, lambda: storage.remove_tree(place)):
@@ -181,8 +188,9 @@ def _check_given(run: Mapping[str, Any], listing: Mapping[str, Any]) -> None:
         return
     for name in UNSTORED:
         if name not in listing and made_with.get(name):
+            what = "which" if name in ("include", "exclude") else "a path that"
             raise UsageError(
-                f"The dataset was made with --{name} {made_with[name]}, a path that it does not store; "
+                f"The dataset was made with --{name} {made_with[name]}, {what} it does not store; "
                 f"give --{name} together with --against."
             )
 

@@ -24,6 +24,7 @@ from shardwright.transforms.sources.effects import ConversionFacts, given_names
 from shardwright.transforms.sources.folder_tree import WITH_METADATA
 from shardwright.transforms.sources.inputs import check_inputs
 from shardwright.transforms.sources.label_rules import LabelRules, make_label_rules
+from shardwright.transforms.sources.selection import ListingRules, make_listing_rules
 from shardwright.transforms.sources.source import Context, Input
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.versions.pointer import located
@@ -40,6 +41,7 @@ class ConversionRequest:
       class_names: Allowed class names in id order; empty to allow any.
       explicit_shards: Whether shard settings were given, which replace the carried shard counts.
       rules: How class names of the sources map to labels.
+      selection: Which listed images are taken.
       given: Names of the settings that were given, rather than carried on or left at their defaults.
     """
 
@@ -49,6 +51,7 @@ class ConversionRequest:
     class_names: tuple[str, ...]
     explicit_shards: bool
     rules: LabelRules
+    selection: ListingRules
     given: frozenset[str] = frozenset()
 
     @property
@@ -93,6 +96,7 @@ def make_request(values: Mapping[str, Any], with_output: bool) -> ConversionRequ
         class_names=class_names,
         explicit_shards=bool({"shards", "shard_size"} & set(values)),
         rules=make_label_rules(settings, class_names, first_number),
+        selection=make_listing_rules(settings),
         given=given_names(values),
     )
 
@@ -158,18 +162,23 @@ def build_forecast(
     import apache_beam as beam
 
     from shardwright.transforms.dedupe import DedupeExact
+    from shardwright.transforms.plan.class_limit import LimitPerClass
     from shardwright.transforms.plan.transforms import BatchRefs, ForecastDataset
     from shardwright.transforms.sources.transforms import ListSources
 
     settings = request.settings
     refs, class_ids = pipeline | "ListSources" >> ListSources(
-        request.inputs, Context(settings, spool), request.rules
+        request.inputs, Context(settings, spool), request.rules, request.selection
     )  # ImageRef, ClassId
     batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
     if settings.dedupe == "exact":
         # Otherwise an unknown class is an error of one object, not of the image.
         fatal = request.class_names if settings.record_layout.needs is Needs.LABEL else ()
         batches = batches | "DedupeExact" >> DedupeExact(settings.max_source_bytes, fatal)  # EncodedRefs
+    if settings.max_per_class:
+        batches = batches | "LimitPerClass" >> LimitPerClass(
+            settings.max_per_class, settings.seed
+        )  # EncodedRefs
     forecast = batches | "ForecastDataset" >> ForecastDataset(
         settings,
         class_ids,
@@ -180,6 +189,7 @@ def build_forecast(
         carried,
         request.given,
         request.known,
+        request.selection.keys,
     )  # Forecast
     if run and not storage.is_remote(spool.directory):
         _ = forecast | "TellTree" >> beam.Map(_keep_tree, spool, run)  # None

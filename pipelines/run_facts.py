@@ -44,5 +44,6 @@ def run_facts(request: ConversionRequest, beam_options: Any, workers: Workers) -
         "input": [printable(item) for item in request.settings.input],
         "taken_for": [item.detected_as for item in request.inputs],
         "listing": unstored_settings(request.settings, request.rules),
+        **({"lists": dict(request.selection.files)} if request.selection.files else {}),
         "launcher": platform.node(),
     }

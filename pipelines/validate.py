@@ -174,7 +174,7 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     found = [whole, validated.findings]
     if request.against is not None:
         other = request.against
-        compare = CompareWithSource(other.comparison, other.inputs, other.rules, other.spool)
+        compare = CompareWithSource(other.comparison, other.inputs, other.rules, other.spool, other.selection)
         found.append(pipeline | "CompareWithSource" >> compare)  # FindingSummary
     together = found | "AllFindings" >> beam.Flatten()  # FindingSummary
     summarise = SummariseValidation(validated.statistics)

@@ -40,10 +40,28 @@ class FilterReason(StrEnum):
     NOT_LISTED = "not_listed"  # none of the source's own lists names it
     OUTSIDE_SPLITS = "outside_splits"  # outside the split folders, with `--folders splits`
     DROPPED_BY_MAP = "dropped_by_map"  # the function of `--map` left it out
+    # Images that a setting of the same name leaves out.
+    EXCLUDED = "excluded"
+    NOT_INCLUDED = "not_included"
+    MIN_BYTES = "min_bytes"
+    MIN_SIDE = "min_side"
+    MAX_ASPECT = "max_aspect"
+    MAX_PER_CLASS = "max_per_class"
+    # Images that `--drop` leaves out, by the finding of the same name.
+    DARK = "dark"
+    LIGHT = "light"
+    BLURRY = "blurry"
+    LOW_INFORMATION = "low_information"
+    ODD_ASPECT_RATIO = "odd_aspect_ratio"
+    GRAYSCALE = "grayscale"
+
+
+#: Reasons with which settings leave out images when they are listed.
+BY_LISTING = (FilterReason.EXCLUDED, FilterReason.NOT_INCLUDED, FilterReason.MIN_BYTES)
 
 
 class Stage(StrEnum):
-    """Step at which an image was quarantined."""
+    """Step at which an image was quarantined, or was left out although it could be read."""
 
     LIST = "list"
     READ = "read"
@@ -189,6 +207,15 @@ QUALITY = frozenset(
         FindingCode.CLASS_IMBALANCE,
         FindingCode.TINY_CLASS,
     }
+)
+#: Findings about the quality of one image, whatever the others are.
+OF_ONE_PICTURE = (
+    FindingCode.DARK,
+    FindingCode.LIGHT,
+    FindingCode.BLURRY,
+    FindingCode.LOW_INFORMATION,
+    FindingCode.ODD_ASPECT_RATIO,
+    FindingCode.GRAYSCALE,
 )
 #: Findings about images, which need decoded images.
 DECODED = frozenset(

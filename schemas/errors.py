@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Sequence
 
-from shardwright.schemas.codes import ExitCode, QuarantineReason, Stage
+from shardwright.schemas.codes import ExitCode, FilterReason, QuarantineReason, Stage
 
 _TAG = re.compile(r"<shardwright:(\d+)>(.*?)</shardwright>", re.DOTALL)
 #: The text with which Beam continues after the message of a worker's exception.
@@ -111,6 +111,26 @@ class NotACandidate(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class LeftOut(Exception):
+    """An image that a setting leaves out, which shows only when it is read. It is filtered.
+
+    Attributes:
+      reason: filter reason.
+      stage: step at which this shows.
+      message: one sentence for the person who looks for the file.
+      size: width and height of the upright picture in pixels; None if they did not matter.
+    """
+
+    def __init__(
+        self, reason: FilterReason, stage: Stage, message: str, size: tuple[int, int] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.stage = stage
+        self.message = message
+        self.size = size
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

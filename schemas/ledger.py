@@ -44,16 +44,17 @@ class Entry(NamedTuple):
       format: format of the stored image: jpg, png, webp or raw.
       animated: whether the source has several frames, of which the first was stored.
       reason: why the file was left out; for a deduplicated file, the key of the image that was kept.
-      stage: step at which it was left out.
-      message: one sentence about the fault; for a written image, about its first bad box, which was dropped.
+      stage: step at which it was left out; empty for a file that was filtered without reading it.
+      message: one sentence about the fault or the reason; for a written image, about its first bad box,
+        which was dropped.
       uri: location of the bytes, for quarantined files.
       boxes: for an annotated image, how many boxes were written, clipped, removed by a crop, and dropped.
       digest: digest of everything that decides the record besides the source's bytes and the recipe
         (`digests.ref_digest`).
       mask_sha256: hex digest of its mask's file; empty if none was read.
-      source_width: width of a written image's source in pixels, upright; None if unknown.
+      source_width: width of the source in pixels, upright, if it was written or filtered; None if unknown.
       source_height: height of that source in pixels, upright; None if unknown.
-      source_bytes: size of that source in bytes; None if unknown.
+      source_bytes: size of a written image's source in bytes; None if unknown.
       decoder_warning: decoder's warning about a written image's file; empty if there was none.
       damaged: whether the image was written although data was missing or damaged (`--damaged keep`).
       file_name: file name in the record, if the source's record had one that is not the key.

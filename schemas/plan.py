@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardwright.schemas.key_rules import KeyRules
 from shardwright.schemas.layouts import inline_layout, layout_from_json
 from shardwright.schemas.part_bounds import PartBounds
 from shardwright.schemas.split_balance import SplitBalance, compare_splits
@@ -158,6 +159,7 @@ class Forecast:
       class_names_given: whether labels outside the plan are faults.
       warnings: sentences for the user.
       split_class_counts: number of candidates per split and class name.
+      keys: rules of `--include` and `--exclude`.
       splits_from: whether the source names the splits, or `--splits` and a hash choose them.
     """
 
@@ -176,6 +178,7 @@ class Forecast:
     split_class_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     splits_from: SplitsFrom = SplitsFrom.HASH
     moved: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    keys: KeyRules = field(default_factory=KeyRules)
 
     @property
     def balance(self) -> SplitBalance:

@@ -241,6 +241,21 @@ def parse_fraction(text: str) -> float:
     return value
 
 
+def parse_aspect(text: str) -> float:
+    """Parses a ratio of the longer side to the shorter, or 0 for none.
+
+    Raises:
+      ValueError: if it is not a finite number of at least 1, or 0.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number; write 3 or 2.5") from None
+    if value != 0 and not 1 <= value < float("inf"):
+        raise ValueError("must be at least 1, the ratio of a square, or 0 for none")
+    return value
+
+
 def parse_int(text: str, low: int, high: int) -> int:
     """Parses a whole number in [low, high].
 

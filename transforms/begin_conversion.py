@@ -10,12 +10,13 @@ from typing import Any, Optional
 import apache_beam as beam
 
 from shardwright.schemas.dataset import COMMIT_FILES
-from shardwright.schemas.ledger import ledger_header
+from shardwright.schemas.ledger import ledger_header, load_ledger
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.transforms import storage
 from shardwright.transforms.commit import ConversionSpec, outcome_of
 from shardwright.transforms.lease import HeldLease, own_holder
 from shardwright.transforms.plan.planned_shard import PlannedShard
+from shardwright.transforms.shards.reuse import lists_decide_otherwise, lists_may_decide
 from shardwright.transforms.shards.shard_plan import plan_shard
 
 _HOLD: Any = Optional[HeldLease]  # noqa: UP045  (what Beam reads)
@@ -88,13 +89,16 @@ class _FindChanged(beam.DoFn):
 
     def process(self, planned: PlannedShard, forecast: Forecast) -> Iterator[bool]:
         path = storage.join(self._job.directory, ledger_file(*planned[:3]))
-        try:
-            header = ledger_header(storage.read_bytes(path))
-        except (OSError, ValueError):
-            yield True
-            return
         plan = plan_shard(planned, forecast, self._job.settings, self._job.versions)
-        yield header.plan_digest != plan.digest
+        try:
+            data = storage.read_bytes(path)
+            header = ledger_header(data)
+            changed = header.plan_digest != plan.digest
+            if not changed and lists_may_decide(header, plan.recipe):
+                changed = lists_decide_otherwise(load_ledger(data)[1], plan.recipe)
+        except (OSError, ValueError, TypeError):
+            changed = True
+        yield changed
 
 
 class RemoveCommit(beam.PTransform):

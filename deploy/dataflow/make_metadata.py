@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from shardwright.schemas.codes import OF_ONE_PICTURE
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.layouts import LAYOUTS
 from shardwright.schemas.values import TYPE_NAMES
@@ -26,6 +27,7 @@ _COLUMN = rf"[^:,\[\]\n\r ]+:({'|'.join(TYPE_NAMES)})(\[\])?"
 _SHARE = r"(0?\.[0-9]*[1-9][0-9]*|1(\.0+)?|[1-9][0-9]{0,8}/[1-9][0-9]{0,8})"
 _COUNT = "[1-9][0-9]{0,4}"
 _BOUND = "TOO_MANY_[A-Z_]{1,40}=[1-9][0-9]{0,17}"
+_CODE = f"({'|'.join(OF_ONE_PICTURE)})"
 _SIZE = r"([1-9][0-9]{0,14} ?[bB]?|([1-9][0-9]{0,8}(\.[0-9]{1,6})?|0\.[1-9][0-9]{0,5}) ?[kKmMgGtT][iI]?[bB])"
 
 
@@ -87,8 +89,15 @@ SHAPES: Mapping[str, Shape] = {
     "class_names": Shape("Records", _IN_BUCKET, "GCS_READ_FILE"),
     "layout": Shape("Records", rf"({'|'.join(LAYOUTS)}|{_BUCKET}(/[^/\n\r]+)*/[^/\n\r]+\.yaml)"),
     "compression": Shape("Records"),
-    "dedupe": Shape("Records"),
     "map": Shape("Images", r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"),
+    "dedupe": Shape("Selection"),
+    "include": Shape("Selection"),
+    "exclude": Shape("Selection"),
+    "min_bytes": Shape("Selection", _SIZE),
+    "min_side": Shape("Selection", "[0-9]{1,9}"),
+    "max_aspect": Shape("Selection", r"(0|[1-9][0-9]{0,8}(\.[0-9]{1,9})?)"),
+    "max_per_class": Shape("Selection", "[0-9]{1,18}"),
+    "drop": Shape("Selection", f"{_CODE}(,{_CODE})*"),
     "resize": Shape("Images", f"{_COUNT}([xX]{_COUNT})?"),
     "fit": Shape("Images"),
     "resample": Shape("Images"),

@@ -11,9 +11,11 @@ from typing import Any
 
 from shardwright.schemas import units
 from shardwright.schemas.bounds import Bounds, format_bounds, parse_bounds
+from shardwright.schemas.codes import OF_ONE_PICTURE, QUALITY
 from shardwright.schemas.columns import ExtraColumn, parse_extra_columns
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.key_rules import parse_key_list
 from shardwright.schemas.layouts import Layout, Needs, extended, layout_by_name
 from shardwright.schemas.part_bounds import DIGITS
 from shardwright.schemas.side_files import check_split_names
@@ -36,7 +38,7 @@ class Affects(Enum):
 
     #: The bytes of a record, given its reference.
     RECORD = "record"
-    #: The order and the compression of the records in a shard.
+    #: The order and the compression of the records in a shard, and which images in it become records.
     SHARD = "shard"
     #: The split and the shard of an image.
     PLACEMENT = "placement"
@@ -52,6 +54,7 @@ class Topic(Enum):
     """The groups of the settings in `--help`, in their order there. A value is the title."""
 
     INPUT = "input and labels"
+    SELECTION = "selection of images"
     ANNOTATIONS = "annotations"
     SPLITS = "splits and shards"
     PIXELS = "pixels"
@@ -66,7 +69,9 @@ RECORDED = frozenset({Affects.RECORD, Affects.SHARD, Affects.PLACEMENT, Affects.
 
 #: Settings that the plan records only if they are not empty. So datasets from before these settings existed
 #: keep their digests.
-RECORDED_IF_GIVEN = ("bounds", "map", "split_mode")
+RECORDED_IF_GIVEN = (
+    "bounds", "map", "split_mode", "min_bytes", "min_side", "max_aspect", "max_per_class", "drop",
+)  # fmt: skip
 
 
 class Condition(Enum):
@@ -150,6 +155,37 @@ def _label_regex(text: str) -> None:
 def _hook_name(text: str) -> None:
     if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", text):
         raise ValueError("write it as module:function, such as my_hooks:blur_faces")
+
+
+def parse_drop(text: str) -> tuple[str, ...]:
+    """Parses the codes of `--drop`; returns them without duplicates, in a fixed order.
+
+    Raises:
+      ValueError: if a code is unknown or does not depend on one image alone.
+    """
+    wanted = {item.strip().upper() for item in text.split(",") if item.strip()}
+    known = [code.value for code in OF_ONE_PICTURE]
+    for code in sorted(wanted.difference(known)):
+        if code in set(QUALITY):
+            advice = {"ODD_SIZE": "use --min_side", "EXACT_DUPLICATE": "use --dedupe exact"}
+            advice["NEAR_DUPLICATE"] = "use --dedupe near"
+            wording = advice.get(code, f"choose from {', '.join(known)}")
+            raise ValueError(f"{code} does not depend on one image alone; {wording}")
+        raise ValueError(f"{code} is not a finding about one image; choose from {', '.join(known)}")
+    return tuple(code for code in known if code in wanted)
+
+
+def list_entries(text: str) -> tuple[list[str], list[str]]:
+    """Returns the patterns of `--include` or `--exclude`, and the paths of the files that it names."""
+    entries = [item.strip() for item in text.split(",") if item.strip()]
+    return [item for item in entries if item[0] != "@"], [item[1:] for item in entries if item[0] == "@"]
+
+
+def _key_list(text: str) -> None:
+    patterns, files = list_entries(text)
+    parse_key_list(patterns)
+    if "" in files:
+        raise ValueError("a file name is missing after @; write @FILE")
 
 
 def _opt(check: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -517,6 +553,57 @@ class ConvertSettings:
         metavar="CODE=NUMBER,...",
         between="=",
     )
+    include: str = _setting(
+        "",
+        "take only images whose key matches a pattern, such as cats/*.jpg, or that a file lists by key or "
+        "sha256 (@FILE, one per line); others are filtered",
+        Affects.INPUT,
+        Topic.SELECTION,
+        check=_key_list,
+        metavar="PATTERN|@FILE,...",
+    )
+    exclude: str = _setting(
+        "",
+        "leave out images whose key matches a pattern, such as drafts/, or that a file lists by key or "
+        "sha256 (@FILE, one per line), such as a list of opt-outs",
+        Affects.INPUT,
+        Topic.SELECTION,
+        check=_key_list,
+        metavar="PATTERN|@FILE,...",
+    )
+    min_bytes: str = _setting(
+        "",
+        "leave out smaller source files",
+        Affects.REFERENCE,
+        Topic.SELECTION,
+        check=_opt(units.parse_size),
+        metavar="SIZE",
+    )
+    min_side: int = _setting(
+        0,
+        "leave out images whose shorter side has fewer pixels (0: none)",
+        Affects.SHARD,
+        Topic.SELECTION,
+        check=partial(units.parse_int, low=0, high=2**31 - 1),
+        metavar="N",
+    )
+    max_aspect: float = _setting(
+        0.0,
+        "leave out images whose longer side is more than X times the shorter (0: none)",
+        Affects.SHARD,
+        Topic.SELECTION,
+        check=units.parse_aspect,
+        metavar="X",
+    )
+    drop: str = _setting(
+        "",
+        f"leave out images that, as stored, have one of these findings of validate --quality: "
+        f"{', '.join(OF_ONE_PICTURE)}",
+        Affects.RECORD,
+        Topic.SELECTION,
+        check=parse_drop,
+        metavar="CODE,...",
+    )
     max_bad_fraction: float = _setting(
         0.01,
         "publish nothing if quarantined / (written + quarantined) is larger",
@@ -524,13 +611,6 @@ class ConvertSettings:
         Topic.SAFETY,
         check=units.parse_fraction,
         metavar="SHARE",
-    )
-    dedupe: str = _setting(
-        "none",
-        "exact: keep only the smallest key of files with equal bytes",
-        Affects.REFERENCE,
-        Topic.INPUT,
-        choices=("none", "exact"),
     )
     class_names: str = _setting(
         "",
@@ -540,11 +620,27 @@ class ConvertSettings:
         Condition.STORED_CLASSES,
         metavar="FILE",
     )
+    dedupe: str = _setting(
+        "none",
+        "exact: keep only the smallest key of files with equal bytes; near: keep only the largest of images "
+        "that look alike, as validate --quality finds them",
+        Affects.REFERENCE,
+        Topic.SELECTION,
+        choices=("none", "exact", "near"),
+    )
+    max_per_class: int = _setting(
+        0,
+        "convert at most the N images of each class with the lowest hashes (0: all)",
+        Affects.REFERENCE,
+        Topic.SELECTION,
+        check=partial(units.parse_int, low=0, high=2**63 - 1),
+        metavar="N",
+    )
     limit: int = _setting(
         0,
         "convert only the N images with the lowest hashes (0: all)",
         Affects.REFERENCE,
-        Topic.INPUT,
+        Topic.SELECTION,
         check=partial(units.parse_int, low=0, high=2**63 - 1),
         metavar="N",
     )
@@ -624,6 +720,16 @@ class ConvertSettings:
     def max_source_bytes(self) -> int:
         """`max_bytes` in bytes."""
         return units.parse_size(self.max_bytes)
+
+    @cached_property
+    def min_source_bytes(self) -> int:
+        """`min_bytes` in bytes; 0 if there is no minimum."""
+        return units.parse_size(self.min_bytes) if self.min_bytes else 0
+
+    @cached_property
+    def dropped_codes(self) -> tuple[str, ...]:
+        """The codes of `drop`."""
+        return parse_drop(self.drop)
 
     @cached_property
     def parsed_bounds(self) -> Bounds:
@@ -766,6 +872,8 @@ class ConvertSettings:
         values["background"] = "#{:02x}{:02x}{:02x}".format(*self.background_rgb)
         values["bounds"] = format_bounds(self.parsed_bounds)
         values["split_mode"] = "" if self.split_mode == "hash" else self.split_mode
+        values["min_bytes"] = self.min_source_bytes
+        values["drop"] = ",".join(self.dropped_codes)
         for name in RECORDED_IF_GIVEN:
             if not values[name]:
                 del values[name]

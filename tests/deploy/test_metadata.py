@@ -49,6 +49,10 @@ RIGHT = [
     ("label_regex", r"(?P<label>[a-z]+)\d+\.jpg"),
     ("layout", "vision"),
     ("pixel_shape", "28x28"), ("pixel_shape", "32x32x3"), ("rename_labels", "old=new"),
+    ("min_bytes", "2kB"), ("min_side", "64"), ("max_aspect", "2.5"), ("max_aspect", "0"),
+    ("max_per_class", "500"),
+    ("drop", "BLURRY"), ("drop", "DARK,LIGHT"), ("include", "cats/*.jpg,dogs/"),
+    ("exclude", "@gs://b-b/opt_out.txt"),
     ("image_format", "webp"), ("number_of_worker_harness_threads", "1"), ("disk_size_gb", "50"),
     ("sdk_container_image", "europe-west1-docker.pkg.dev/my-project/images/shardwright:1.0"),
 ]  # fmt: skip
@@ -71,6 +75,8 @@ WRONG = [
     ("extra_columns", "price:int16"), ("label_depth", "0"), ("label_depth", "-1"), ("label_depth", "every"),
     ("pixel_shape", "32"), ("pixel_shape", "32x32x5"), ("keep_labels", "keep.txt"), ("bad_boxes", "mend"),
     ("fit", "squeeze"), ("image_format", "gif"), ("class_names", "names.txt"), ("plan_from", "old/"),
+    ("min_bytes", "0"), ("min_side", "-1"), ("max_aspect", "0.5"), ("max_per_class", "x"),
+    ("drop", "ODD_SIZE"),
     ("number_of_worker_harness_threads", "0"), ("disk_size_gb", "big"), ("sdk_container_image", "a b"),
 ]  # fmt: skip
 #: Only the launch can check whether shares add up, and whether a color or a regular expression is valid.

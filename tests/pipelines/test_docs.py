@@ -180,6 +180,7 @@ def test_the_settings_by_task_are_accepted(workplace: Path, few_photos: Path) ->
     rows = re.findall(
         r"^\| [^|]+ \| `(--[^`]+)`", (ROOT / "docs" / "converting.md").read_text(), re.MULTILINE
     )
+    (workplace / "opt_out.txt").write_text("birds/nobody.jpg\n")
     skipped = ("--class_names", "--plan_from", "--job", "--overwrite", "--map")
     tried = 0
     for row in rows:

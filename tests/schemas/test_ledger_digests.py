@@ -24,17 +24,22 @@ REF = ImageRef("a/x.png", "/in/a/x.png", label="a", split="train", size=9, versi
 BOX = Annotations(objects=(ObjectAnnotation("a", (0, 0, 1, 1)),))
 
 
+#: Settings that the plan records only if they are given.
+SELECTION: dict[str, Any] = {
+    "min_bytes": "1kB", "min_side": 9, "max_aspect": 2.0, "max_per_class": 9, "drop": "DARK",
+    "map": "module:function",
+}  # fmt: skip
+
+
 def test_what_a_setting_affects_decides_the_plan_and_the_digests() -> None:
     """Every digest includes what a setting affects, so a change here converts old datasets again."""
-    settings = ConvertSettings(
-        input=("in",), bounds="TOO_MANY_SCANS=7", map="module:function", split_mode="exact"
-    )
+    settings = ConvertSettings(input=("in",), bounds="TOO_MANY_SCANS=7", **SELECTION)
     assert set(settings_that_affect(*RECORDED)) == set(settings.identity())
-    assert settings_that_affect(Affects.SHARD) == ("seed", "compression")
+    assert settings_that_affect(Affects.SHARD) == ("seed", "compression", "min_side", "max_aspect")
     assert set(settings_that_affect(Affects.RECORD)) == {
         "layout", "resize", "fit", "resample", "image_format", "quality", "color", "background",
         "strip_metadata", "damaged", "max_pixels", "max_bytes", "bad_boxes", "extra_columns",
-        "label_separator", "unlabelled", "bounds", "map",
+        "label_separator", "unlabelled", "bounds", "map", "drop",
     }  # fmt: skip
     recipes = recipes_of(ConvertSettings(input=("in",), resize="224").identity(), {"pillow": "2"})
     assert recipes.record == "3a5d41cdf83a8004ef9f6f366dfbe5832d8321f785e108ae0ba2ac90381385b7"
@@ -56,12 +61,12 @@ def test_bounds_are_in_the_digest_if_they_differ_from_the_defaults() -> None:
 
 def test_settings_outside_the_identity_are_listed_here() -> None:
     names = {field.name for field in dataclasses.fields(ConvertSettings)}
-    given = ConvertSettings(bounds="TOO_MANY_SCANS=7", map="module:function", split_mode="exact")
-    assert names - given.identity().keys() == {
+    assert names - ConvertSettings(bounds="TOO_MANY_SCANS=7", **SELECTION).identity().keys() == {
         "input", "output", "plan_from", "overwrite", "resume",  # where and how it runs
         "max_bad_fraction", "verify",  # whether the data passes
         "image_root", "mask_dir", "keep_labels", "class_names",  # references and labels contain their effect
         "confine",  # references contain its effect
+        "include", "exclude",  # references or entries of the ledger contain their effect
     }  # fmt: skip
 
 

@@ -11,8 +11,9 @@ from PIL import Image
 
 from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import EngineError, ImageFault, NotACandidate
+from shardwright.schemas.errors import EngineError, ImageFault, LeftOut, NotACandidate
 from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.key_rules import KeyRules
 from shardwright.schemas.layouts import Layout
 from shardwright.schemas.ledger import Entry
 from shardwright.transforms.concurrency.pool import (
@@ -26,6 +27,7 @@ from shardwright.transforms.concurrency.pool import (
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.conversion.reusable import ReusableRecord
+from shardwright.transforms.conversion.selection import check_quality, left_out_by_digest
 from shardwright.transforms.images.annotate import Annotated, annotate, read_mask
 from shardwright.transforms.images.boxes import upright_size
 from shardwright.transforms.images.convert import ConvertedImage, Frame, Reserve, convert_image, map_image
@@ -53,12 +55,14 @@ class ShardRecipe:
       layout: the record layout.
       ids: class name -> id.
       texts: class name -> readable name, for classes named by a synset id.
+      keys: rules of `--include` and `--exclude`.
     """
 
     settings: ConvertSettings
     layout: Layout
     ids: Mapping[str, int]
     texts: Mapping[str, str] = field(default_factory=dict)
+    keys: KeyRules = field(default_factory=KeyRules)
 
     @property
     def hook(self) -> Hook | None:
@@ -106,6 +110,7 @@ class ReadImage:
       mask: bytes of its mask file, if it has one.
       mask_sha256: hex digest of the mask's bytes.
       done: result of an earlier build, if it is still valid.
+      left_out: why a setting leaves the image out; None if it does not.
     """
 
     ref: ImageRef
@@ -115,6 +120,7 @@ class ReadImage:
     mask: bytes | None = None
     mask_sha256: str = ""
     done: Converted | None = None
+    left_out: LeftOut | None = None
 
 
 def read_ref(ref: ImageRef, recipe: ShardRecipe, known: ReusableRecord | None = None) -> ReadImage:
@@ -130,6 +136,10 @@ def read_ref(ref: ImageRef, recipe: ShardRecipe, known: ReusableRecord | None = 
     """
     if not ref.is_candidate:
         return ReadImage(ref)
+    if ref.sha256:  # stated by the source, so the image need not be read to be left out
+        left_out = left_out_by_digest(ref.key, ref.sha256, recipe.keys)
+        if left_out is not None:
+            return ReadImage(ref, sha256=ref.sha256, left_out=left_out)
     try:
         with UNDERWAY.working_on(ref.location, "read"):
             data = read_image(ref, recipe.settings.max_source_bytes)
@@ -138,12 +148,18 @@ def read_ref(ref: ImageRef, recipe: ShardRecipe, known: ReusableRecord | None = 
             fault = ImageFault(QuarantineReason.BAD_ANNOTATION, fault.stage, "its image is missing")
         return ReadImage(ref, sha256=ref.sha256, fault=fault)
     sha256 = hashlib.sha256(data).hexdigest()
+    wrong: ImageFault | None = None
     try:
         check_sha256(ref, sha256)
     except ImageFault as fault:
         if recipe.settings.dedupe == "exact":  # wrong ones were quarantined earlier
             raise changed(ref.uri) from fault
-        return ReadImage(ref, sha256=sha256, fault=fault)
+        wrong = fault
+    left_out = left_out_by_digest(ref.key, sha256, recipe.keys)
+    if left_out is None and ref.size < 0 < len(data) < recipe.settings.min_source_bytes:
+        left_out = LeftOut(FilterReason.MIN_BYTES, Stage.READ, f"it has {len(data):,} bytes")
+    if left_out is not None or wrong is not None:
+        return ReadImage(ref, sha256=sha256, fault=wrong, left_out=left_out)
     try:
         mask = read_mask(ref, recipe.settings)
     except ImageFault as fault:
@@ -189,6 +205,8 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
     if not ref.is_candidate:
         return Converted(_decided_entry(ref))
     try:
+        if read.left_out:
+            raise read.left_out
         if read.fault:
             raise read.fault
         reserve = budget.reserve if budget else None
@@ -198,6 +216,7 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
             check_labels(ref, recipe.layout, recipe.ids)
             with UNDERWAY.working_on(ref.location, "decode"):
                 image = convert_image(read.data, ref.key, recipe.settings, reserve)
+                check_quality(image, recipe.settings, reserve)
             with UNDERWAY.working_on(ref.location, "annotate"):
                 annotated = annotate(ref, image, recipe.settings, recipe.ids, read.mask, reserve)
         except NotACandidate:
@@ -206,6 +225,8 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
         except MemoryError:
             raise _memory_fault(ref, budget) from None
         return _built(ref, read, image, annotated, recipe)
+    except LeftOut as left_out:
+        return Converted(_left_out_entry(read, left_out), source_bytes=len(read.data))
     except ImageFault as fault:
         entry = Entry(
             key=ref.key,
@@ -306,6 +327,25 @@ def convert_ref(ref: ImageRef, recipe: ShardRecipe, budget: ByteBudget | None = 
 
 def _left_out(ref: ImageRef, outcome: str, reason: str) -> Entry:
     return Entry(key=ref.key, outcome=outcome, fingerprint=ref.fingerprint, reason=reason)
+
+
+def _left_out_entry(read: ReadImage, left_out: LeftOut) -> Entry:
+    """Returns the ledger entry of an image that was read, and that a setting leaves out."""
+    ref = read.ref
+    width, height = left_out.size or (None, None)
+    return Entry(
+        key=ref.key,
+        outcome=Outcome.FILTERED,
+        fingerprint=ref.fingerprint,
+        sha256=read.sha256,
+        label=ref.label,
+        reason=left_out.reason,
+        stage=left_out.stage,
+        message=left_out.message,
+        mask_sha256=read.mask_sha256,
+        source_width=width,
+        source_height=height,
+    )
 
 
 def _decided_entry(ref: ImageRef) -> Entry:

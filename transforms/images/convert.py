@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from PIL import Image
 
-from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.errors import ImageFault, LeftOut
 from shardwright.transforms.images import color, decode
 from shardwright.transforms.images.encode import FORMAT_NAMES, encode_image
 from shardwright.transforms.images.geometry import Geometry, plan_geometry
@@ -32,6 +32,8 @@ _FLATTENED_BYTES = 12
 #: Bytes per pixel of the resized picture: the pixel, and the rows between the two passes of resampling. Then
 #: #: bytes per pixel of the stored picture: a padded copy, or the encoded result.
 _RESIZED_BYTES, _STORED_BYTES = 8, 4
+#: Limit for pixels of a picture that was already accepted.
+_ANY_SIZE = 2**31 - 1
 #: Replaces a picture that is no longer needed.
 _NO_PICTURE = Image.new("L", (1, 1))
 
@@ -97,15 +99,45 @@ def convert_image(
 
     Raises:
       ImageFault: if the image is faulty.
+      LeftOut: if its sides are not as the settings want them; its pixels are not decoded then.
       NotACandidate: if the file is not an image by content or by name.
     """
     opened = decode.open_image(data, name, settings.max_pixels, settings.parsed_bounds)
+    found = side_reason(*opened.size, settings)
+    if found is not None:
+        raise LeftOut(found[0], Stage.DECODE, found[1], opened.size)
     try:
         return _convert(data, opened, settings, reserve or reserve_nothing)
     except (ImageFault, MemoryError):
         raise
     except Exception as error:
         raise ImageFault(QuarantineReason.CORRUPT, Stage.TRANSFORM, f"{opened.kind}: {error}") from error
+
+
+def side_reason(width: int, height: int, settings: ConvertSettings) -> tuple[FilterReason, str] | None:
+    """Returns why an image is left out for its sides, as a reason and a sentence; None if it is not.
+
+    Args:
+      width: width of the upright picture in pixels.
+      height: its height in pixels.
+      settings: checked settings.
+    """
+    short, long = sorted((width, height))
+    if short < settings.min_side:
+        return FilterReason.MIN_SIDE, f"it has {width} x {height} pixels"
+    if settings.max_aspect and long > settings.max_aspect * short:
+        return FilterReason.MAX_ASPECT, f"it has {width} x {height} pixels"
+    return None
+
+
+def picture_of(image: ConvertedImage, settings: ConvertSettings) -> Image.Image:
+    """Decodes the stored bytes of a converted image."""
+    if image.format == "raw":
+        return Image.frombytes(
+            "L" if image.channels == 1 else "RGB", (image.width, image.height), image.encoded
+        )
+    opened = decode.open_image(image.encoded, "image", _ANY_SIZE, settings.parsed_bounds)
+    return decode.load_checked(opened, _ANY_SIZE, image.damaged).image
 
 
 def _convert(

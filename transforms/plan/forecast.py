@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from shardwright.schemas import units
-from shardwright.schemas.codes import Outcome, QuarantineReason
+from shardwright.schemas.codes import BY_LISTING, Outcome, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
+from shardwright.schemas.key_rules import KeyRules
 from shardwright.schemas.labels import order_labels, unused_ids
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs
 from shardwright.schemas.part_bounds import PartBounds
@@ -227,6 +228,7 @@ def make_forecast(
     explicit_shards: bool = False,
     texts: Mapping[str, str] | None = None,
     split_bounds: PartBounds | None = None,
+    keys: KeyRules | None = None,
 ) -> Forecast:
     """Chooses labels and numbers of shards, after converting a sample of the images.
 
@@ -241,6 +243,7 @@ def make_forecast(
       explicit_shards: whether the shard settings were given again, so that carried numbers do not apply.
       texts: class name -> readable name, for sources that have both.
       split_bounds: chosen bounds of the splits, if `--splits` alone does not decide them.
+      keys: rules of `--include` and `--exclude`; None to take all images.
 
     Raises:
       UsageError: if there is nothing to convert.
@@ -255,7 +258,8 @@ def make_forecast(
         labels = tuple(name or str(number) for number, name in enumerate(class_names, layout.first_label))
     else:
         labels = order_labels(classes, carried.labels if carried else (), own_ids, layout.first_label)
-    recipe = ShardRecipe(settings, layout, label_ids(labels, layout.first_label))
+    keys = keys or KeyRules()
+    recipe = ShardRecipe(settings, layout, label_ids(labels, layout.first_label), keys=keys)
     sample = take_sample([ref for _, ref in summary.sample], recipe, executor)
     if sample.faults.get(QuarantineReason.UNREADABLE) == sample.tried > 1:
         first = printable(summary.sample[0][1].uri)
@@ -318,6 +322,7 @@ def make_forecast(
         warnings=tuple(_warnings(summary, settings, labels)),
         split_class_counts={split: _by_name(summary.classes.get(split, {})) for split in shards},
         splits_from=_splits_from(summary),
+        keys=keys,
     )
 
 
@@ -416,6 +421,11 @@ def _check_something_to_do(summary: RefSummary, settings: ConvertSettings) -> No
     kinds = ", ".join(
         f"{count:,} {reason}" for (_, reason), count in sorted(summary.outcomes.items()) if reason
     )
+    chosen = {reason.value for reason in BY_LISTING}
+    if any(reason in chosen for _, reason in summary.outcomes):
+        raise UsageError(
+            f"--input {where}: no image is left ({kinds}); check --include, --exclude and --min_bytes."
+        )
     raise UsageError(
         f"--input {where} holds no images: none of its {counted(listed, 'file')} is an image"
         f"{f' ({kinds})' if kinds else ''}; check the path, or unpack archives."

@@ -26,6 +26,7 @@ from shardwright.schemas.image_ref import (
     is_image,
     printable,
 )
+from shardwright.schemas.key_rules import KeyRules
 from shardwright.schemas.labels import ClassId, check_numbering, merge_class_ids, merge_class_texts
 from shardwright.schemas.part_bounds import PartBounds
 from shardwright.schemas.plan import Forecast, Plan
@@ -166,7 +167,9 @@ class _MakeForecast(beam.DoFn):
         explicit_shards: bool,
         given: frozenset[str],
         known: ConversionFacts | None,
+        keys: KeyRules | None,
     ) -> None:
+        self._keys = keys
         self._given = given
         self._known = known or ConversionFacts(settings, frozenset())
         self._settings = settings
@@ -201,6 +204,7 @@ class _MakeForecast(beam.DoFn):
                 explicit,
                 self._rules.apply_to_texts(merge_class_texts(said)),
                 split_bounds,
+                self._keys,
             )
         forecast = self._with_numbering_checked(forecast, said)
         known = replace(self._known, splits_from=forecast.splits_from)
@@ -247,6 +251,7 @@ class ForecastDataset(beam.PTransform):
       found: side input with the plan to carry on, if the job finds it itself; or None.
       given: names of the settings that were given.
       known: known facts about the conversion; None to use the settings alone.
+      keys: rules of `--include` and `--exclude`; None to take all images.
     """
 
     def __init__(
@@ -260,8 +265,10 @@ class ForecastDataset(beam.PTransform):
         found: beam.pvalue.AsSingleton | None = None,
         given: frozenset[str] = frozenset(),
         known: ConversionFacts | None = None,
+        keys: KeyRules | None = None,
     ) -> None:
         super().__init__()
+        self._keys = keys
         self._given = given
         self._known = known
         self._found = found
@@ -301,6 +308,7 @@ class ForecastDataset(beam.PTransform):
                     self._explicit_shards,
                     self._given,
                     self._known,
+                    self._keys,
                 ),
                 summary,
                 beam.pvalue.AsIter(self._class_ids),

@@ -24,7 +24,7 @@ from shardwright.transforms.rebuild.begin import PreviousState
 from shardwright.transforms.rebuild.events import stage
 from shardwright.transforms.rebuild.scrub import ScrubbedShard, ScrubShards, scrub_facts, tell
 from shardwright.transforms.rebuild.task import RebuildTask
-from shardwright.transforms.shards.reuse import can_stay
+from shardwright.transforms.shards.reuse import can_stay, lists_decide_otherwise, lists_may_decide
 from shardwright.transforms.shards.shard_plan import plan_shard
 
 _SHOWN = 3
@@ -112,11 +112,14 @@ def compare_shard(
     candidates = (ref for ref in plan.refs if ref.is_candidate)
     doubtful = {ref.key for ref in candidates if verify_sources or not ref.has_known_state}
     unread = header.reasons.get(Outcome.QUARANTINED, {}).keys() & _MAY_BE_READABLE
-    if not doubtful and not unread:
+    listed_bytes = lists_may_decide(header, plan.recipe)
+    if not doubtful and not unread and not listed_bytes:
         return Compared(place, False)
     try:
         entries = {entry.source: entry for entry in load_ledger(data)[1]}
     except (ValueError, TypeError):
+        return Compared(place, True)
+    if listed_bytes and lists_decide_otherwise(entries.values(), plan.recipe):
         return Compared(place, True)
     refs = [
         ref

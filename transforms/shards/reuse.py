@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import IO, NamedTuple
 
@@ -15,7 +15,9 @@ from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult, ledger_h
 from shardwright.schemas.plan import index_file, ledger_file, shard_file
 from shardwright.schemas.version import check_file
 from shardwright.transforms import storage
+from shardwright.transforms.conversion.convert import ShardRecipe
 from shardwright.transforms.conversion.reusable import ReusableRecord
+from shardwright.transforms.conversion.selection import BY_BYTES, decides_same
 from shardwright.transforms.lease import HeldLease, write_held
 from shardwright.transforms.plan.assign import HASH_RANGE, NEVER_EMPTY, shard_of
 from shardwright.transforms.records.framing import data_of_frame, uncompressed
@@ -70,6 +72,7 @@ def take_over(
     final: bool = True,
     digests: Mapping[str, str] | None = None,
     hold: HeldLease | None = None,
+    recipe: ShardRecipe | None = None,
 ) -> ShardResult | None:
     """Reuses a whole shard from another directory, if digest, size and checksum all match.
 
@@ -81,6 +84,7 @@ def take_over(
       final: whether to skip a shard with images that could not be read then, but may be readable now.
       digests: file -> sha256 in the other build's `dataset.json`; None for an unfinished build.
       hold: lease that must be held; None if there is none.
+      recipe: how the shard is converted now, if lists of digests may decide which images it has.
 
     Returns:
       The result of the shard; None if it cannot be reused.
@@ -99,6 +103,8 @@ def take_over(
         if digests is not None and header.file and digests.get(header.file) != header.sha256:
             return None
         entries = list(lines)
+        if recipe is not None and lists_decide_otherwise(entries, recipe):
+            return None
         if final and not all(can_stay(entry) for entry in entries if entry.outcome == Outcome.QUARANTINED):
             return None
         if header.file and not is_sound(storage.join(source, header.file), header):
@@ -143,6 +149,22 @@ def _put_index(
                 storage.link_files(source, directory, [path], existing=hold is not None)
             return
     write_held(directory, path, index, hold)
+
+
+def lists_may_decide(header: ShardHeader, recipe: ShardRecipe) -> bool:
+    """Returns whether a list of digests may leave out images of a shard now, or did so when it was made."""
+    reasons = header.reasons.get(Outcome.FILTERED, {})
+    return recipe.keys.need_bytes or not BY_BYTES.isdisjoint(reasons)
+
+
+def lists_decide_otherwise(entries: Iterable[Entry], recipe: ShardRecipe) -> bool:
+    """Returns whether the lists of `--include` and `--exclude` now have another outcome for any image.
+
+    The digest of a shard does not contain these lists, so that a longer list changes only the shards of the
+    images that it adds.
+    """
+    read = (entry for entry in entries if entry.sha256)
+    return not all(decides_same(entry, recipe.keys, recipe.settings, all_read=False) for entry in read)
 
 
 def is_sound(path: str, header: ShardHeader) -> bool:
@@ -222,6 +244,7 @@ class PreviousRecords:
       trust_mtime: whether a source in an unchanged state is assumed to be unchanged.
       verdicts: file -> whether a shard of the build matches its sha256, if known. Results are added, so that
         a shard that serves several new shards is read once.
+      made_by: how the new shard is converted. None if no setting leaves out images that are read.
 
     Attributes:
       rejected: shards with records to copy that do not match their sha256, so that nothing is copied.
@@ -234,7 +257,9 @@ class PreviousRecords:
         recipe: str,
         trust_mtime: bool,
         verdicts: dict[str, bool] | None = None,
+        made_by: ShardRecipe | None = None,
     ) -> None:
+        self._made_by = made_by
         self.rejected: list[str] = []
         self._verdicts = {} if verdicts is None else verdicts
         self._build = build
@@ -291,7 +316,7 @@ class PreviousRecords:
         same_refs: dict[str, list[Entry]] = {}
         for entry in entries:
             source = entry.source
-            if source in wanted and wanted[source][1] == entry.digest and can_stay(entry):
+            if source in wanted and wanted[source][1] == entry.digest and self._stays(entry):
                 same_refs.setdefault(source, []).append(entry)
         if not same_refs:
             return
@@ -307,6 +332,11 @@ class PreviousRecords:
             ref = wanted[source][0]
             same = self._trust_mtime and ref.fingerprint == entry.fingerprint and ref.has_known_state
             yield source, ReusableRecord(entry, same, shard, tuple(more))
+
+    def _stays(self, entry: Entry) -> bool:
+        made_by = self._made_by
+        same = made_by is None or decides_same(entry, made_by.keys, made_by.settings)
+        return same and can_stay(entry)
 
 
 def overlapping(place: ShardPlace, shards: int) -> range:
@@ -331,10 +361,10 @@ def can_stay(entry: Entry) -> bool:
     """Returns whether an earlier outcome can be reused for an image that would be converted.
 
     Files that could not be read may be readable now. Files that earlier versions filtered when reading them,
-    such as images of unsupported formats, are checked again.
+    such as images of unsupported formats, have no stage and are checked again.
     """
     if entry.outcome == Outcome.FILTERED:
-        return entry.reason == FilterReason.DROPPED_BY_MAP
+        return bool(entry.stage)
     if entry.reason == QuarantineReason.BAD_ANNOTATION:
         return entry.stage != Stage.READ  # a missing image or mask
     return entry.reason != QuarantineReason.UNREADABLE

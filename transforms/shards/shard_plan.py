@@ -74,12 +74,13 @@ def plan_shard(
             *said,
             *_texts_of(ref, texts),
             *_names_of(ref, roles),
+            *_least_bytes(ref, settings),
         )
         for ref in refs
     ]
     recipes = recipes_of(settings.identity(), versions)
     digest = plan_digest(recipes.shard, zip(refs, digests, strict=True))
-    recipe = ShardRecipe(settings, layout, ids, texts)
+    recipe = ShardRecipe(settings, layout, ids, texts, forecast.keys)
     return ShardPlan(refs, recipe, digests, recipes.record, digest)
 
 
@@ -119,6 +120,11 @@ def _names_of(ref: ImageRef, roles: Collection[FeatureRole]) -> list[tuple[str, 
     if ref.file_name and not _NAMES.isdisjoint(roles):
         names.append(("file_name", ref.file_name))
     return names
+
+
+def _least_bytes(ref: ImageRef, settings: ConvertSettings) -> list[tuple[str, int]]:
+    """Returns the least size of a file, if only reading the file shows whether it is large enough."""
+    return [("min_bytes", settings.min_source_bytes)] if ref.size < 0 and settings.min_source_bytes else []
 
 
 def _texts_of(ref: ImageRef, texts: Mapping[str, str]) -> list[str]:

@@ -241,7 +241,7 @@ class _WriteShard(beam.DoFn):
     ) -> ShardResult | None:
         """Reuses a shard of an earlier build if plan, size and checksum match; returns its result or None."""
         own = self._directory
-        if self._resume and (taken := take_over(own, own, place, plan.digest, hold=hold)):
+        if self._resume and (taken := take_over(own, own, place, plan.digest, hold=hold, recipe=plan.recipe)):
             return taken
         if place[:2] in reusable.content_changed:
             return None
@@ -252,14 +252,21 @@ class _WriteShard(beam.DoFn):
                 None
                 if damaged
                 else take_over(
-                    own, build.directory, place, plan.digest, final=False, digests=build.digests, hold=hold
+                    own,
+                    build.directory,
+                    place,
+                    plan.digest,
+                    final=False,
+                    digests=build.digests,
+                    hold=hold,
+                    recipe=plan.recipe,
                 )
             )
             if taken is not None:
                 return dataclasses.replace(taken, carried=True)
         trusted = reusable.trust_mtime and all(ref.has_known_state for ref in plan.refs if ref.is_candidate)
         for source in reusable.unfinished if trusted else ():
-            if taken := take_over(own, source, place, plan.digest, hold=hold):
+            if taken := take_over(own, source, place, plan.digest, hold=hold, recipe=plan.recipe):
                 return taken
         return None
 
@@ -307,7 +314,9 @@ class _WriteShard(beam.DoFn):
             return contextlib.nullcontext()
         self._verdicts.update(dict.fromkeys(reusable.damaged, False))
         trust_mtime = reusable.trust_mtime and place[:2] not in reusable.content_changed
-        return PreviousRecords(reusable.finished, place, plan.recipe_digest, trust_mtime, self._verdicts)
+        return PreviousRecords(
+            reusable.finished, place, plan.recipe_digest, trust_mtime, self._verdicts, plan.recipe
+        )
 
     @contextlib.contextmanager
     def _opened(self, temporary: str) -> Iterator[Any]:

@@ -12,6 +12,7 @@ from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.sources.confinement import Confinement
 from shardwright.transforms.sources.label_rules import LabelRules
+from shardwright.transforms.sources.selection import ListingRules
 from shardwright.transforms.sources.source import Context, Input, InputSplit, source_by_name, whole
 
 _CLASS_IDS = "class_ids"
@@ -23,8 +24,11 @@ def split_inputs(inputs: Sequence[Input], context: Context) -> Iterator[InputSpl
         yield from UNDERWAY.each(source_by_name(item.source).split(item, context), item.path, "list")
 
 
-def list_part(part: InputSplit, context: Context, rules: LabelRules) -> Iterator[ImageRef | ClassId]:
-    """Yields a reference for every item in a split, in any order, with the class rules applied."""
+def list_part(
+    part: InputSplit, context: Context, rules: LabelRules, selection: ListingRules | None = None
+) -> Iterator[ImageRef | ClassId]:
+    """Yields a reference for every item in a split, in any order, with all rules applied."""
+    selection = selection or ListingRules()
     confinement = Confinement(part.item, context) if context.settings.confine else None
     listed = source_by_name(part.item.source).list_part(part, context)
     for found in UNDERWAY.each(listed, part.path, "list"):
@@ -35,16 +39,17 @@ def list_part(part: InputSplit, context: Context, rules: LabelRules) -> Iterator
         PROGRESS.add(listed=1)
         if confinement is not None:
             found = confinement.check(found)
-        yield rules.apply(found)
+        yield rules.apply(selection.apply(found))
 
 
 class _ListPart(beam.DoFn):
-    def __init__(self, context: Context, rules: LabelRules) -> None:
+    def __init__(self, context: Context, rules: LabelRules, selection: ListingRules) -> None:
         self._context = context
         self._rules = rules
+        self._selection = selection
 
     def process(self, part: InputSplit) -> Iterator[ImageRef | beam.pvalue.TaggedOutput]:
-        for found in list_part(part, self._context, self._rules):
+        for found in list_part(part, self._context, self._rules, self._selection):
             yield beam.pvalue.TaggedOutput(_CLASS_IDS, found) if isinstance(found, ClassId) else found
 
 
@@ -58,10 +63,18 @@ class ListSources(beam.PTransform):
       inputs: Checked inputs.
       context: Settings and a directory for spool files.
       rules: Rules for class names.
+      selection: Rules that leave out images. None to take all.
     """
 
-    def __init__(self, inputs: Sequence[Input], context: Context, rules: LabelRules) -> None:
+    def __init__(
+        self,
+        inputs: Sequence[Input],
+        context: Context,
+        rules: LabelRules,
+        selection: ListingRules | None = None,
+    ) -> None:
         super().__init__()
+        self._selection = selection or ListingRules()
         self._inputs = tuple(inputs)
         self._context = context
         self._rules = rules
@@ -78,7 +91,7 @@ class ListSources(beam.PTransform):
         ).with_output_types(InputSplit)  # InputSplit
         if len(self._inputs) > 1 or source_by_name(self._inputs[0].source).split is not whole:
             parts = parts | "SpreadOut" >> beam.Reshuffle()  # InputSplit
-        listed = parts | "ListPart" >> beam.ParDo(_ListPart(self._context, self._rules)).with_outputs(
-            _CLASS_IDS, main="refs"
-        )  # ImageRef; ClassId
+        listed = parts | "ListPart" >> beam.ParDo(
+            _ListPart(self._context, self._rules, self._selection)
+        ).with_outputs(_CLASS_IDS, main="refs")  # ImageRef; ClassId
         return listed.refs, listed[_CLASS_IDS]

@@ -94,6 +94,11 @@ def truth_of(found: Converted | ReadImage) -> ExpectedRecord:
         entry = entry._replace(
             outcome=Outcome.QUARANTINED, reason=fault.reason, stage=fault.stage, message=fault.message
         )
+    elif found.left_out is not None:
+        left_out = found.left_out
+        entry = entry._replace(
+            outcome=Outcome.FILTERED, reason=left_out.reason, stage=left_out.stage, message=left_out.message
+        )
     elif not ref.is_candidate:
         entry = entry._replace(reason=ref.reason, message=ref.message)
     return ExpectedRecord(entry, data=found.data)

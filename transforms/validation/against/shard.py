@@ -15,6 +15,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import STATEMENTS_VERSION, Dataset, Shard
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.key_rules import KeyRules
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.ledger import Entry
 from shardwright.transforms import storage
@@ -66,6 +67,7 @@ class Comparison:
       directory: The dataset directory.
       dataset: Its `dataset.json`.
       settings: Settings of the dataset, with the inputs to compare with.
+      keys: Rules of `--include` and `--exclude`.
       convert: Whether to convert every image again. Otherwise images are only read.
       same_machine: Whether this machine's processor gives the same pixels as the one that made the dataset.
       salvaged: Whether the dataset was salvaged, so that its order may differ.
@@ -74,6 +76,7 @@ class Comparison:
     directory: str
     dataset: Dataset
     settings: ConvertSettings
+    keys: KeyRules = field(default_factory=KeyRules)
     convert: bool = True
     same_machine: bool = True
     salvaged: bool = False
@@ -116,7 +119,8 @@ class Comparison:
             # Use the dataset's own features: version 0.1 filled image/source_id with the key.
             layout = replace(layout, features=self.dataset.features)
         plan = self.dataset.plan
-        return ShardRecipe(self.settings, layout, label_ids(plan.labels, layout.first_label), plan.text_of)
+        ids = label_ids(plan.labels, layout.first_label)
+        return ShardRecipe(self.settings, layout, ids, plan.text_of, self.keys)
 
 
 class _Item(NamedTuple):
@@ -391,8 +395,8 @@ def _missing(work: _Shard, item: _Item, truth: ExpectedRecord) -> Iterator[Lefto
         message = f"it was quarantined as {entry.reason}, but nothing is wrong with it now"
         code = FindingCode.SOURCE_CHANGED
     elif entry is not None and entry.outcome == Outcome.FILTERED:
-        if now.outcome == Outcome.FILTERED:
-            return
+        if now.outcome == Outcome.FILTERED or (entry.stage and not work.comparison.convert):
+            return  # a setting leaves it out, which only converting it can show
         message = f"the ledger lists it as filtered ({entry.reason}), but the source has it as an image"
         if now.outcome == Outcome.QUARANTINED:
             message += f" (which would be quarantined: {now.reason}, {now.message})"

@@ -18,6 +18,7 @@ from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.dedupe import DedupeExact
 from shardwright.transforms.images.encode import codec_versions
 from shardwright.transforms.images.hook import hook_versions
+from shardwright.transforms.plan.class_limit import LimitPerClass
 from shardwright.transforms.plan.planned_shard import ShardId
 from shardwright.transforms.plan.transforms import (
     AssignShards,
@@ -25,6 +26,7 @@ from shardwright.transforms.plan.transforms import (
     check_keys,
 )
 from shardwright.transforms.sources.label_rules import LabelRules
+from shardwright.transforms.sources.selection import ListingRules
 from shardwright.transforms.sources.source import Context, Input
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.sources.transforms import ListSources
@@ -104,16 +106,23 @@ class CompareWithSource(beam.PTransform):
       inputs: Checked inputs.
       rules: Rules for class names.
       spool: Storage for sources without random access.
+      selection: Rules that leave out images. None to take all.
     """
 
     def __init__(
-        self, comparison: Comparison, inputs: Sequence[Input], rules: LabelRules, spool: Spool
+        self,
+        comparison: Comparison,
+        inputs: Sequence[Input],
+        rules: LabelRules,
+        spool: Spool,
+        selection: ListingRules | None = None,
     ) -> None:
         super().__init__()
         self._comparison = comparison
         self._inputs = tuple(inputs)
         self._rules = rules
         self._spool = spool
+        self._selection = selection
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection:
         """Applies the transform."""
@@ -121,13 +130,17 @@ class CompareWithSource(beam.PTransform):
         settings, plan = comparison.settings, comparison.dataset.plan
         buckets = bucket_count(sum(plan.shards.values()))
         refs, _ = begin | "ListSources" >> ListSources(
-            self._inputs, Context(settings, self._spool), self._rules
+            self._inputs, Context(settings, self._spool), self._rules, self._selection
         )  # ImageRef, ClassId
         batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
         if settings.dedupe == "exact":
             # An image of a class that the dataset does not have cannot have copies.
             fatal = plan.labels if settings.record_layout.needs is Needs.LABEL else ()
             batches = batches | "DedupeExact" >> DedupeExact(settings.max_source_bytes, fatal)  # EncodedRefs
+        if settings.max_per_class:
+            batches = batches | "LimitPerClass" >> LimitPerClass(
+                settings.max_per_class, settings.seed
+            )  # EncodedRefs
         forecast = begin | "CarriedPlan" >> beam.Create(
             [Forecast(plan, comparison.images, {}, {}, 0, 0, {}, 0, {})], reshuffle=False
         )  # Forecast

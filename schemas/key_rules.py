@@ -1,0 +1,181 @@
+"""Chooses images by their keys and by the sha256 of their bytes: `--include` and `--exclude`.
+
+A rule is a list of patterns, keys and digests. Patterns are compared with keys:
+
+- `*` and `?` match within one folder, `**` matches any number of folders, `[0-9]` matches one character.
+- A pattern that ends with a slash matches everything in that folder.
+- A pattern without another slash matches files and folders of that name anywhere. Others match whole keys.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from shardwright.schemas.codes import FilterReason
+
+_DIGEST_BYTES = 32
+#: A digest, alone or followed by a file name, as `sha256sum` prints it.
+_DIGEST_LINE = re.compile(r"([0-9a-fA-F]{64})(?:[ \t]+\*?.*)?\Z")
+_CLASS = re.compile(r"\[(!?)([^\]]+)\]")
+
+
+class Digests:
+    """A set of sha256 digests that takes 32 bytes for each.
+
+    Args:
+      digests: hex digests, in any order.
+    """
+
+    def __init__(self, digests: Iterable[str] = ()) -> None:
+        self._packed = b"".join(sorted({bytes.fromhex(text) for text in digests}))
+
+    def __len__(self) -> int:
+        return len(self._packed) // _DIGEST_BYTES
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Digests) and self._packed == other._packed
+
+    def __hash__(self) -> int:
+        return hash(self._packed)
+
+    def __contains__(self, sha256: str) -> bool:
+        try:
+            wanted = bytes.fromhex(sha256)
+        except ValueError:  # what a source states may be anything
+            return False
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            found = self._packed[middle * _DIGEST_BYTES : (middle + 1) * _DIGEST_BYTES]
+            if found == wanted:
+                return True
+            low, high = (middle + 1, high) if found < wanted else (low, middle)
+        return False
+
+
+@dataclass(frozen=True)
+class KeyList:
+    """Patterns, keys and digests of images.
+
+    Attributes:
+      patterns: patterns of keys.
+      keys: whole keys.
+      digests: sha256 digests of source bytes.
+    """
+
+    patterns: tuple[str, ...] = ()
+    keys: frozenset[str] = frozenset()
+    digests: Digests = field(default_factory=Digests)
+
+    def __bool__(self) -> bool:
+        return bool(self.patterns or self.keys or self.digests)
+
+    @cached_property
+    def _regex(self) -> re.Pattern[str] | None:
+        return re.compile("|".join(map(pattern_regex, self.patterns)), re.DOTALL) if self.patterns else None
+
+    def has_key(self, key: str) -> bool:
+        """Returns whether the list contains a key, or a pattern that matches it."""
+        return key in self.keys or (self._regex is not None and self._regex.fullmatch(key) is not None)
+
+    def has_digest(self, sha256: str) -> bool:
+        """Returns whether the list contains a digest; an unknown digest is empty."""
+        return bool(self.digests and sha256) and sha256 in self.digests
+
+
+@dataclass(frozen=True)
+class KeyRules:
+    """Which images are chosen by `--include` and `--exclude`.
+
+    Attributes:
+      include: images to take; empty to take all.
+      exclude: images to leave out, also if `include` has them.
+    """
+
+    include: KeyList = KeyList()
+    exclude: KeyList = KeyList()
+
+    @property
+    def need_bytes(self) -> bool:
+        """Whether the bytes of an image may decide."""
+        return bool(self.include.digests or self.exclude.digests)
+
+    def reason_by_key(self, key: str) -> FilterReason | None:
+        """Returns why an image is left out, as far as its key decides; None if it may be taken."""
+        if self.exclude and self.exclude.has_key(key):
+            return FilterReason.EXCLUDED
+        if self.include and not self.include.digests and not self.include.has_key(key):
+            return FilterReason.NOT_INCLUDED
+        return None
+
+    def reason_by_bytes(self, key: str, sha256: str) -> FilterReason | None:
+        """Returns why an image with this digest is left out; None if it is taken.
+
+        Args:
+          key: key of the image, which `reason_by_key` lets through.
+          sha256: hex digest of its bytes.
+        """
+        if self.exclude.has_digest(sha256):
+            return FilterReason.EXCLUDED
+        include = self.include
+        if include.digests and not include.has_key(key) and not include.has_digest(sha256):
+            return FilterReason.NOT_INCLUDED
+        return None
+
+
+def parse_key_list(entries: Iterable[str], lines: Iterable[str] = ()) -> KeyList:
+    """Returns the list of a setting.
+
+    Args:
+      entries: patterns in the setting itself.
+      lines: lines of files that it names: a key, or a digest as `sha256sum` prints it.
+
+    Raises:
+      ValueError: if a pattern is empty or cannot be understood.
+    """
+    patterns = tuple(dict.fromkeys(unicodedata.normalize("NFC", entry) for entry in entries))
+    for pattern in patterns:
+        try:
+            re.compile(pattern_regex(pattern))
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is not a pattern ({error})") from None
+    keys, digests = set(), []
+    for line in lines:
+        digest = _DIGEST_LINE.match(line)
+        if digest:
+            digests.append(digest[1])
+        else:
+            keys.add(unicodedata.normalize("NFC", line))  # as keys are
+    return KeyList(patterns, frozenset(keys), Digests(digests))
+
+
+def pattern_regex(pattern: str) -> str:
+    """Returns the regular expression of a pattern, for a match of the whole key.
+
+    Raises:
+      ValueError: if the pattern is empty.
+    """
+    if not pattern.strip("/"):
+        raise ValueError(f"{pattern!r} matches nothing; write a pattern such as 'drafts/' or '*.png'")
+    # A member of an archive may be named without the archive.
+    begin = "" if "/" in pattern.removesuffix("/") else "(?:.*[/!])?"
+    rest, parts = pattern.removeprefix("/") + ("**" if pattern.endswith("/") else ""), [begin]
+    while rest:
+        for text, regex in (("**/", "(?:.*/)?"), ("**", ".*"), ("*", "[^/]*"), ("?", "[^/]")):
+            if rest.startswith(text):
+                rest, part = rest[len(text) :], regex
+                break
+        else:
+            found = _CLASS.match(rest)
+            if found:
+                inside = found[2].replace("\\", "\\\\").replace("[", "\\[").replace("^", "\\^")
+                part = f"(?!/)[{'^' if found[1] else ''}{inside}]"
+                rest = rest[found.end() :]
+            else:
+                rest, part = rest[1:], re.escape(rest[0])
+        parts.append(part)
+    return f"(?:{''.join(parts)})"

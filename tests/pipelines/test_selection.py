@@ -1,0 +1,209 @@
+"""Conversions and rebuilds that leave images out: by name, bytes, size, quality and class."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.from_nothing import Rebuilt, begin, entries_of, inodes, unchanged, work
+from helpers.hostile import make_tree, picture
+from PIL import Image
+
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.validate import validate
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.ledger import Entry
+
+Make = Callable[..., Rebuilt]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Returns a function that starts an output with a first version."""
+    return partial(begin, tmp_path)
+
+
+def noise(size: tuple[int, int], seed: int = 0) -> Image.Image:
+    """Returns a picture with details everywhere."""
+    width, height = size
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8))
+
+
+def save(path: Path, image: Image.Image) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.save(path)
+
+
+def left_out(entries: dict[str, Entry]) -> dict[str, tuple[str, str]]:
+    """Returns key -> reason and stage of the filtered images."""
+    return {key: (e.reason, e.stage) for key, e in entries.items() if e.outcome == "filtered"}
+
+
+def written(entries: dict[str, Entry]) -> set[str]:
+    """Returns the keys of the images that have a record."""
+    return {key for key, entry in entries.items() if entry.outcome == "written"}
+
+
+def digest_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_each_setting_leaves_out_its_images_and_the_ledger_says_why(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    save(source / "a" / "good.png", noise((64, 48)))
+    save(source / "a" / "good2.png", noise((48, 64), 1))
+    save(source / "a" / "small.png", noise((64, 15)))
+    save(source / "b" / "long.png", noise((128, 40)))
+    save(source / "b" / "empty.png", Image.new("RGB", (64, 64), (90, 140, 200)))
+    save(source / "b" / "dark.png", Image.eval(noise((64, 64), 2), lambda value: value // 8))
+    save(source / "b" / "gray.png", noise((64, 64), 3).convert("L"))
+    save(source / "b" / "draft.png", noise((64, 64), 4))
+    save(source / "b" / "optout.png", noise((64, 64), 5))
+    (source / "b" / "tiny.bmp").write_bytes(b"BM")
+    (source / "b" / "broken.png").write_bytes(noise((4, 4)).tobytes() * 20)
+    opt_out = tmp_path / "opt_out.txt"
+    opt_out.write_text(f"{digest_of(source / 'b' / 'optout.png')}  optout.png\n")
+    result = convert(
+        input=str(source), output=str(tmp_path / "out"), min_side=16, max_aspect=3,
+        drop="low_information,DARK,GRAYSCALE", exclude=f"draft*,@{opt_out}", min_bytes="10",
+        max_bad_fraction=1, verify="full",
+    )  # fmt: skip
+    entries = entries_of(tmp_path / "out")
+    assert left_out(entries) == {
+        "a/small.png": ("min_side", "decode"),
+        "b/long.png": ("max_aspect", "decode"),
+        "b/empty.png": ("low_information", "encode"),
+        "b/dark.png": ("dark", "encode"),
+        "b/gray.png": ("grayscale", "encode"),
+        "b/draft.png": ("excluded", ""),
+        "b/optout.png": ("excluded", "read"),
+        "b/tiny.bmp": ("min_bytes", ""),
+    }
+    assert entries["a/small.png"].message == "it has 64 x 15 pixels"
+    assert "bits of entropy" in entries["b/empty.png"].message
+    assert entries["b/broken.png"].outcome == "quarantined"
+    ledger = result.dataset.ledger
+    assert (ledger["listed"], ledger["written"], ledger["filtered"]) == (11, 2, 8)
+    page = (tmp_path / "out" / "dataset.json").read_text()
+    assert '"min_side": 16' in page and str(opt_out) not in page  # a place, which run.json has
+    again = validate(str(tmp_path / "out"), against=[str(source)], listing={"exclude": f"draft*,@{opt_out}"})
+    assert not again.errors
+    with pytest.raises(UsageError, match="made with --exclude"):
+        validate(str(tmp_path / "out"), against=[str(source)])
+
+
+def test_what_is_dropped_is_what_validation_finds(tmp_path: Path) -> None:
+    codes = "BLURRY,LOW_INFORMATION,LIGHT,ODD_ASPECT_RATIO"
+    photos = str(Path(__file__).parents[2] / "examples" / "photos")
+    values = {"input": photos, "verify": "none", "resize": "96x64", "fit": "contain"}
+    whole = convert(output=str(tmp_path / "whole"), **values)
+    chosen = convert(output=str(tmp_path / "chosen"), drop=codes, **values)
+    found = {
+        finding.key
+        for finding in validate(whole.path, mode="quality").findings
+        if finding.code.value in codes.split(",")
+    }
+    dropped = {key for key, entry in entries_of(tmp_path / "chosen").items() if entry.outcome == "filtered"}
+    assert dropped == found and dropped
+    assert chosen.dataset.ledger["written"] == whole.dataset.ledger["written"] - len(dropped)
+
+
+def test_a_longer_list_of_digests_changes_only_the_shards_of_its_images(make: Make, tmp_path: Path) -> None:
+    make_tree(tmp_path / "in", 24)
+    opt_out = tmp_path / "opt_out.txt"
+    opt_out.write_text("")
+    rebuilt = make(exclude=f"@{opt_out}", shards="6")
+    before, files = entries_of(rebuilt.latest), inodes(rebuilt.latest)
+    gone = sorted((tmp_path / "in").rglob("*.*"))[0]
+    key = gone.relative_to(tmp_path / "in").as_posix()
+    opt_out.write_text(f"{'0' * 64}\n")
+    assert unchanged(rebuilt)
+    opt_out.write_text(f"{'0' * 64}\n{digest_of(gone)}\n")
+    reused, copied, converted = work(rebuilt)
+    assert (reused, converted) == (5, 0) and copied < 24
+    after = entries_of(rebuilt.latest)
+    assert {name for name in before if before[name].outcome != after[name].outcome} == {key}
+    assert left_out(after) == {key: ("excluded", "read")}
+    assert sum(inodes(rebuilt.latest)[name] == number for name, number in files.items()) == 5
+    assert unchanged(rebuilt)
+    opt_out.write_text(f"{key}\n")  # by its key instead: known before it is read
+    assert work(rebuilt)[0] == 5
+    assert left_out(entries_of(rebuilt.latest)) == {key: ("excluded", "")}
+    opt_out.write_text("")
+    assert work(rebuilt)[::2] == (5, 1)
+    assert written(entries_of(rebuilt.latest)) == before.keys()
+
+
+def test_other_sides_convert_only_what_they_newly_let_in(make: Make, tmp_path: Path) -> None:
+    for number in range(12):
+        save(tmp_path / "in" / "ab"[number % 2] / f"{number}.png", noise((20 + number, 40), number))
+    rebuilt = make(min_side=25)
+    assert left_out(entries_of(rebuilt.latest)).keys() == {f"{'ab'[n % 2]}/{n}.png" for n in range(5)}
+    assert unchanged(rebuilt)
+    assert work(rebuilt, min_side=28) == (0, 4, 0)
+    assert work(rebuilt, min_side=26) == (0, 4, 2)
+    assert work(rebuilt, min_side=26, max_aspect=1.45) == (0, 4, 0)
+    assert work(rebuilt, min_side=0, max_aspect=0)[1:] == (4, 8)
+    save(tmp_path / "in" / "a" / "12.png", noise((40, 41), 12))
+    assert work(rebuilt)[2] == 1
+    assert work(rebuilt, drop="BLURRY")[2] == 13  # the pixels of all have to be measured
+
+
+def test_a_resumed_run_follows_the_present_lists(tmp_path: Path) -> None:
+    make_tree(tmp_path / "in", 10)
+    opt_out = tmp_path / "opt_out.txt"
+    opt_out.write_text("\n")
+    values = {"input": str(tmp_path / "in"), "output": str(tmp_path / "out"), "shards": 4}
+    convert(exclude=f"@{opt_out}", **values)
+    gone = sorted((tmp_path / "in").rglob("*.*"))[3]
+    opt_out.write_text(f"{digest_of(gone)}\n")
+    again = convert(exclude=f"@{opt_out}", resume=True, **values)
+    assert again.dataset.ledger["reasons"]["filtered"] == {"excluded": 1}
+    assert again.outcome["reused_shards"] == 3
+    fresh = convert(exclude=f"@{opt_out}", **{**values, "output": str(tmp_path / "fresh")})
+    assert fresh.dataset.fingerprint == again.dataset.fingerprint
+
+
+def test_at_most_n_images_of_each_class_are_taken_and_stay(make: Make, tmp_path: Path) -> None:
+    make_tree(tmp_path / "in", 24, ("ant", "bee", "cat"))
+    (tmp_path / "in" / "cat" / "more.png").write_bytes(picture(99))
+    rebuilt = make(max_per_class=5)
+    few = entries_of(rebuilt.latest)
+    assert Counter(e.label for e in few.values() if e.outcome == "written") == {"ant": 5, "bee": 5, "cat": 5}
+    assert Counter(reason for reason, _ in left_out(few).values()) == {"max_per_class": 10}
+    assert unchanged(rebuilt)
+    assert work(rebuilt, max_per_class=6)[2] == 3
+    more = entries_of(rebuilt.latest)
+    assert written(few) < written(more)
+    assert work(rebuilt, limit=9)[2] == 0
+    assert Counter(reason for reason, _ in left_out(entries_of(rebuilt.latest)).values()) == {
+        "max_per_class": 7, "limit": 9,
+    }  # fmt: skip
+
+
+def test_include_takes_only_what_it_names(tmp_path: Path) -> None:
+    make_tree(tmp_path / "in", 12, ("ant", "bee", "cat"))
+    files = sorted((tmp_path / "in").rglob("*.*"))
+    listed = next(path for path in files if path.parent.name == "cat")
+    (tmp_path / "in" / "cat" / "empty.jpg").write_bytes(b"")
+    (tmp_path / "some.txt").write_text(f"{digest_of(listed)}\n")
+    result = convert(
+        input=str(tmp_path / "in"), output=str(tmp_path / "out"), include=f"ant/*,@{tmp_path / 'some.txt'}"
+    )
+    wanted = [path for path in files if path.parent.name == "ant" or path == listed]
+    assert written(entries_of(tmp_path / "out")) == {
+        path.relative_to(tmp_path / "in").as_posix() for path in wanted
+    }
+    assert result.dataset.ledger["quarantined"] == 0  # the bytes of the bad one are not included either
+    only = convert(input=str(tmp_path / "in"), output=str(tmp_path / "only"), include="ant/")
+    assert only.dataset.ledger["quarantined"] == 0
+    (tmp_path / "none.txt").write_text("\n")
+    with pytest.raises(UsageError, match="lists no image"):
+        convert(input=str(tmp_path / "in"), output=str(tmp_path / "x"), include=f"@{tmp_path / 'none.txt'}")
+    with pytest.raises(UsageError, match=r"no image is left \(13 not_included.*check --include"):
+        convert(input=str(tmp_path / "in"), output=str(tmp_path / "x"), include="dog/*")

@@ -1,0 +1,114 @@
+"""Patterns, keys and digests with which `--include` and `--exclude` choose images."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwright.schemas.codes import FilterReason
+from shardwright.schemas.configuration.settings import ConvertSettings, parse_drop
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.key_rules import Digests, KeyList, KeyRules, parse_key_list, pattern_regex
+
+TEXTS = st.text("ab/*?[]!.x-", max_size=8)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matches", "others"),
+    [
+        ("*.png", ("a.png", "cats/a.png", "b.zip!x.png"), ("a.jpg", "a.png/b.jpg")),
+        ("cats/*", ("cats/a.jpg",), ("cats/new/a.jpg", "big/cats/a.jpg")),
+        ("cats/**", ("cats/a.jpg", "cats/new/a.jpg"), ("big/cats/a.jpg",)),
+        ("drafts/", ("drafts/a.jpg", "cats/drafts/x/a.jpg"), ("drafts", "drafts.jpg")),
+        ("/drafts/", ("drafts/a.jpg",), ("cats/drafts/a.jpg",)),
+        ("**/new/*.jpg", ("new/a.jpg", "cats/new/a.jpg"), ("new/x/a.jpg", "renew/a.jpg")),
+        ("a?c.jpg", ("abc.jpg", "x/abc.jpg"), ("a/c.jpg", "ac.jpg")),
+        ("img[0-3].jpg", ("img2.jpg",), ("img4.jpg",)),
+        ("img[!0-3].jpg", ("img4.jpg",), ("img2.jpg",)),
+        ("x.jpg", ("x.jpg", "b.zip!x.jpg", "b.zip!in/x.jpg"), ("ax.jpg", "x.jpgs", "xyjpg")),
+        ("a(1)+.jpg", ("a(1)+.jpg",), ("a1.jpg",)),
+        ("e\u0301.jpg", ("\u00e9.jpg",), ("e.jpg",)),
+    ],
+)
+def test_patterns_match_keys(pattern: str, matches: tuple[str, ...], others: tuple[str, ...]) -> None:
+    rule = parse_key_list([pattern])
+    assert [key for key in (*matches, *others) if rule.has_key(key)] == list(matches)
+
+
+@given(TEXTS)
+def test_every_pattern_is_a_regular_expression_or_an_error(pattern: str) -> None:
+    try:
+        rule = parse_key_list([pattern])
+    except ValueError:
+        return
+    assert isinstance(rule.has_key("a/b.x"), bool)
+
+
+@given(st.text("ab/.!", min_size=1, max_size=8))
+def test_a_key_without_wildcards_matches_itself(key: str) -> None:
+    if key.strip("/") and not key.startswith("/") and not key.endswith("/"):
+        assert re.fullmatch(pattern_regex(key), key)
+
+
+@given(st.sets(st.binary(min_size=32, max_size=32), max_size=40), st.binary(min_size=32, max_size=32))
+def test_packed_digests_are_a_set(digests: set[bytes], other: bytes) -> None:
+    packed = Digests(item.hex().upper() for item in digests)
+    assert len(packed) == len(digests)
+    assert all(item.hex() in packed for item in digests)
+    assert (other.hex() in packed) == (other in digests)
+    assert "not hex" not in packed
+
+
+def test_a_file_lists_keys_and_digests_as_sha256sum_prints_them() -> None:
+    digest = hashlib.sha256(b"x").hexdigest()
+    found = parse_key_list([], [digest, f"{digest[::-1]}  photos/a b.jpg", "cats/*.jpg", digest[:-1]])
+    assert found.keys == {"cats/*.jpg", digest[:-1]} and len(found.digests) == 2
+    assert found.has_key("cats/*.jpg") and not found.has_key("cats/a.jpg")  # a line is a key, not a pattern
+    assert found.has_digest(digest) and not found.has_digest("")
+
+
+def test_excluded_images_are_left_out_even_if_they_are_included() -> None:
+    digest, other = ("0" * 64, "1" * 64)
+    rules = KeyRules(parse_key_list(["a/*"], [digest]), parse_key_list(["*.png"], [other]))
+    rules = pickle.loads(pickle.dumps(rules))
+    assert rules.need_bytes
+    assert rules.reason_by_key("a/x.png") is FilterReason.EXCLUDED
+    assert rules.reason_by_key("b/x.jpg") is None  # its bytes may still include it
+    assert rules.reason_by_bytes("b/x.jpg", "2" * 64) is FilterReason.NOT_INCLUDED
+    assert rules.reason_by_bytes("b/x.jpg", digest) is None
+    assert rules.reason_by_bytes("a/x.jpg", "2" * 64) is None
+    assert rules.reason_by_bytes("a/x.jpg", other) is FilterReason.EXCLUDED
+    assert KeyRules(KeyList(("a/*",))).reason_by_key("b/x.jpg") is FilterReason.NOT_INCLUDED
+    assert KeyRules().reason_by_key("b/x.jpg") is None and not KeyRules().need_bytes
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "error"),
+    [
+        ("exclude", "/", "'/' matches nothing"),
+        ("include", "a,@", "a file name is missing after @"),
+        ("exclude", "img[z-a].jpg", "is not a pattern"),
+        ("drop", "BLURY", "BLURY is not a finding about one image; choose from DARK"),
+        ("drop", "ODD_SIZE", "ODD_SIZE does not depend on one image alone; use --min_side"),
+        ("drop", "NEAR_DUPLICATE", "use --dedupe near"),
+        ("max_aspect", 0.5, "must be at least 1"),
+        ("max_aspect", float("nan"), "must be at least 1"),
+        ("min_side", -1, "not a whole number"),
+    ],
+)
+def test_wrong_values_say_what_to_write(setting: str, value: object, error: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(error)):
+        ConvertSettings(input=("in",), **{setting: value}).check()  # type: ignore[arg-type]
+
+
+def test_codes_to_drop_have_one_form() -> None:
+    assert parse_drop("blurry, DARK,BLURRY") == ("DARK", "BLURRY") and parse_drop("") == ()
+    texts = ("blurry,DARK", "DARK,BLURRY")
+    one, other = (ConvertSettings(input=("in",), drop=text, min_bytes="1kB") for text in texts)
+    assert one.identity() == other.identity()
+    assert (one.identity()["drop"], one.identity()["min_bytes"]) == ("DARK,BLURRY", 1000)
