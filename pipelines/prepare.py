@@ -171,10 +171,14 @@ def build_forecast(
         request.inputs, Context(settings, spool), request.rules, request.selection
     )  # ImageRef, ClassId
     batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
+    # Otherwise an unknown class is an error of one object, not of the image.
+    fatal = request.class_names if settings.record_layout.needs is Needs.LABEL else ()
     if settings.dedupe == "exact":
-        # Otherwise an unknown class is an error of one object, not of the image.
-        fatal = request.class_names if settings.record_layout.needs is Needs.LABEL else ()
         batches = batches | "DedupeExact" >> DedupeExact(settings.max_source_bytes, fatal)  # EncodedRefs
+    elif settings.dedupe == "near":
+        from shardwright.transforms.dedupe_near import DedupeNear  # decodes images, which others do not need
+
+        batches = batches | "DedupeNear" >> DedupeNear(settings, request.selection.keys, fatal)  # EncodedRefs
     if settings.max_per_class:
         batches = batches | "LimitPerClass" >> LimitPerClass(
             settings.max_per_class, settings.seed

@@ -128,6 +128,15 @@ def measure_quality(image: Image.Image) -> ImageQuality:
     )
 
 
+def fingerprints_of(image: Image.Image) -> tuple[bytes, bytes]:
+    """Returns the hash and the patch of a decoded image, as `measure_quality` computes them.
+
+    Args:
+      image: Image of any mode, in memory as a whole.
+    """
+    return hash_and_patch(_on_white(_shrink(_eight_bits(image))))
+
+
 def _issues(scores: tuple[float, ...], grey: bool) -> Iterator[str]:
     """Yields the codes of a picture's issues."""
     _, dimmest, brightest, information, sharpness, aspect_ratio = scores

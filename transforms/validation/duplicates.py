@@ -24,13 +24,13 @@ import numpy.typing as npt
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.findings import Finding, Where
 from shardwright.schemas.pictures import ImageQuality, Picture
+from shardwright.transforms.images.near_duplicates import Rank, alike, bands_of
 from shardwright.transforms.validation.equal_pictures import (
     SAME_SOURCE,
     EqualPictures,
     describe_pair,
     in_conflict,
 )
-from shardwright.transforms.validation.near_duplicates import Rank, alike, bands_of
 
 #: Key of the shuffled data; its values are packed rows.
 Bucket = tuple[str, int]

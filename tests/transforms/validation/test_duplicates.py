@@ -14,6 +14,7 @@ import pytest
 
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.pictures import ImageQuality, Picture
+from shardwright.transforms.images.near_duplicates import alike, bands_of
 from shardwright.transforms.validation import duplicates, near_duplicates
 from shardwright.transforms.validation.duplicate_candidates import (
     duplicate_candidates,
@@ -26,7 +27,6 @@ from shardwright.transforms.validation.duplicates import (
     name_duplicates,
     pack,
 )
-from shardwright.transforms.validation.near_duplicates import alike, bands_of
 
 SOURCE = random.Random(7)
 

@@ -16,6 +16,7 @@ from shardwright.transforms.buckets import bucket_count
 from shardwright.transforms.concurrency.pool import converting_executor
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.dedupe import DedupeExact
+from shardwright.transforms.dedupe_near import DedupeNear
 from shardwright.transforms.images.encode import codec_versions
 from shardwright.transforms.images.hook import hook_versions
 from shardwright.transforms.plan.class_limit import LimitPerClass
@@ -133,10 +134,12 @@ class CompareWithSource(beam.PTransform):
             self._inputs, Context(settings, self._spool), self._rules, self._selection
         )  # ImageRef, ClassId
         batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
+        # An image of a class that the dataset does not have cannot have copies.
+        fatal = plan.labels if settings.record_layout.needs is Needs.LABEL else ()
         if settings.dedupe == "exact":
-            # An image of a class that the dataset does not have cannot have copies.
-            fatal = plan.labels if settings.record_layout.needs is Needs.LABEL else ()
             batches = batches | "DedupeExact" >> DedupeExact(settings.max_source_bytes, fatal)  # EncodedRefs
+        elif settings.dedupe == "near":
+            batches = batches | "DedupeNear" >> DedupeNear(settings, comparison.keys, fatal)  # EncodedRefs
         if settings.max_per_class:
             batches = batches | "LimitPerClass" >> LimitPerClass(
                 settings.max_per_class, settings.seed

@@ -91,21 +91,54 @@ def alike(
     if len(hashes) < 2:
         return
     rows, prints = _rows(hashes, HASH_BYTES), _rows(patches, PATCH_BYTES)
-    places = np.arange(len(hashes))
-    if len(places) > WINDOW:  # images with equal hashes need no comparison
-        _, firsts, groups = np.unique(
-            np.concatenate([rows, prints], axis=1), axis=0, return_index=True, return_inverse=True
-        )
-        first = firsts[groups.ravel()]
-        again = places[first != places]
-        yield from zip(first[again].tolist(), again.tolist(), [0] * len(again))
-        places = np.sort(firsts)
-    if len(places) <= WINDOW:
+    again, windows = _windows(rows, prints, band)
+    yield from ((first, second, 0) for first, second in again)
+    for places in windows:
         yield from _gravest(places, rows, prints, rank)
+
+
+def similar_pairs(
+    hashes: Sequence[bytes], patches: Sequence[bytes], band: int = 0
+) -> Iterator[tuple[int, int]]:
+    """Yields all pairs of similar images, as pairs of indexes, the lower one first.
+
+    A pair may occur several times. Of images with equal fingerprints, each is paired with the first only.
+
+    Args:
+      hashes: Hashes of images with an equal band, in a fixed order.
+      patches: Patches of the same images.
+      band: Number of the equal band.
+    """
+    if len(hashes) < 2:
         return
+    rows, prints = _rows(hashes, HASH_BYTES), _rows(patches, PATCH_BYTES)
+    again, windows = _windows(rows, prints, band)
+    yield from again
+    for places in windows:
+        firsts, seconds, _ = _similar(places, rows, prints)
+        yield from zip(firsts.tolist(), seconds.tolist())
+
+
+def _windows(rows: Array, prints: Array, band: int) -> tuple[Iterator[tuple[int, int]], Iterator[Array]]:
+    """Returns the pairs of images with equal fingerprints, and the groups of others to compare.
+
+    Pairs of equal images are empty for few images, which are all compared.
+    """
+    places = np.arange(len(rows))
+    if len(places) <= WINDOW:
+        return iter(()), iter((places,))
+    _, firsts, groups = np.unique(
+        np.concatenate([rows, prints], axis=1), axis=0, return_index=True, return_inverse=True
+    )
+    first = firsts[groups.ravel()]
+    again = places[first != places]
+    equal = zip(first[again].tolist(), again.tolist())
+    places = np.sort(firsts)
+    if len(places) <= WINDOW:
+        return equal, iter((places,))
     order = places[_neighbours(rows[places], prints[places], band)]
-    for begin in range(0, len(order) - _OVERLAP, WINDOW - _OVERLAP):
-        yield from _gravest(np.sort(order[begin : begin + WINDOW]), rows, prints, rank)
+    begins = range(0, len(order) - _OVERLAP, WINDOW - _OVERLAP)
+    return equal, (np.sort(order[begin : begin + WINDOW]) for begin in begins)
 
 
 def _neighbours(rows: Array, prints: Array, band: int) -> Array:
@@ -115,14 +148,19 @@ def _neighbours(rows: Array, prints: Array, band: int) -> Array:
     return np.lexsort((direction, *bits.T))
 
 
-def _gravest(places: Array, rows: Array, prints: Array, rank: Rank) -> Iterator[tuple[int, int, int]]:
-    """Compares all given images with each other; yields as `alike` does, each second index once."""
+def _similar(places: Array, rows: Array, prints: Array) -> tuple[Array, Array, Array]:
+    """Compares all given images with each other; returns the similar pairs and how many bits differ."""
     left, right = np.triu_indices(len(places), 1)
     firsts, seconds = places[left], places[right]
     distances = bits_apart(rows[firsts], rows[seconds])
     near = np.flatnonzero(distances <= MOST_BITS_APART)
     near = near[patches_agree(prints[firsts[near]], prints[seconds[near]])] if len(near) else near
-    firsts, seconds, distances = firsts[near], seconds[near], distances[near]
+    return firsts[near], seconds[near], distances[near]
+
+
+def _gravest(places: Array, rows: Array, prints: Array, rank: Rank) -> Iterator[tuple[int, int, int]]:
+    """Compares all given images with each other; yields as `alike` does, each second index once."""
+    firsts, seconds, distances = _similar(places, rows, prints)
     order = np.lexsort((firsts, rank(firsts, seconds), seconds))
     _, begins = np.unique(seconds[order], return_index=True)
     chosen = order[begins]

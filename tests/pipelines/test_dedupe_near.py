@@ -1,0 +1,172 @@
+"""`--dedupe near` keeps the largest of several images that look alike."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import pickle
+import random
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from helpers.from_nothing import Rebuilt, begin, entries_of, unchanged, work
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image, ImageEnhance
+
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.validate import validate
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.key_rules import KeyRules
+from shardwright.transforms.dedupe_near import Row, find_shared, fingerprint_ref, join_groups, prints_of
+from shardwright.transforms.images.fingerprint import fingerprint
+from shardwright.transforms.images.near_duplicates import similar_pairs
+
+PHOTOS = Path(__file__).parents[2] / "examples" / "photos"
+Make = Callable[..., Rebuilt]
+RANKED = st.tuples(st.integers(-3, 0), st.sampled_from("abcdefgh"))
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Returns a function that starts an output with a first version."""
+    return partial(begin, tmp_path)
+
+
+def photo(name: str) -> Image.Image:
+    return Image.open(PHOTOS / name).convert("RGB")
+
+
+def put(path: Path, image: Image.Image, quality: int = 90) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.save(path, quality=quality)
+
+
+def copies_of(dataset: Path) -> dict[str, str]:
+    """Returns key of a copy -> key of the image that was kept."""
+    return {key: e.reason for key, e in entries_of(dataset).items() if e.outcome == "deduplicated"}
+
+
+def test_the_largest_of_similar_images_is_kept_and_no_group_is_in_two_splits(tmp_path: Path) -> None:
+    eagle, house = photo("birds/eagle.jpg"), photo("buildings/house.jpg")
+    small = eagle.resize((eagle.width // 2, eagle.height // 2), Image.Resampling.LANCZOS)
+    source = tmp_path / "in"
+    put(source / "train" / "birds" / "b-small.jpg", small)
+    put(source / "train" / "birds" / "c-bright.jpg", ImageEnhance.Brightness(small).enhance(1.04), 60)
+    put(source / "test" / "birds" / "a-large.png", eagle)
+    put(source / "train" / "houses" / "same-1.jpg", house)
+    put(source / "test" / "houses" / "same-2.jpg", house)
+    put(source / "test" / "houses" / "other.jpg", photo("buildings/library.jpg"))
+    values = {"input": str(source), "resize": "96", "verify": "none"}
+    plain = convert(output=str(tmp_path / "plain"), **values)
+    leaks = validate(plain.path, mode="quality").counts[FindingCode.SPLIT_LEAKAGE]
+    result = convert(output=str(tmp_path / "out"), dedupe="near", **values)
+    assert copies_of(tmp_path / "out") == {
+        "train/birds/b-small.jpg": "test/birds/a-large.png",
+        "train/birds/c-bright.jpg": "test/birds/a-large.png",
+        "train/houses/same-1.jpg": "test/houses/same-2.jpg",
+    }
+    ledger = result.dataset.ledger
+    assert (ledger["listed"], ledger["written"], ledger["deduplicated"]) == (6, 3, 3)
+    after = validate(result.path, mode="quality", against=[str(source)])
+    assert leaks >= 3 and not after.errors
+    assert not {FindingCode.SPLIT_LEAKAGE, FindingCode.NEAR_DUPLICATE} & after.counts.keys()
+
+
+def test_rebuilds_keep_the_present_largest(make: Make, tmp_path: Path) -> None:
+    eagle = photo("birds/eagle.jpg")
+    for number, side in enumerate((100, 140)):
+        put(tmp_path / "in" / "a" / f"{number}.jpg", eagle.resize((side, side)))
+    for name in ("house", "library", "factory"):
+        put(tmp_path / "in" / "b" / f"{name}.jpg", photo(f"buildings/{name}.jpg").resize((120, 120)))
+    rebuilt = make(dedupe="near", splits="train=0.5,test=0.5")
+    assert copies_of(rebuilt.latest) == {"a/0.jpg": "a/1.jpg"}
+    assert unchanged(rebuilt)
+    put(tmp_path / "in" / "a" / "9.jpg", eagle.resize((180, 180)))
+    assert work(rebuilt)[2] == 1
+    assert copies_of(rebuilt.latest) == {"a/0.jpg": "a/9.jpg", "a/1.jpg": "a/9.jpg"}
+    (tmp_path / "in" / "a" / "9.jpg").unlink()
+    assert work(rebuilt)[2] == 1
+    assert copies_of(rebuilt.latest) == {"a/0.jpg": "a/1.jpg"}
+    # What the conversion leaves out cannot be kept in favor of another.
+    assert work(rebuilt, exclude="a/1.jpg")[2] == 1
+    assert copies_of(rebuilt.latest) == {}
+
+
+def test_images_that_will_be_left_out_have_no_fingerprint(tmp_path: Path) -> None:
+    put(tmp_path / "a.jpg", photo("birds/eagle.jpg").resize((100, 40)))
+    (tmp_path / "bad.jpg").write_bytes((tmp_path / "a.jpg").read_bytes()[:-200])
+    flat = Image.new("RGB", (64, 64), (90, 140, 200))
+    put(tmp_path / "flat.png", flat)
+
+    def seen(name: str, **values: object) -> object:
+        settings = ConvertSettings(input=("in",), **values)  # type: ignore[arg-type]
+        return fingerprint_ref(ImageRef(name, str(tmp_path / name)), settings, KeyRules())
+
+    assert seen("a.jpg") and seen("flat.png", drop="DARK")
+    assert seen("a.jpg", min_side=41) is seen("a.jpg", max_aspect=2) is seen("a.jpg", min_bytes="1MB") is None
+    assert seen("bad.jpg") is seen("gone.jpg") is seen("flat.png", drop="LOW_INFORMATION") is None
+
+
+def test_reduced_decoding_gives_nearly_the_same_fingerprint(tmp_path: Path) -> None:
+    path = tmp_path / "large.jpg"
+    put(path, photo("birds/penguin.jpg").resize((1600, 1160)))
+    put(tmp_path / "large.png", Image.open(path))
+    settings = ConvertSettings(input=("in",))
+    reduced, whole = (
+        fingerprint((tmp_path / name).read_bytes(), name, settings) for name in ("large.jpg", "large.png")
+    )
+    assert reduced.pixels == whole.pixels == 1600 * 1160
+    assert list(similar_pairs([reduced.hash, whole.hash], [reduced.patch, whole.patch])) == [(0, 1)]
+
+
+@given(st.lists(st.tuples(RANKED, RANKED), max_size=20), st.randoms(use_true_random=False))
+def test_groups_do_not_depend_on_the_order_of_pairs(pairs: list, order: random.Random) -> None:  # type: ignore[type-arg]
+    joined = join_groups(pairs)
+    members = {item for pair in pairs for item in pair}
+    # Oracle: spread the best name along all pairs until nothing changes.
+    best = {item: item for item in members}
+    for _ in members:
+        for first, second in pairs:
+            best[first] = best[second] = min(best[first], best[second])
+    assert joined == {item: found for item, found in best.items() if found != item}
+    shuffled = [pair[:: order.choice((1, -1))] for pair in pairs]
+    order.shuffle(shuffled)
+    assert join_groups(shuffled) == joined
+
+
+def test_similar_pairs_are_all_pairs_of_a_small_bucket_and_connect_a_large_one() -> None:
+    settings = ConvertSettings(input=("in",))
+    eagle = photo("birds/eagle.jpg").resize((96, 96))
+    rng = random.Random(1)
+
+    def seen(image: Image.Image) -> tuple[bytes, bytes]:
+        out = io.BytesIO()
+        image.save(out, "png")
+        return fingerprint(out.getvalue(), "x.png", settings)[1:]
+
+    alike = [seen(ImageEnhance.Brightness(eagle).enhance(1 + step / 100)) for step in range(5)]
+    hashes, patches = zip(*alike)
+    assert set(similar_pairs(hashes, patches)) == set(itertools.combinations(range(5), 2))
+    many = [rng.choice(alike) for _ in range(400)]
+    hashes, patches = zip(*many)
+    joined = join_groups(
+        ((0, str(first)), (0, str(second))) for first, second in similar_pairs(hashes, patches)
+    )
+    assert len(joined) == 399 and len(set(joined.values())) == 1
+
+
+def test_only_rows_that_share_a_band_are_compared() -> None:
+    row, other = Row("a", 1, bytes(32), bytes(288)), Row("b", 1, bytes([255] * 32), bytes([255] * 288))
+    found = [*prints_of(b"1", [row, other]), *prints_of(b"2", [row])]
+    buckets: dict[int, list[bytes]] = {}
+    for bucket, packed in found:
+        buckets.setdefault(bucket, []).append(packed)
+    shared = [item for bucket in buckets.items() for item in find_shared(bucket)]
+    found_places = [pickle.loads(packed) for _, packed in shared]
+    places = [(name, place) for name, items in found_places for place, _ in items]
+    assert set(places) == {(b"1", 0), (b"2", 0)} and len(places) == 12

@@ -1,0 +1,319 @@
+"""`DedupeNear`: keeps one of several images that look alike, the largest.
+
+Every image is read and decoded once, small if its format allows that, for a fingerprint of 320 bytes
+(`images/perceptual_hash.py`). Fingerprints are compared as a validation compares those of records:
+
+    FingerprintSources -> rows, and the digests of their bands
+    FindShared         -> the rows that share a band with another row
+    LinkSimilar        -> pairs of keys, after comparing all rows that share a band
+    JoinGroups         -> key of a copy -> key of the image that is kept
+
+Images that are linked directly or through others form a group. So no two images of a group are kept, and none
+can be in two splits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import pickle
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+
+from shardwright.schemas.codes import Outcome
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import ImageFault, LeftOut, NotACandidate
+from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
+from shardwright.schemas.key_rules import KeyRules
+from shardwright.transforms.concurrency.pool import (
+    CHUNK_ITEMS,
+    READS_AHEAD,
+    converting_executor,
+    map_ordered,
+    reading_executor,
+    working_budget,
+)
+from shardwright.transforms.concurrency.underway import UNDERWAY
+from shardwright.transforms.conversion.selection import check_quality, left_out_by_digest
+from shardwright.transforms.images.convert import Reserve, convert_image, reserve_nothing
+from shardwright.transforms.images.fingerprint import Fingerprint, fingerprint
+from shardwright.transforms.images.near_duplicates import bands_of, similar_pairs
+from shardwright.transforms.images.read import check_sha256, read_image
+from shardwright.transforms.storage import is_remote
+
+#: Number of buckets in which values meet, and so of workers that can share the comparison.
+_BUCKETS = 512
+#: Number of images with an equal band that are compared together. More are compared in parts of this size.
+_MOST_IN_BAND = 50_000
+_PRINT_BYTES = 8
+_PRINTS = "prints"
+
+
+class Row(NamedTuple):
+    """An image to compare with others.
+
+    Attributes:
+      key: key of the image.
+      pixels: number of its pixels.
+      hash: hash of its fingerprint.
+      patch: patch of its fingerprint.
+    """
+
+    key: str
+    pixels: int
+    hash: bytes
+    patch: bytes
+
+    @property
+    def rank(self) -> tuple[int, str]:
+        """Sort key: the image that is kept comes first."""
+        return -self.pixels, self.key
+
+
+#: An image of a pair: negative number of pixels, and key, so that the image that is kept is the smallest.
+Ranked = tuple[int, str]
+
+
+def fingerprint_ref(
+    ref: ImageRef, settings: ConvertSettings, keys: KeyRules, reserve: Reserve = reserve_nothing
+) -> Fingerprint | None:
+    """Returns the fingerprint of an image; None if the conversion will leave it out.
+
+    Such an image must not be kept in favor of one that would become a record.
+
+    Args:
+      ref: reference of an image.
+      settings: checked settings.
+      keys: rules of `--include` and `--exclude`.
+      reserve: function that reserves working memory; takes a number of bytes.
+
+    Raises:
+      EngineError: if the storage or the machine failed, or the source changed.
+    """
+    try:
+        with UNDERWAY.working_on(ref.location, "read"):
+            data = read_image(ref, settings.max_source_bytes)
+        if ref.sha256 or keys.need_bytes:
+            sha256 = hashlib.sha256(data).hexdigest()
+            check_sha256(ref, sha256)
+            if left_out_by_digest(ref.key, sha256, keys) is not None:
+                return None
+        if ref.size < 0 < len(data) < settings.min_source_bytes:
+            return None
+        with UNDERWAY.working_on(ref.location, "decode"):
+            if settings.drop:  # only the stored image can show this
+                check_quality(convert_image(data, ref.key, settings, reserve), settings, reserve)
+            return fingerprint(data, ref.key, settings, reserve)
+    except (ImageFault, LeftOut, NotACandidate):
+        return None
+
+
+class _FingerprintSources(beam.DoFn):
+    """Yields the rows of a batch by the bucket of the batch, and the digests of their bands by their own."""
+
+    def __init__(self, settings: ConvertSettings, keys: KeyRules, class_names: Sequence[str]) -> None:
+        self._settings = settings
+        self._keys = keys
+        self._class_names = frozenset(class_names)
+
+    def process(self, batch: EncodedRefs) -> Iterator[tuple[int, bytes] | beam.pvalue.TaggedOutput]:
+        refs = [ref for ref in decode_refs(batch) if ref.is_candidate and self._is_known(ref)]
+        remote = any(is_remote(ref.uri) for ref in refs)
+        reserve = working_budget().reserve
+        found = map_ordered(
+            lambda ref: fingerprint_ref(ref, self._settings, self._keys, reserve),
+            refs,
+            reading_executor() if remote else converting_executor(),
+            weigh=lambda ref: max(ref.size, 0),
+            max_items=READS_AHEAD,
+            chunk_items=1 if remote else CHUNK_ITEMS,
+        )
+        rows = [Row(ref.key, *seen) for ref, seen in zip(refs, found, strict=True) if seen is not None]
+        if not rows:
+            return
+        name = _name_of(rows)
+        yield _bucket_of(name), pickle.dumps((name, list(map(tuple, rows))))
+        for bucket, packed in prints_of(name, rows):
+            yield beam.pvalue.TaggedOutput(_PRINTS, (bucket, packed))
+
+    def _is_known(self, ref: ImageRef) -> bool:
+        # An image of an unknown class is quarantined, so no copy may be removed in its favor.
+        return not self._class_names or self._class_names.issuperset(ref.labels)
+
+
+def _name_of(rows: Sequence[Row]) -> bytes:
+    """Returns a name for a batch of rows that is the same if the batch is processed again."""
+    keys = "\n".join(row.key for row in rows)
+    return hashlib.blake2b(keys.encode(), digest_size=_PRINT_BYTES).digest()
+
+
+def _bucket_of(value: bytes) -> int:
+    return zlib.crc32(value) % _BUCKETS
+
+
+def _values_of(rows: Sequence[Row]) -> Iterator[list[bytes]]:
+    """Yields the bands of each row; each begins with its number."""
+    for bands in bands_of([row.hash for row in rows], [row.patch for row in rows]):
+        yield [bytes([number]) + band for number, band in enumerate(bands)]
+
+
+def prints_of(name: bytes, rows: Sequence[Row]) -> Iterator[tuple[int, bytes]]:
+    """Yields digests of the bands of a batch's rows, packed by the bucket where equal ones meet."""
+    packed: defaultdict[int, list[tuple[bytes, int, int]]] = defaultdict(list)
+    for place, values in enumerate(_values_of(rows)):
+        for band, value in enumerate(values):
+            digest = hashlib.blake2b(value, digest_size=_PRINT_BYTES).digest()
+            packed[_bucket_of(digest)].append((digest, place, band))
+    for bucket, found in packed.items():
+        yield bucket, pickle.dumps((name, found))
+
+
+def find_shared(bucket: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:
+    """Yields the places of rows that share a band with another row, packed by the bucket of their batch."""
+    packs = [pickle.loads(packed) for packed in bucket[1]]
+    once: set[bytes] = set()
+    shared: set[bytes] = set()
+    for _, found in packs:
+        for digest, _, _ in found:
+            (shared if digest in once else once).add(digest)
+    for name, found in packs:
+        places = [(place, band) for digest, place, band in found if digest in shared]
+        if places:
+            yield _bucket_of(name), pickle.dumps((name, places))
+
+
+def rows_that_share(
+    bucket: tuple[int, Mapping[str, Iterable[bytes]]],
+) -> Iterator[tuple[tuple[int, int], bytes]]:
+    """Yields the rows that share a band, packed by band and the bucket where they are compared."""
+    wanted: defaultdict[bytes, list[tuple[int, int]]] = defaultdict(list)
+    for packed in bucket[1]["shared"]:
+        name, places = pickle.loads(packed)
+        wanted[name] += places
+    for packed in bucket[1]["rows"]:
+        name, found = pickle.loads(packed)
+        rows = [Row(*row) for row in found]
+        values = list(_values_of(rows)) if wanted[name] else []
+        meeting: defaultdict[tuple[int, int], list[tuple[Any, ...]]] = defaultdict(list)
+        for place, band in wanted[name]:
+            value = values[place][band]
+            meeting[band, _bucket_of(value)].append((value, *rows[place]))
+        for where, items in meeting.items():
+            yield where, pickle.dumps(items)
+
+
+def link_similar(bucket: tuple[tuple[int, int], Iterable[bytes]]) -> Iterator[list[tuple[Ranked, Ranked]]]:
+    """Yields pairs that connect all similar images of a bucket: each image with the best of its group."""
+    (band, _), packs = bucket
+    groups: defaultdict[bytes, list[Row]] = defaultdict(list)
+    for packed in packs:
+        for value, *row in pickle.loads(packed):
+            groups[value].append(Row(*row))
+    for group in groups.values():
+        rows = sorted(group)  # one order, whatever the order of arrival
+        for begin in range(0, len(rows), _MOST_IN_BAND):
+            part = rows[begin : begin + _MOST_IN_BAND]
+            found = similar_pairs([row.hash for row in part], [row.patch for row in part], band)
+            links = join_groups((part[first].rank, part[second].rank) for first, second in found)
+            if links:
+                yield list(links.items())
+
+
+def join_groups(pairs: Iterable[tuple[Ranked, Ranked]]) -> dict[Ranked, Ranked]:
+    """Returns, for each image that is not the best of its group, the best one.
+
+    A group has all images that pairs connect, directly or through others.
+
+    Args:
+      pairs: pairs of similar images, in any order.
+    """
+    parents: dict[Ranked, Ranked] = {}
+
+    def best(item: Ranked) -> Ranked:
+        path = []
+        while item in parents:
+            path.append(item)
+            item = parents[item]
+        for passed in path[:-1]:
+            parents[passed] = item
+        return item
+
+    for pair in pairs:
+        first, second = sorted(map(best, pair))
+        if first != second:
+            parents[second] = first
+    return {item: best(item) for item in list(parents)}
+
+
+def _copies(_: bytes, links: Iterable[list[tuple[Ranked, Ranked]]]) -> dict[str, str]:
+    """Returns key of a copy -> key of the image that is kept."""
+    joined = join_groups(itertools.chain.from_iterable(links))
+    return {copy[1]: kept[1] for copy, kept in sorted(joined.items())}
+
+
+def _mark(batch: EncodedRefs, copies: Mapping[str, str]) -> EncodedRefs:
+    """Marks the copies in a batch."""
+    refs = list(decode_refs(batch))
+    if copies.keys().isdisjoint(ref.key for ref in refs):
+        return batch
+    return encode_refs(
+        ref._replace(outcome=Outcome.DEDUPLICATED, reason=copies[ref.key], message="")
+        if ref.is_candidate and ref.key in copies
+        else ref
+        for ref in refs
+    )
+
+
+class DedupeNear(beam.PTransform):
+    """Marks images that look like a larger one. `PCollection[EncodedRefs] -> PCollection[EncodedRefs]`.
+
+    Args:
+      settings: Checked settings.
+      keys: Rules of `--include` and `--exclude`.
+      class_names: Class names that are allowed. Empty to allow any.
+    """
+
+    def __init__(self, settings: ConvertSettings, keys: KeyRules, class_names: Sequence[str] = ()) -> None:
+        super().__init__()
+        self._settings = settings
+        self._keys = keys
+        self._class_names = tuple(class_names)
+
+    def expand(self, batches: beam.PCollection) -> beam.PCollection:
+        """Applies the transform."""
+        packs = tuple[int, bytes]
+        seen = (
+            batches
+            | "SpreadOut" >> beam.Reshuffle()  # EncodedRefs
+            | "FingerprintSources"
+            >> beam.ParDo(_FingerprintSources(self._settings, self._keys, self._class_names))
+            .with_output_types(packs)
+            .with_outputs(_PRINTS, main="rows")
+        )  # (bucket, rows); (bucket, prints)
+        shared = (
+            seen[_PRINTS]
+            | "GroupPrints" >> beam.GroupByKey()  # (bucket, [prints])
+            | "FindShared" >> beam.FlatMap(find_shared).with_output_types(packs)  # (bucket, places)
+        )
+        links = (
+            {"rows": seen.rows, "shared": shared}
+            | "GroupRows" >> beam.CoGroupByKey()  # (bucket, {rows, shared})
+            | "RowsThatShare"
+            >> beam.FlatMap(rows_that_share).with_output_types(
+                tuple[tuple[int, int], bytes]
+            )  # ((band, bucket), rows)
+            | "GroupByBand" >> beam.GroupByKey()  # ((band, bucket), [rows])
+            | "LinkSimilar" >> beam.FlatMap(link_similar)  # [(copy, better one)]
+        )
+        copies = (
+            batches.pipeline
+            | "Once" >> beam.Impulse()  # bytes
+            | "JoinGroups" >> beam.Map(_copies, beam.pvalue.AsIter(links))  # {copy: kept}
+        )
+        return batches | "MarkCopies" >> beam.Map(_mark, beam.pvalue.AsSingleton(copies)).with_output_types(
+            EncodedRefs
+        )  # EncodedRefs

@@ -1,0 +1,67 @@
+"""Fingerprints of source images, by which near duplicates are found before the conversion."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import ImageFault, LeftOut
+from shardwright.transforms.images import color, decode
+from shardwright.transforms.images.convert import BYTES_PER_PIXEL, Reserve, reserve_nothing, side_reason
+from shardwright.transforms.images.quality_metrics import fingerprints_of
+
+#: JPEGs are decoded at the smallest scale whose longer side has at least this many pixels: twice those of the
+#: small copy that the fingerprints are computed from.
+_LEAST_SIDE = 128
+_SCALES = (8, 4, 2)
+
+
+class Fingerprint(NamedTuple):
+    """The size of a picture, and the values by which it is compared with others.
+
+    Attributes:
+      pixels: number of pixels of the source.
+      hash: first result of `perceptual_hash.hash_and_patch`.
+      patch: second result of it.
+    """
+
+    pixels: int
+    hash: bytes
+    patch: bytes
+
+
+def fingerprint(
+    data: bytes, name: str, settings: ConvertSettings, reserve: Reserve = reserve_nothing
+) -> Fingerprint:
+    """Decodes an image, reduced if possible, and computes its fingerprint.
+
+    Args:
+      data: the source file's bytes.
+      name: its key; only the extension is used.
+      settings: checked settings.
+      reserve: function that reserves working memory for decoding; takes a number of bytes.
+
+    Raises:
+      ImageFault: if the image is faulty.
+      LeftOut: if its sides are not as the settings want them.
+      NotACandidate: if the file is not an image by content or by name.
+    """
+    opened = decode.open_image(data, name, settings.max_pixels, settings.parsed_bounds)
+    width, height = opened.size
+    found = side_reason(width, height, settings)
+    if found is not None:
+        raise LeftOut(found[0], Stage.DECODE, found[1], opened.size)
+    scale = next((scale for scale in _SCALES if max(width, height) >= scale * _LEAST_SIDE), 1)
+    decode.reduce_jpeg(opened, scale)
+    try:
+        with reserve(max(math.prod(opened.image.size) * BYTES_PER_PIXEL, decode.decoder_bytes(opened))):
+            loaded = decode.load_checked(opened, settings.max_pixels, settings.damaged == "keep")
+            image = decode.upright(loaded.image, opened.orientation)
+            image = color.to_color(image, settings.color, settings.background_rgb)
+            return Fingerprint(width * height, *fingerprints_of(image))
+    except (ImageFault, MemoryError):
+        raise
+    except Exception as error:
+        raise ImageFault(QuarantineReason.CORRUPT, Stage.TRANSFORM, f"{opened.kind}: {error}") from error
