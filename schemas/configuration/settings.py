@@ -784,6 +784,11 @@ class ConvertSettings:
                 f"--folders {self.folders} says what folders mean and --label_regex reads whole paths; "
                 "leave one of them out."
             )
+        if self.drop and self.map:
+            raise UsageError(
+                f"--drop {self.drop} measures the image that is stored, and --map {self.map} may make several "
+                "of one; leave --drop out, and let the function return DroppedImage."
+            )
         if self.overwrite and self.resume:
             raise UsageError(
                 "--overwrite starts again and --resume continues an interrupted run, even one with "

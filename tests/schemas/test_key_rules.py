@@ -106,6 +106,11 @@ def test_wrong_values_say_what_to_write(setting: str, value: object, error: str)
         ConvertSettings(input=("in",), **{setting: value}).check()  # type: ignore[arg-type]
 
 
+def test_codes_to_drop_do_not_go_with_a_function_that_makes_several_images() -> None:
+    with pytest.raises(UsageError, match="let the function return DroppedImage"):
+        ConvertSettings(input=("in",), drop="DARK", map="mine:crop").check()
+
+
 def test_codes_to_drop_have_one_form() -> None:
     assert parse_drop("blurry, DARK,BLURRY") == ("DARK", "BLURRY") and parse_drop("") == ()
     texts = ("blurry,DARK", "DARK,BLURRY")

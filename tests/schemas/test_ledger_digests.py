@@ -28,6 +28,7 @@ BOX = Annotations(objects=(ObjectAnnotation("a", (0, 0, 1, 1)),))
 SELECTION: dict[str, Any] = {
     "min_bytes": "1kB", "min_side": 9, "max_aspect": 2.0, "max_per_class": 9, "drop": "DARK",
     "map": "module:function",
+    "splits": "a=1/2,b=1/2", "split_mode": "exact",
 }  # fmt: skip
 
 

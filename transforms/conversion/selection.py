@@ -84,15 +84,16 @@ def decides_same(entry: Entry, keys: KeyRules, settings: ConvertSettings, all_re
     """
     if entry.outcome == Outcome.FILTERED and not entry.stage:
         return False
-    reason: str | None = keys.reason_by_bytes(entry.key, entry.sha256) if entry.sha256 else None
+    reason: str | None = keys.reason_by_bytes(entry.source, entry.sha256) if entry.sha256 else None
     by_bytes = entry.reason if entry.reason in BY_BYTES and entry.outcome == Outcome.FILTERED else None
     if reason != by_bytes:
         return False
     if reason is not None or not all_read:
         return True
     width, height = entry.source_width, entry.source_height
-    if width is None or height is None:
-        # The header of a quarantined image may have been read or not.
+    if width is None or height is None or settings.map:
+        # The header of a quarantined image may have been read or not, and a picture that the function of
+        # `--map` made has sides of its own.
         return not (settings.min_side or settings.max_aspect) and entry.reason not in _BY_SIDES
     found = side_reason(width, height, settings)
     stated = entry.reason if entry.reason in _BY_SIDES and entry.outcome == Outcome.FILTERED else None

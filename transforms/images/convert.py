@@ -102,16 +102,33 @@ def convert_image(
       LeftOut: if its sides are not as the settings want them; its pixels are not decoded then.
       NotACandidate: if the file is not an image by content or by name.
     """
-    opened = decode.open_image(data, name, settings.max_pixels, settings.parsed_bounds)
-    found = side_reason(*opened.size, settings)
-    if found is not None:
-        raise LeftOut(found[0], Stage.DECODE, found[1], opened.size)
+    opened = open_chosen(data, name, settings)
     try:
         return _convert(data, opened, settings, reserve or reserve_nothing)
     except (ImageFault, MemoryError):
         raise
     except Exception as error:
         raise ImageFault(QuarantineReason.CORRUPT, Stage.TRANSFORM, f"{opened.kind}: {error}") from error
+
+
+def open_chosen(data: bytes, name: str, settings: ConvertSettings) -> decode.OpenedImage:
+    """Reads an image's header, and checks that its sides are as the settings want them.
+
+    Args:
+      data: the source file's bytes.
+      name: its key; only the extension is used.
+      settings: checked settings.
+
+    Raises:
+      ImageFault: if the image cannot be opened, is too large or has too many parts.
+      LeftOut: if its sides are not as the settings want them.
+      NotACandidate: if the file is not an image by content or by name.
+    """
+    opened = decode.open_image(data, name, settings.max_pixels, settings.parsed_bounds)
+    found = side_reason(*opened.size, settings)
+    if found is not None:
+        raise LeftOut(found[0], Stage.DECODE, found[1], opened.size)
+    return opened
 
 
 def side_reason(width: int, height: int, settings: ConvertSettings) -> tuple[FilterReason, str] | None:
@@ -218,9 +235,10 @@ def map_image(
     Raises:
       ImageFault: if the image is faulty or the hook fails.
       HookDropped: if the hook leaves the image out.
+      LeftOut: if the sides of the source are not as the settings want them.
       NotACandidate: if the file is not an image by content or by name.
     """
-    opened = decode.open_image(data, name, settings.max_pixels, settings.parsed_bounds)
+    opened = open_chosen(data, name, settings)
     try:
         yield from _map(data, opened, settings, mapper, reserve or reserve_nothing)
     except (ImageFault, HookDropped, MemoryError):

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import ImageFault, LeftOut
+from shardwright.schemas.errors import ImageFault
 from shardwright.transforms.images import color, decode
-from shardwright.transforms.images.convert import BYTES_PER_PIXEL, Reserve, reserve_nothing, side_reason
+from shardwright.transforms.images.convert import BYTES_PER_PIXEL, Reserve, open_chosen, reserve_nothing
 from shardwright.transforms.images.quality_metrics import fingerprints_of
 
 #: JPEGs are decoded at the smallest scale whose longer side has at least this many pixels: twice those of the
@@ -48,11 +48,8 @@ def fingerprint(
       LeftOut: if its sides are not as the settings want them.
       NotACandidate: if the file is not an image by content or by name.
     """
-    opened = decode.open_image(data, name, settings.max_pixels, settings.parsed_bounds)
+    opened = open_chosen(data, name, settings)
     width, height = opened.size
-    found = side_reason(width, height, settings)
-    if found is not None:
-        raise LeftOut(found[0], Stage.DECODE, found[1], opened.size)
     scale = next((scale for scale in _SCALES if max(width, height) >= scale * _LEAST_SIDE), 1)
     decode.reduce_jpeg(opened, scale)
     try:

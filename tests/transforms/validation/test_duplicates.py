@@ -14,8 +14,9 @@ import pytest
 
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.pictures import ImageQuality, Picture
+from shardwright.transforms.images import near_duplicates
 from shardwright.transforms.images.near_duplicates import alike, bands_of
-from shardwright.transforms.validation import duplicates, near_duplicates
+from shardwright.transforms.validation import duplicates
 from shardwright.transforms.validation.duplicate_candidates import (
     duplicate_candidates,
     pictures_by_place,
