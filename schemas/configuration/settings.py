@@ -786,8 +786,8 @@ class ConvertSettings:
             )
         if self.drop and self.map:
             raise UsageError(
-                f"--drop {self.drop} measures the image that is stored, and --map {self.map} may make several "
-                "of one; leave --drop out, and let the function return DroppedImage."
+                f"--drop {self.drop} measures the stored image, and --map {self.map} may make several of one; "
+                "leave --drop out, and let the function return DroppedImage."
             )
         if self.overwrite and self.resume:
             raise UsageError(

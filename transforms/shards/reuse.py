@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import IO, NamedTuple
 
-from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason, Stage
+from shardwright.schemas.codes import Outcome, QuarantineReason, Stage
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult, ledger_header, load_ledger
 from shardwright.schemas.plan import index_file, ledger_file, shard_file
