@@ -786,7 +786,7 @@ class ConvertSettings:
             )
         if self.drop and self.map:
             raise UsageError(
-                f"--drop {self.drop} measures the stored image, and --map {self.map} may make several of one; "
+                f"--drop {self.drop} measures a stored image, and --map {self.map} may make several of one; "
                 "leave --drop out, and let the function return DroppedImage."
             )
         if self.overwrite and self.resume:
