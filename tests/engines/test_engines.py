@@ -367,3 +367,19 @@ def test_a_rebuild_continues_after_its_workers_are_killed(
     assert (tmp_path / "told").read_text() == "success\n" and not (output / "lease.json").exists()
     assert run("rebuild", "--job", job, "--output", truth)[0] == 0
     assert_same(version, next((truth / "versions").iterdir()))
+
+
+@prism_and_slow_flink
+def test_a_hook_gives_the_same_images(
+    engine: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    (tmp_path / "turning_hooks.py").write_text(
+        "from PIL import ImageOps\n\ndef mirrored(item):\n    return ImageOps.mirror(item.image)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    settings = ["--input", PHOTOS, "--limit=12", "--resize=32"]
+    for output, options in ((tmp_path / "here", []), (tmp_path / "there", engine)):
+        done = run("convert", *settings, "--output", output, "--map=turning_hooks:mirrored", *options)
+        assert done == (0, "")
+    assert_same(tmp_path / "here", tmp_path / "there")
