@@ -82,6 +82,10 @@ def _boxes_text(layout: str, boxes: Mapping[str, int]) -> str:
     said = f"{noun}: " + ", ".join(
         f"{boxes[name]:,} {text}" for name, text in texts.items() if boxes.get(name)
     )
+    points = {"keypoints_outside": "outside their image", "keypoints_vanished": "cropped away"}
+    lost = [f"{boxes[name]:,} {text}" for name, text in points.items() if boxes.get(name)]
+    if lost:
+        said += f"; key points not labelled any more: {', '.join(lost)}"
     segments = [f"{boxes[key]:,} {texts[name]}" for name in texts if boxes.get(key := f"segments_{name}")]
     return f"{said}; segments: {', '.join(segments)}" if segments else said
 

@@ -30,6 +30,8 @@ class ObjectAnnotation:
       segmentation: its outline: polygons in pixels or shares, like the box.
       mask_place: place of a binary mask of the whole picture (`ByteRange.encode()`): an image in which the
         object is not 0. It is in the image's own file unless the place names another file.
+      keypoints: x, y and visibility (COCO's 0 not labelled, 1 hidden, 2 visible) of each point in
+        `Annotations.keypoint_names`; x and y are in the unit of boxes. None if it has no key points.
     """
 
     label: str
@@ -44,6 +46,7 @@ class ObjectAnnotation:
     view: str | None = None
     segmentation: Segmentation | None = None
     mask_place: str = ""
+    keypoints: Sequence[float] | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,7 @@ class Annotations:
       mask_size: size of the mask's file in bytes when it was listed; -1 if unknown.
       mask_version: the storage's version of the mask's file (`ImageRef.version`). It shows whether the mask
         changed, so that no shard with the old mask is reused.
+      keypoint_names: names of the key points that every object can have, in the order of the record.
     """
 
     objects: tuple[ObjectAnnotation, ...] | None = None
@@ -103,6 +107,7 @@ class Annotations:
     instance_place: str = ""
     mask_size: int = -1
     mask_version: str = ""
+    keypoint_names: tuple[str, ...] = ()
 
     @property
     def labels(self) -> set[str]:
@@ -151,5 +156,6 @@ def decode_annotations(text: str) -> Annotations:
     if "size" in value:
         value["size"] = tuple(value["size"])
     value["captions"] = tuple(value.get("captions", ()))
+    value["keypoint_names"] = tuple(value.get("keypoint_names", ()))
     value["segments"] = tuple(PanopticSegment(**item) for item in value.get("segments", ()))
     return Annotations(**value)

@@ -60,6 +60,11 @@ class FeatureRole(StrEnum):
     SEMANTIC_FORMAT = "semantic_format"
     PANOPTIC_CATEGORY = "panoptic_category"
     PANOPTIC_INSTANCE = "panoptic_instance"
+    KEYPOINT_X = "keypoint_x"
+    KEYPOINT_Y = "keypoint_y"
+    KEYPOINT_VISIBILITY = "keypoint_visibility"
+    KEYPOINT_TEXT = "keypoint_text"
+    KEYPOINT_NUM = "keypoint_num"
 
 
 class RoleInfo(NamedTuple):
@@ -81,6 +86,10 @@ class RoleInfo(NamedTuple):
 _INT64, _FLOAT, _BYTES = FeatureType.INT64, FeatureType.FLOAT, FeatureType.BYTES
 _ONE: tuple[int | None, ...] = ()
 _EACH: tuple[int | None, ...] = (None,)
+
+
+def _keypoint(type_: FeatureType, what: str) -> RoleInfo:
+    return RoleInfo(type_, _EACH, f"of each key point of each object: {what}", Needs.OBJECTS)
 
 
 def _object(type_: FeatureType, what: str) -> RoleInfo:
@@ -151,11 +160,24 @@ FEATURE_ROLES: Mapping[FeatureRole, RoleInfo] = {
         "a PNG with the number of every pixel's instance, 0 for stuff and none",
         Needs.PANOPTIC,
     ),
+    FeatureRole.KEYPOINT_X: _keypoint(_FLOAT, "its position as a share of the width; 0 if not labelled"),
+    FeatureRole.KEYPOINT_Y: _keypoint(_FLOAT, "its position as a share of the height; 0 if not labelled"),
+    FeatureRole.KEYPOINT_VISIBILITY: _keypoint(_INT64, "0 not labelled, 1 hidden, 2 visible"),
+    FeatureRole.KEYPOINT_TEXT: _keypoint(_BYTES, "its name"),
+    FeatureRole.KEYPOINT_NUM: _object(_INT64, "number of its key points that are labelled"),
 }
+
+#: Roles with one value per key point of each object.
+KEYPOINT_ROLES = (
+    FeatureRole.KEYPOINT_X,
+    FeatureRole.KEYPOINT_Y,
+    FeatureRole.KEYPOINT_VISIBILITY,
+    FeatureRole.KEYPOINT_TEXT,
+)
 
 #: Roles with one value per object.
 OBJECT_ROLES = tuple(
     role
     for role, info in FEATURE_ROLES.items()
-    if info.needs is Needs.OBJECTS and role not in (FeatureRole.BOXES, FeatureRole.CAPTION)
+    if info.needs is Needs.OBJECTS and role not in (FeatureRole.BOXES, FeatureRole.CAPTION, *KEYPOINT_ROLES)
 )

@@ -105,6 +105,24 @@ DETECTION = Layout(
     format_names={"jpg": "jpeg"},
 )
 
+KEYPOINTS = Layout(
+    name="keypoints",
+    summary="As detection, with the key points of each object, such as the joints of persons.",
+    # dataset_tools/create_coco_tf_record.py with a file of key points: every object has the same number of
+    # points, so that readers can reshape the lists
+    features=(
+        *DETECTION.features,
+        _feature("image/object/keypoint/x", FeatureRole.KEYPOINT_X),
+        _feature("image/object/keypoint/y", FeatureRole.KEYPOINT_Y),
+        _feature("image/object/keypoint/visibility", FeatureRole.KEYPOINT_VISIBILITY),
+        _feature("image/object/keypoint/text", FeatureRole.KEYPOINT_TEXT),
+        _feature("image/object/keypoint/num", FeatureRole.KEYPOINT_NUM),
+    ),
+    first_label=1,
+    needs=Needs.OBJECTS,
+    format_names={"jpg": "jpeg"},
+)
+
 VISION = Layout(
     name="vision",
     summary="The TF model garden's records: as detection, but jpg, and without objects no object features.",
@@ -223,7 +241,7 @@ RAW_WITH_SHAPE = Layout(
 LAYOUTS: Mapping[str, Layout] = {
     layout.name: layout
     for layout in (
-        CLASSIFICATION, IMAGENET, IMAGES, DETECTION, VISION, SEGMENTATION, PANOPTIC, TFDS,
-        TFRECORDER, MINIMAL, TUTORIAL, RAW, RAW_WITH_SHAPE,
+        CLASSIFICATION, IMAGENET, IMAGES, DETECTION, KEYPOINTS, VISION, SEGMENTATION, PANOPTIC,
+        TFDS, TFRECORDER, MINIMAL, TUTORIAL, RAW, RAW_WITH_SHAPE,
     )
 }  # fmt: skip

@@ -38,6 +38,7 @@ _CATEGORIES = frozenset(
         FeatureRole.SYNSET,
         FeatureRole.OBJECT_LABEL,
         FeatureRole.OBJECT_TEXT,
+        FeatureRole.KEYPOINT_TEXT,
         FeatureRole.FORMAT,
         FeatureRole.SPLIT,
     }

@@ -253,6 +253,7 @@ PLANTS = [
     edited("MASK_MISMATCH", OBJECTS, FIRST, 7, set_text("image/object/mask", png(8, 6, 1), png(8, 6, 2))),
     edited("UNDECODABLE", OBJECTS, FIRST, 8, set_text("image/object/mask", png(8, 6, 1), b"no mask")),
     edited("LEDGER_MISMATCH", OBJECTS, FIRST, 9, set_objects),
+    edited("KEYPOINT_RANGE", OBJECTS, FIRST, 10, set_float("image/object/keypoint/x", 0.5, 1.5)),
 ]  # fmt: skip
 
 LAYOUT = """
@@ -290,19 +291,19 @@ def datasets(tmp_path_factory: pytest.TempPathFactory, sound_dataset: Path) -> d
     (root / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     objects = [
         {"id": 2 * i + k, "image_id": i, "category_id": k + 1, "bbox": [2, 2, 4, 3], "area": 12, "iscrowd": 0,
-         "segmentation": [[2, 2, 6, 2, 6, 5, 2, 5]]}
+         "segmentation": [[2, 2, 6, 2, 6, 5, 2, 5]], "keypoints": [4, 3, 2], "num_keypoints": 1}
         for i in range(IMAGES) for k in range(2)
     ]  # fmt: skip
     coco = {
         "images": [{"id": i, "file_name": f"{i}.png", "width": 8, "height": 6} for i in range(IMAGES)],
-        "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}],
+        "categories": [{"id": i, "name": name, "keypoints": ["eye"]} for i, name in ((1, "cat"), (2, "dog"))],
         "annotations": objects,
     }
     (root / "instances.json").write_text(json.dumps(coco))
     shared = {"image_root": str(pictures), "shards": 1}
     own, boxes = str(root / "own"), str(root / "objects")
     convert(input=str(root / "rows.jsonl"), output=own, layout=str(root / "mine.yaml"), **shared)
-    convert(input=str(root / "instances.json"), output=boxes, layout="detection", **shared)
+    convert(input=str(root / "instances.json"), output=boxes, layout="keypoints", **shared)
     return {PHOTO: sound_dataset, OWN: Path(own), OBJECTS: Path(boxes)}
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 from shardwright.schemas.annotations import Annotations, PanopticSegment, decode_annotations
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.feature_roles import OBJECT_ROLES
+from shardwright.schemas.feature_roles import KEYPOINT_ROLES, OBJECT_ROLES
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
 from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.transforms.images import masks
@@ -128,7 +128,7 @@ def _annotate(
     wanted = set(settings.record_layout.by_role())
     values: dict[FeatureRole, Sequence[Any]] = {}
     tally = ObjectCounts()
-    if not wanted.isdisjoint((*OBJECT_ROLES, FeatureRole.BOXES)):
+    if not wanted.isdisjoint((*OBJECT_ROLES, *KEYPOINT_ROLES, FeatureRole.BOXES)):
         values |= object_values(said, ref, frame, settings, ids, tally)
     if said.captions:
         values[FeatureRole.CAPTION] = [caption.encode("utf-8", "replace") for caption in said.captions]

@@ -113,6 +113,28 @@ def turn(box: Box, size: tuple[int, int], orientation: int) -> Box:
     return (ymin, xmin, ymax, xmax) if orientation >= 5 else (xmin, ymin, xmax, ymax)
 
 
+def turn_point(point: tuple[float, float], size: tuple[int, int], orientation: int) -> tuple[float, float]:
+    """Maps a point from the pixels as the file stores them to the upright picture, as `turn` maps boxes."""
+    x, y = point
+    left, upper, _, _ = turn((x, y, x, y), size, orientation)
+    return left, upper
+
+
+def place_point(point: tuple[float, float], geometry: Geometry) -> tuple[float, float] | None:
+    """Maps a point from the upright picture to shares of the stored picture; None if the crop removes it.
+
+    The shares are 32-bit floats in [0, 1].
+    """
+    shares = []
+    for axis, value in enumerate(point):
+        begin, end = geometry.box[axis], geometry.box[axis + 2]
+        if not begin <= value <= end:
+            return None
+        placed = geometry.offset[axis] + (value - begin) * geometry.size[axis] / (end - begin)
+        shares.append(_float32(min(max(placed / geometry.canvas[axis], 0.0), 1.0)))
+    return shares[0], shares[1]
+
+
 def place_box(box: Box, geometry: Geometry) -> PlacedBox | None:
     """Maps a box from the upright picture to the stored picture.
 

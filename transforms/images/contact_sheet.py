@@ -19,6 +19,8 @@ from shardwright.transforms.images.decode import load, load_checked, open_image,
 
 SIDE = 128
 _GAP = 8
+#: Radius of a key point in pixels.
+_POINT_RADIUS = 3
 _FONT_SIZE = 13
 _CAPTION_HEIGHT = 20
 _WHITE, _INK, _FAINT = (255, 255, 255), (32, 32, 32), (214, 214, 214)
@@ -85,6 +87,28 @@ def with_boxes(image: Image.Image, boxes: Sequence[tuple[float, ...]], ids: Sequ
         right, lower = image.width - 1, image.height - 1
         corners = (low[0] * right, low[1] * lower, high[0] * right, high[1] * lower)
         draw.rectangle(corners, outline=_color_of(number), width=2)
+    return marked
+
+
+def with_points(
+    image: Image.Image, points: Sequence[tuple[float, float, int]], ids: Sequence[int]
+) -> Image.Image:
+    """Returns a thumbnail with key points drawn on it: visible ones filled, hidden ones as rings.
+
+    Args:
+      image: result of `thumbnail`.
+      points: x and y as shares of width and height, and visibility, of the points of all objects in turn.
+      ids: class of each object, which decides the color of its points.
+    """
+    marked = image.copy()
+    draw = ImageDraw.Draw(marked)
+    each = max(1, len(points) // max(1, len(ids)))
+    for place, (x, y, visibility) in enumerate(points):
+        if visibility not in (1, 2) or not (0 <= x <= 1 and 0 <= y <= 1):
+            continue
+        center = x * (image.width - 1), y * (image.height - 1)
+        color = _color_of(ids[min(place // each, len(ids) - 1)]) if ids else _color_of(1)
+        draw.circle(center, _POINT_RADIUS, fill=color if visibility == 2 else None, outline=color)
     return marked
 
 

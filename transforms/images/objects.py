@@ -13,9 +13,9 @@ from PIL import Image
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.feature_roles import KEYPOINT_ROLES, FeatureRole
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.layouts import FeatureRole
-from shardwright.transforms.images import masks, outlines
+from shardwright.transforms.images import keypoints, masks, outlines
 from shardwright.transforms.images.boxes import (
     Box,
     BoxFault,
@@ -28,6 +28,7 @@ from shardwright.transforms.images.boxes import (
     upright_size,
 )
 from shardwright.transforms.images.convert import Frame
+from shardwright.transforms.images.keypoints import Keypoint
 
 #: Roles of features -> the flags of an object that fill them.
 _FLAGS: Mapping[FeatureRole, str] = {
@@ -69,12 +70,14 @@ class _Object(NamedTuple):
       box: its box, as shares of the stored picture.
       area: its area in square pixels of the stored picture.
       mask: its mask for the stored picture, as a PNG; None if the source has none.
+      points: its key points in the stored picture.
     """
 
     said: ObjectAnnotation
     box: Box
     area: float
     mask: bytes | None
+    points: Sequence[Keypoint] = ()
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,7 @@ class _Task:
       settings: checked settings.
       ids: class name -> id.
       wants_masks: whether the layout has a feature for the masks of objects.
+      point_names: names of the key points of each object; none if the layout does not store them.
     """
 
     ref: ImageRef
@@ -98,6 +102,7 @@ class _Task:
     settings: ConvertSettings
     ids: Mapping[str, int]
     wants_masks: bool
+    point_names: tuple[str, ...] = ()
 
     @property
     def size(self) -> tuple[int, int]:
@@ -136,7 +141,11 @@ def object_values(
     if said.size and min(said.size) > 0 and not said.relative:
         fits = upright and said.size == upright_size(frame)
         upright = fits or is_upright(said.size, frame, "its annotations are for")
-    task = _Task(ref, frame, said.relative, upright, settings, ids, wants_masks)
+    stores_points = (
+        not settings.record_layout.by_role().keys().isdisjoint((*KEYPOINT_ROLES, FeatureRole.KEYPOINT_NUM))
+    )
+    point_names = said.keypoint_names if stores_points else ()
+    task = _Task(ref, frame, said.relative, upright, settings, ids, wants_masks, point_names)
     objects = [found for i, item in enumerate(said.objects or ()) if (found := _object(i, item, task, tally))]
     tally.counts["written"] += len(objects)
     values: dict[FeatureRole, Sequence[Any]] = {
@@ -156,6 +165,7 @@ def object_values(
             values[role] = [int(bool(flag)) for flag in flags]
     if any(item.said.view is not None for item in objects):
         values[FeatureRole.OBJECT_VIEW] = [_text(item.said.view or "") for item in objects]
+    values |= keypoints.keypoint_values([item.points for item in objects], point_names)
     found_masks = [item.mask for item in objects]
     if any(found_masks):
         empty = b"" if all(found_masks) else masks.encode_object_mask(Image.new("L", frame.geometry.canvas))
@@ -176,17 +186,38 @@ def _object(number: int, said: ObjectAnnotation, task: _Task, tally: ObjectCount
         if said.label not in task.ids:
             raise _Bad(f"its category {said.label!r} is not among the class names")
         outline = _outline(said, task)
+        points = _points(said, task)
         box = check_box(_box_of(said, outline, task), task.size)
         if isinstance(box, BoxFault):
             if policy != "clip" or box.clipped is None:
                 raise _Bad(box.message)
-            return _placed(said, box.clipped, outline, task, tally, was_clipped=True)
-        return _placed(said, box, outline, task, tally)
+            placed = _placed(said, box.clipped, outline, task, tally, was_clipped=True)
+        else:
+            placed = _placed(said, box, outline, task, tally)
+        if placed is None or not task.point_names:
+            return placed
+        if outside := keypoints.outside_problem(points, task.point_names, task.size):
+            tally.message = tally.message or f"object {number}: {outside}"
+        found = keypoints.place_keypoints(points, task.frame, task.size, task.upright, tally.counts)
+        return placed._replace(points=found)
     except _Bad as bad:
         if policy == "fail":
             raise bad_annotation(f"object {number}: {bad}") from None
         tally.drop(f"object {number}: {bad}")
         return None
+
+
+def _points(said: ObjectAnnotation, task: _Task) -> list[Keypoint]:
+    """Returns the key points of an object in pixels."""
+    names = task.point_names
+    try:
+        points = keypoints.read_keypoints(said.keypoints if names else None, names, task.size, task.relative)
+    except ValueError as error:
+        raise _Bad(str(error)) from None
+    outside = keypoints.outside_problem(points, names, task.size)
+    if outside and task.settings.bad_boxes == "fail":
+        raise _Bad(outside)
+    return points
 
 
 def _outline(said: ObjectAnnotation, task: _Task) -> Segmentation | None:

@@ -12,7 +12,13 @@ from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import Feature, parse_example
 from shardwright.schemas.layouts import Encoding, FeatureRole
 from shardwright.schemas.tensor_proto import parse_tensor
-from shardwright.transforms.images.contact_sheet import raw_thumbnail, thumbnail, with_boxes, with_masks
+from shardwright.transforms.images.contact_sheet import (
+    raw_thumbnail,
+    thumbnail,
+    with_boxes,
+    with_masks,
+    with_points,
+)
 from shardwright.transforms.images.parts import as_image_file
 from shardwright.transforms.preview.plain import is_bare_pixels, without_encodings
 from shardwright.transforms.records.encodings import plain_spec
@@ -107,7 +113,10 @@ def _annotated(image: Image, example: Mapping[str, Feature], schema: RecordSchem
     for ymin, xmin, ymax, xmax in zip(*(iter(fours),) * 4) if not boxes else ():
         boxes.append((xmin, ymin, xmax, ymax))
     ids = values_of_role(example, schema, FeatureRole.OBJECT_LABEL) or range(1, len(boxes) + 1)
-    return with_boxes(image, boxes, ids) if boxes else image
+    image = with_boxes(image, boxes, ids) if boxes else image
+    of_points = (FeatureRole.KEYPOINT_X, FeatureRole.KEYPOINT_Y, FeatureRole.KEYPOINT_VISIBILITY)
+    points = list(zip(*(values_of_role(example, schema, role) for role in of_points)))
+    return with_points(image, points, ids) if points else image
 
 
 def values_of_role(example: Mapping[str, Feature], schema: RecordSchema, role: FeatureRole) -> Sequence[Any]:

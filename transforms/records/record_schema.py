@@ -10,8 +10,8 @@ from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds, parse_bounds
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import PictureShape, picture_shape_of
 from shardwright.schemas.example import FeatureType, parse_example
-from shardwright.schemas.feature_roles import OBJECT_ROLES
-from shardwright.schemas.layouts import DETECTION, PANOPTIC, SEGMENTATION, FeatureRole, FeatureSpec
+from shardwright.schemas.feature_roles import KEYPOINT_ROLES, OBJECT_ROLES
+from shardwright.schemas.layouts import KEYPOINTS, PANOPTIC, SEGMENTATION, FeatureRole, FeatureSpec
 from shardwright.schemas.plan import Plan
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 
@@ -76,11 +76,12 @@ _KNOWN_NAMES = {
 #: Name -> feature for objects and masks in widely used layouts.
 _KNOWN_SPECS: Mapping[str, FeatureSpec] = {
     spec.name: spec
-    for layout in (DETECTION, SEGMENTATION, PANOPTIC)
+    for layout in (KEYPOINTS, SEGMENTATION, PANOPTIC)
     for spec in layout.features
     if spec.fill
     in (
         *OBJECT_ROLES,
+        *KEYPOINT_ROLES,
         FeatureRole.SEMANTIC_MASK,
         FeatureRole.PANOPTIC_CATEGORY,
         FeatureRole.PANOPTIC_INSTANCE,

@@ -23,6 +23,7 @@ MEANINGS: Mapping[str, str] = {
     "LABEL_TEXT": "a class name does not belong to the class id",
     "BOX_RANGE": "a box reaches beyond its image",
     "BOX_ORDER": "a box ends before it begins",
+    "KEYPOINT_RANGE": "a key point lies outside its image, or has an unknown visibility",
     "MASK_MISMATCH": "a mask does not fit its image or its classes",
     "LENGTH_MISMATCH": "lists that go together differ in length",
     "DUPLICATE_KEY": "two records have the same key",

@@ -9,7 +9,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.layouts import LAYOUTS, Needs
+from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Layout, Needs
 from shardwright.schemas.version import LATEST_JSON, split_version
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.underway import UNDERWAY
@@ -102,7 +102,11 @@ def recognise(item: Input, probe: InputProbe, settings: ConvertSettings) -> Inpu
         source = found
     needs = settings.record_layout.needs
     if needs not in source.provides:
-        fitting = ", ".join(layout.name for layout in LAYOUTS.values() if layout.needs in source.provides)
+        fitting = ", ".join(
+            layout.name
+            for layout in LAYOUTS.values()
+            if layout.needs in source.provides and (source.has_keypoints or not _requires_keypoints(layout))
+        )
         other = "another --source"
         if settings.source == "auto" and not probe.is_file and needs is Needs.LABEL:
             other = "--source class_folders if each class has a folder"
@@ -111,6 +115,11 @@ def recognise(item: Input, probe: InputProbe, settings: ConvertSettings) -> Inpu
         raise UsageError(
             f"--layout {settings.record_layout.name}: {printable(item.path)} is read as {source.name}, which "
             f"does not provide what the layout needs ({needs.value}); choose --layout {fitting}, or {other}."
+        )
+    if _requires_keypoints(settings.record_layout) and not source.has_keypoints:
+        raise UsageError(
+            f"--layout {settings.record_layout.name}: {printable(item.path)} is read as {source.name}, which "
+            "has no key points; choose --layout detection, or name COCO's JSON with key points."
         )
     if settings.folders_of_label != 1 and not source.names_classes_by_folder:
         raise UsageError(
@@ -126,6 +135,11 @@ def recognise(item: Input, probe: InputProbe, settings: ConvertSettings) -> Inpu
         )
     detected_as = source.describe(probe, settings)
     return item._replace(source=source.name, detected_as=detected_as, is_file=probe.is_file)
+
+
+def _requires_keypoints(layout: Layout) -> bool:
+    spec = layout.by_role().get(FeatureRole.KEYPOINT_X)
+    return spec is not None and not spec.optional
 
 
 def _look_at_local(path: str) -> InputProbe:

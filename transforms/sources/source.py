@@ -113,6 +113,7 @@ class Source:
       names_images: Whether a file of this format names images instead of containing them.
       has_columns: Whether the source has values for `--extra_columns` and columns of layouts.
       names_classes_by_folder: Whether folders name the classes, so that `--label_depth` applies.
+      has_keypoints: Whether the source can provide the key points of objects.
       settings: Settings that this source uses, out of those that only some sources use.
       metadata_settings: Further such settings that apply if metadata files are beside the images.
     """
@@ -127,6 +128,7 @@ class Source:
     names_images: bool = False
     names_classes_by_folder: bool = False
     has_columns: bool = False
+    has_keypoints: bool = False
     settings: frozenset[str] = frozenset()
     metadata_settings: frozenset[str] = frozenset()
 

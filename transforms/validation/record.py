@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import PictureShape
 from shardwright.schemas.example import Feature, FeatureType
-from shardwright.schemas.feature_roles import OBJECT_ROLES
+from shardwright.schemas.feature_roles import KEYPOINT_ROLES, OBJECT_ROLES
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
 from shardwright.schemas.pictures import Picture
@@ -23,6 +23,7 @@ from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.records.encodings import WrongEncoding, plain_feature, plain_spec
 from shardwright.transforms.records.record_schema import Problem, RecordSchema
 from shardwright.transforms.validation.image import SIDES, Claims, Seen, check_image
+from shardwright.transforms.validation.keypoints import check_keypoints
 from shardwright.transforms.validation.masks import MASKS, check_masks
 from shardwright.transforms.validation.objects import box_sizes, check_class, check_objects, lists_of
 from shardwright.transforms.validation.repeated_entries import RepeatedEntries, Signature
@@ -125,7 +126,7 @@ class RecordChecker:
             (spec, spec.name, spec.type, spec.length, sound_test(spec, schema.own)) for spec in single
         ]
         roles = {spec.fill for spec in schema.features}
-        self._of_objects = not roles.isdisjoint((*OBJECT_ROLES, FeatureRole.BOXES))
+        self._of_objects = not roles.isdisjoint((*OBJECT_ROLES, *KEYPOINT_ROLES, FeatureRole.BOXES))
         self._masked = not roles.isdisjoint(MASKS)
         self._image, self._key, self._basename, self._sha256 = (
             spec.name if (spec := schema.spec(role)) else None
@@ -182,6 +183,7 @@ class RecordChecker:
                 self._check_single(feature, spec, problems)
         if self._of_objects and not problems:
             problems += check_objects(features, self._schema)
+            problems += check_keypoints(features, self._schema)
         return self._finish(features, common, problems, stored)
 
     def _examine(

@@ -30,18 +30,21 @@ _TEXTS = frozenset(
         FeatureRole.SOURCE_SHA256,
         FeatureRole.OBJECT_TEXT,
         FeatureRole.OBJECT_VIEW,
+        FeatureRole.KEYPOINT_TEXT,
         FeatureRole.CAPTION,
         FeatureRole.SEMANTIC_FORMAT,
     }
 )
-#: Roles of features whose numbers are sides of boxes.
-_BOXES = frozenset(
+#: Roles of features whose numbers are sides of boxes or positions of points, which have their own checks.
+_POSITIONS = frozenset(
     {
         FeatureRole.BOX_XMIN,
         FeatureRole.BOX_YMIN,
         FeatureRole.BOX_XMAX,
         FeatureRole.BOX_YMAX,
         FeatureRole.BOXES,
+        FeatureRole.KEYPOINT_X,
+        FeatureRole.KEYPOINT_Y,
     }
 )
 _SHA256 = re.compile(rb"[0-9a-f]{64}\Z")
@@ -97,7 +100,7 @@ def value_problems(feature: Feature, spec: FeatureSpec, own: bool, split: str = 
                     f"feature {spec.name!r} holds {shortened_value(value)}, which is not UTF-8",
                 )
                 return
-    if spec.type is FeatureType.FLOAT and spec.fill not in _BOXES:
+    if spec.type is FeatureType.FLOAT and spec.fill not in _POSITIONS:
         wrong = [value for value in values if not math.isfinite(value)]
         if wrong:
             more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
@@ -126,7 +129,7 @@ def sound_test(spec: FeatureSpec, own: bool) -> Callable[[Sequence[Any]], bool]:
         return lambda values: False
     if is_text(spec):
         return lambda values: all(map(bytes.isascii, values))
-    if spec.type is FeatureType.FLOAT and spec.fill not in _BOXES:
+    if spec.type is FeatureType.FLOAT and spec.fill not in _POSITIONS:
         return lambda values: math.isfinite(sum(values))
     return lambda values: True
 

@@ -337,7 +337,7 @@ def test_other_files_are_not_coco(tmp_path: Path, photos: list[Photo], what: str
 
 def test_other_layouts_and_files_are_refused(tmp_path: Path, photos: list[Photo]) -> None:
     path = save(tmp_path / "instances_val2017.json", coco_of(photos))
-    with pytest.raises(UsageError, match="choose --layout detection, vision, panoptic"):
+    with pytest.raises(UsageError, match="choose --layout detection, keypoints, vision, panoptic"):
         listed(path, layout="classification")
     (tmp_path / "masks").mkdir()
     (tmp_path / "masks" / "x.png").touch()
@@ -398,10 +398,12 @@ def test_a_message_says_that_key_points_are_left_out(tmp_path: Path, photos: lis
     document["categories"][0] |= {"keypoints": ["beak", "tail"], "skeleton": [[1, 2]]}
     document["images"][-1]["padding"] = "x" * (2 << 20)
     said = listed(save(path, document)).input.detected_as
-    assert said.endswith("left out: the key points of instances_val2017.json (no layout stores them)")
+    assert said.endswith(
+        "left out: the key points of instances_val2017.json (--layout keypoints stores them)"
+    )
     save(tmp_path / "person_keypoints_val2017.json", document)
     said = listed(tmp_path).input.detected_as
-    assert "person_keypoints_val2017.json (key points are not stored)" in said
+    assert "person_keypoints_val2017.json (--layout keypoints stores them)" in said
 
 
 def test_fiftyones_export_is_read(tmp_path: Path, photos: list[Photo]) -> None:

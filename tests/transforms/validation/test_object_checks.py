@@ -102,6 +102,49 @@ def test_faults_of_objects_are_reported(name: str, values: Any, code: str, messa
     assert message in found[0][1]
 
 
+POINTS: Mapping[str, Any] = {
+    **OBJECTS,
+    "image/object/keypoint/x": [0.5, 0.0, 1.0, 0.25],
+    "image/object/keypoint/y": [0.5, 0.0, 0.0, 0.25],
+    "image/object/keypoint/visibility": [2, 0, 1, 2],
+    "image/object/keypoint/text": [b"eye", b"tail"] * 2,
+    "image/object/keypoint/num": [1, 2],
+}
+
+
+def test_sound_key_points_are_sound() -> None:
+    assert found_in("keypoints", POINTS) == []
+    assert found_in("keypoints", {name: [] for name in POINTS}) == []
+    none = {name: [] for name in POINTS if "keypoint" in name}
+    assert found_in("keypoints", {**POINTS, **none, "image/object/keypoint/num": [0, 0]}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "code", "message"),
+    [
+        ("x", [1.5, 0.0, 1.0, 0.25], "KEYPOINT_RANGE", "key point 0: its position (1.5, 0.5) is not between"),
+        ("y", [0.5, 0.0, math.nan, -1], "KEYPOINT_RANGE", "(1, nan) is not between 0 and 1 (and 1 more"),
+        ("visibility", [2, 0, 3, 2], "KEYPOINT_RANGE", "key point 2: its visibility 3 is not 0, 1 or 2"),
+        ("visibility", [2, 0, 1], "LENGTH_MISMATCH", "'image/object/keypoint/visibility' 3"),
+        ("num", [1, 1], "WRONG_VALUE", "object 1: it says 1 labelled key points, but has 2"),
+        ("num", [1], "LENGTH_MISMATCH", "'image/object/keypoint/num' 1"),
+        ("text", [b"eye", b"tail", b"tail", b"eye"], "WRONG_VALUE", "other names than those of object 0"),
+        ("text", [b"\xff", b"tail"] * 2, "NOT_UTF8", "is not UTF-8"),
+        ("x", None, "MISSING_FEATURE", "'image/object/keypoint/x' is missing"),
+    ],
+)
+def test_faults_of_key_points_are_reported(name: str, values: Any, code: str, message: str) -> None:
+    found = found_in("keypoints", {**POINTS, f"image/object/keypoint/{name}": values})
+    assert [found_code for found_code, _ in found] == [code]
+    assert message in found[0][1]
+
+
+def test_each_object_has_equally_many_key_points() -> None:
+    three = {name: values[:3] for name, values in POINTS.items() if "keypoint" in name}
+    found = found_in("keypoints", {**POINTS, **three, "image/object/keypoint/num": [1, 1]})
+    assert [code for code, _ in found] == ["LENGTH_MISMATCH"] and "3 key points and 2 objects" in found[0][1]
+
+
 def test_a_32_bit_float_may_round_above_one() -> None:
     assert found_in("detection", {**OBJECTS, "image/object/bbox/xmax": [1 + 2**-23, 0.5]}) == []
 

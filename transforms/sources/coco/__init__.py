@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, PanopticSegment
@@ -14,10 +14,11 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import ClassId
-from shardwright.schemas.layouts import Needs
+from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.schemas.source_ids import number_text
 from shardwright.transforms import storage
 from shardwright.transforms.sources.coco.files import (
+    KEY_POINTS_LEFT_OUT,
     CocoFile,
     coco_files,
     decode_files,
@@ -29,13 +30,15 @@ from shardwright.transforms.sources.coco.files import (
     key_prefix,
     mask_folder,
     names_show,
+    repeats_objects,
     root_among,
     root_candidates,
+    stores_key_points,
     stores_panoptic,
 )
-from shardwright.transforms.sources.coco.index import CocoIndex, id_of, index_coco
+from shardwright.transforms.sources.coco.index import CocoIndex, Id, id_of, index_coco
 from shardwright.transforms.sources.coco.json_stream import JsonFault
-from shardwright.transforms.sources.coco.values import category_of, object_of
+from shardwright.transforms.sources.coco.values import category_of, keypoints_of, object_of
 from shardwright.transforms.sources.file_states import FileStates, with_states
 from shardwright.transforms.sources.image_files import (
     annotated,
@@ -86,6 +89,8 @@ class _Found:
     captions: list[str] = field(default_factory=list)
     mask: storage.StoredObject = _NO_MASK
     segments: tuple[PanopticSegment, ...] = ()
+    #: Id of an annotation -> its place among the objects.
+    numbers: dict[Id, int] = field(default_factory=dict)
 
 
 # Entry of an image: number of the file, and number of the entry in it.
@@ -120,8 +125,8 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
         if masks := _masks_of(file, settings):
             where += f", masks in {printable(masks)}"
         places.append(f"{printable(file.key)} ({where}{split})")
-        if has_key_points(file.path):
-            left_out[f"the key points of {file.key}"] = "no layout stores them"
+        if not stores_key_points(settings) and has_key_points(file.path):
+            left_out[f"the key points of {file.key}"] = KEY_POINTS_LEFT_OUT
     without = "; ".join(f"{printable(name)} ({why})" for name, why in left_out.items())
     return f"COCO: {'; '.join(places)}{f'; left out: {without}' if without else ''}"
 
@@ -163,6 +168,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
     with contextlib.ExitStack() as stack:
         files = [_open(file, settings, stack) for file in decode_files(part.detail)]
         _check_kinds(files, settings)
+        names = _keypoint_names(files, settings)
         root = files[0].said.root or _look_for_images(files[0], part, settings)
         folder = "" if part.path == part.item.path else part.item.path.rstrip("/")
         prefix = part.item.prefix + key_of(key_prefix(root, files[0].said, folder, settings))
@@ -196,7 +202,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         refs = (
             ref
             for name, found in entries.items()
-            for ref in _refer(name, found, files, root, prefix, part, settings, faults.get(name, ""))
+            for ref in _refer(name, found, files, root, prefix, part, settings, faults.get(name, ""), names)
         )
         yield from with_states(refs, states, root)
 
@@ -289,6 +295,33 @@ def _check_kinds(files: list[_Opened], settings: ConvertSettings) -> None:
         )
 
 
+def _keypoint_names(files: list[_Opened], settings: ConvertSettings) -> tuple[str, ...]:
+    """Returns the names of all key points in the order of the categories; none if no feature stores them.
+
+    Every object gets a point for each name, so that readers can reshape the lists of a record.
+
+    Raises:
+      UsageError: if the layout requires key points and there are none, or their names are missing.
+    """
+    if not stores_key_points(settings):
+        return ()
+    shown, layout = printable(files[0].said.path), settings.record_layout
+    kinds = set().union(*(opened.index.kinds for opened in files))
+    names = [name for opened in files for points in opened.index.keypoints.values() for name in points]
+    if "keypoints" in kinds and not names:
+        raise UsageError(
+            f"--layout {layout.name}: {shown} does not name its key points; add an array keypoints with "
+            "their names to its categories."
+        )
+    spec = layout.by_role().get(FeatureRole.KEYPOINT_X)
+    if kinds & _OBJECT_KEYS and "keypoints" not in kinds and spec is not None and not spec.optional:
+        raise UsageError(
+            f"--layout {layout.name}: {shown} has no key points; name the folder that also has its "
+            "person_keypoints file, or choose --layout detection."
+        )
+    return tuple(dict.fromkeys(names))
+
+
 def _look_for_images(opened: _Opened, part: InputSplit, settings: ConvertSettings) -> str:
     """Returns the folder of the images of a file whose beginning names no images.
 
@@ -327,6 +360,7 @@ def _refer(
     part: InputSplit,
     settings: ConvertSettings,
     fault: str,
+    keypoint_names: tuple[str, ...],
 ) -> Iterator[ImageRef]:
     """Yields the reference of an image, and references for duplicate entries of it."""
     first = files[entries[0][0]]
@@ -352,7 +386,7 @@ def _refer(
         found = _Found()
         size = _size_of(said)
         for number_of_file, count in entries:
-            _gather(found, files[number_of_file], count, name, settings)
+            _gather(found, files[number_of_file], count, name, settings, keypoint_names)
     except _Bad as bad:
         yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(bad))
         return
@@ -364,6 +398,7 @@ def _refer(
         segments=found.segments,
         mask_size=found.mask.size,
         mask_version=found.mask.version,
+        keypoint_names=keypoint_names,
     )
     yield annotated(ref, annotations)
 
@@ -380,7 +415,14 @@ def _size_of(said: Mapping[str, Any]) -> tuple[int, int] | None:
     return (sides[0], sides[1]) if min(sides) > 0 else None
 
 
-def _gather(found: _Found, opened: _Opened, count: int, name: str, settings: ConvertSettings) -> None:
+def _gather(
+    found: _Found,
+    opened: _Opened,
+    count: int,
+    name: str,
+    settings: ConvertSettings,
+    keypoint_names: tuple[str, ...],
+) -> None:
     """Adds an image's annotations from one file to those from other files.
 
     Raises:
@@ -395,6 +437,9 @@ def _gather(found: _Found, opened: _Opened, count: int, name: str, settings: Con
     wants_objects = settings.record_layout.needs is Needs.OBJECTS
     of_objects = bool(index.kinds & _OBJECT_KEYS) or not index.kinds
     if wants_objects and of_objects and found.objects and index.kinds:
+        if keypoint_names and repeats_objects(opened.key):
+            _add_keypoints(found, index.annotations(opened.file, image), index, keypoint_names)
+            return
         raise UsageError(
             f"--input {printable(opened.said.path)} and another JSON file both list the objects of "
             f"{printable(name)}; name one of them as --input."
@@ -410,7 +455,28 @@ def _gather(found: _Found, opened: _Opened, count: int, name: str, settings: Con
                 raise _Bad("one of its captions is not text")
             found.captions.append(value["caption"].strip())
         elif wants_objects and found.objects is not None:
-            found.objects.append(object_of(value, index.categories))
+            number_of = id_of(value.get("id"))
+            if number_of is not None:
+                found.numbers[number_of] = len(found.objects)
+            found.objects.append(object_of(value, index.categories, index.keypoints, keypoint_names))
+
+
+def _add_keypoints(
+    found: _Found, values: Iterator[dict[str, Any]], index: CocoIndex, names: tuple[str, ...]
+) -> None:
+    """Adds the key points of a file that repeats the objects of another file.
+
+    Raises:
+      _Bad: if the other file has no object with the id of an annotation.
+    """
+    assert found.objects is not None
+    for value in values:
+        points = keypoints_of(value, index.keypoints, names)
+        number_of = id_of(value.get("id"))
+        place = found.numbers.get(number_of) if number_of is not None else None
+        if place is None:
+            raise _Bad(f"no object has the id {number_of!r} of its key points")
+        found.objects[place] = replace(found.objects[place], keypoints=points)
 
 
 def _take_segments(found: _Found, value: Mapping[str, Any], opened: _Opened) -> None:
@@ -444,4 +510,5 @@ SOURCE = Source(
     list_part=list_part,
     split=split,
     names_images=True,
+    has_keypoints=True,
 )

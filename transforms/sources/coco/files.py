@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.feature_roles import KEYPOINT_ROLES
 from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.transforms import storage
 from shardwright.transforms.sources.coco.json_stream import JsonFault, stream_object
@@ -37,6 +38,8 @@ _ROBOFLOW = "_annotations.coco.json"
 _IMAGE_FOLDERS = ("images", "data")
 #: Bytes at the end of a file that are searched for categories.
 _TAIL_BYTES = 1 << 16
+#: Why key points are left out.
+KEY_POINTS_LEFT_OUT = "--layout keypoints stores them"
 _KEY_POINTS = re.compile(rb'"keypoints"\s*:\s*\[\s*[^\]\s]')
 
 
@@ -124,6 +127,16 @@ def stores_panoptic(settings: ConvertSettings) -> bool:
     return FeatureRole.PANOPTIC_CATEGORY in roles or FeatureRole.PANOPTIC_INSTANCE in roles
 
 
+def stores_key_points(settings: ConvertSettings) -> bool:
+    """Returns whether records have features for key points."""
+    return not settings.record_layout.by_role().keys().isdisjoint(KEYPOINT_ROLES)
+
+
+def repeats_objects(name: str) -> bool:
+    """Returns whether a file is named like COCO's files of key points, which repeat the persons of others."""
+    return "person_keypoints" in name
+
+
 def _left_out(probe: InputProbe, names: Sequence[str], settings: ConvertSettings) -> dict[str, str]:
     """Returns file -> why it is left out, judged by COCO's own file names."""
     panoptic = [name for name in names if is_panoptic(name)]
@@ -142,10 +155,10 @@ def _left_out(probe: InputProbe, names: Sequence[str], settings: ConvertSettings
             elif len(others) > 1 and not set(partners) & {*others}:
                 left_out[name] = f"there is no {file_name(partners[0])}"
     # Files of key points and of stuff repeat the same objects with fewer details.
-    for kind, why in (
-        ("person_keypoints", "key points are not stored"),
-        ("stuff", "its objects are in the other files"),
-    ):
+    repeating = {"stuff": "its objects are in the other files"}
+    if not stores_key_points(settings):
+        repeating["person_keypoints"] = KEY_POINTS_LEFT_OUT
+    for kind, why in repeating.items():
         again = {name.replace("instances_", f"{kind}_") for name in others if "instances_" in name}
         left_out |= {name: why for name in others if name in again and "instances_" not in name}
     return left_out

@@ -11,6 +11,8 @@ from typing import IO, Any
 from shardwright.transforms.sources.coco.json_stream import Item, parse_item, stream_object
 from shardwright.transforms.sources.image_files import class_name, number
 
+#: Keys of annotations that identify their kind.
+_KINDS = {"segments_info", "caption", "category_id", "bbox", "keypoints"}
 #: Ends a chain of annotations.
 _NONE = -1
 Id = int | str
@@ -38,6 +40,7 @@ class CocoIndex:
       has_images: Whether the file has an array of images.
       strays: (Number from 1, reason) of annotations that cannot be read or have no image.
       kinds: Keys of the annotations that identify their kind.
+      keypoints: Category id -> names of its key points.
     """
 
     images: array[int] = field(default_factory=lambda: array("q"))
@@ -49,6 +52,7 @@ class CocoIndex:
     has_images: bool = False
     strays: list[tuple[int, str]] = field(default_factory=list)
     kinds: set[str] = field(default_factory=set)
+    keypoints: dict[Id, tuple[str, ...]] = field(default_factory=dict)
     # The annotations of each image form a linked list, last one first.
     _begin: array[int] = field(default_factory=lambda: array("q"))
     _length: array[int] = field(default_factory=lambda: array("i"))
@@ -79,6 +83,9 @@ class CocoIndex:
             return
         if self.categories.setdefault(found, name) != name:
             self.contradictory = found
+        points = value.get("keypoints")
+        if isinstance(points, list) and points and all(isinstance(point, str) for point in points):
+            self.keypoints[found] = tuple(points)
         if number(value.get("isthing", 1)) == 0 or value.get("isthing") is False:
             self.stuff.add(found)
 
@@ -92,7 +99,7 @@ class CocoIndex:
         if found is None:
             self.strays.append((place, "it has no image_id"))
             return
-        self.kinds.update(value.keys() & {"segments_info", "caption", "category_id", "bbox"})
+        self.kinds.update(value.keys() & _KINDS)
         self._begin.append(item.begin)
         self._length.append(item.length)
         self._place.append(place)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardwright.schemas.annotations import ObjectAnnotation
@@ -13,8 +13,20 @@ from shardwright.transforms.sources.image_files import number
 _NO_BOX = (math.nan, math.nan, math.nan, math.nan)
 
 
-def object_of(value: Mapping[str, Any], categories: Mapping[Id, str]) -> ObjectAnnotation:
-    """Returns an object; an invalid box becomes one that the settings handle as invalid."""
+def object_of(
+    value: Mapping[str, Any],
+    categories: Mapping[Id, str],
+    keypoints: Mapping[Id, Sequence[str]],
+    names: Sequence[str],
+) -> ObjectAnnotation:
+    """Returns an object; an invalid box becomes one that the settings handle as invalid.
+
+    Args:
+      value: The annotation.
+      categories: Category id -> class name.
+      keypoints: Category id -> names of its key points.
+      names: Names of all key points that a record stores; none if it stores no key points.
+    """
     outline = value.get("segmentation")
     return ObjectAnnotation(
         label=category_of(value, categories),
@@ -22,7 +34,28 @@ def object_of(value: Mapping[str, Any], categories: Mapping[Id, str]) -> ObjectA
         crowd=bool(number(value.get("iscrowd"))) or value.get("iscrowd") is True,
         area=number(value.get("area")),
         segmentation=outline if outline and isinstance(outline, list | dict) else None,
+        keypoints=keypoints_of(value, keypoints, names),
     )
+
+
+def keypoints_of(
+    value: Mapping[str, Any], keypoints: Mapping[Id, Sequence[str]], names: Sequence[str]
+) -> tuple[float, ...] | None:
+    """Returns x, y and visibility of each named key point; None if the object has none.
+
+    Points that its category does not have are not labelled. If the number of values is wrong, the result has
+    a wrong length, so that the settings handle the object as invalid.
+    """
+    said = value.get("keypoints")
+    if not names or not said:
+        return None
+    found = id_of(value.get("category_id"))
+    own = keypoints.get(found, ()) if found is not None else ()
+    if not isinstance(said, list) or len(said) != 3 * len(own):
+        return (math.nan,)
+    numbers = [math.nan if (found_ := number(item)) is None else found_ for item in said]
+    points = {name: numbers[3 * i : 3 * i + 3] for i, name in enumerate(own)}
+    return tuple(item for name in names for item in points.get(name, (0.0, 0.0, 0.0)))
 
 
 def category_of(value: Mapping[str, Any], categories: Mapping[Id, str]) -> str:

@@ -430,4 +430,5 @@ SOURCE = Source(
     list_part=list_part,
     split=split,
     has_columns=True,
+    has_keypoints=True,
 )

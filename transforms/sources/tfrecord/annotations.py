@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.example import FeatureType, Span
+from shardwright.schemas.feature_roles import KEYPOINT_ROLES
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs
 from shardwright.schemas.units import counted
 from shardwright.transforms.sources.tfrecord.labels import Classes, named, texts_of
@@ -65,6 +67,8 @@ def annotations_of(
     if layout.needs is Needs.OBJECTS:
         objects, classes = _objects(record, names, known, place_of)
         found = replace(found, objects=objects, relative=True, captions=_captions(record, names))
+        if not wanted.keys().isdisjoint(KEYPOINT_ROLES):
+            found = _with_keypoints(found, record, names)
     if FeatureRole.SEMANTIC_MASK in wanted:
         what = "mask with the class of every pixel" if must and layout.needs is Needs.SEMANTIC else ""
         found = replace(
@@ -164,6 +168,38 @@ def _objects(
         for values in zip(*columns.values(), strict=True)
     )
     return objects, classes
+
+
+def _with_keypoints(found: Annotations, record: SourceRecord, names: FeatureNames) -> Annotations:
+    """Returns annotations with the key points of all objects.
+
+    Raises:
+      ValueError: If the lists of key points do not fit the objects.
+    """
+    x, y, visibility, text = map(names.name, KEYPOINT_ROLES)
+    xs, ys, seen = (_numbers(record, name) for name in (x, y, visibility))
+    points, objects = texts_of(record, text), found.objects or ()
+    count = len(xs)
+    if not count:
+        return found
+    if any(len(values) not in (0, count) for values in (seen, points)) or len(ys) != count:
+        raise ValueError("its lists of key points differ in length")
+    if not objects or count % len(objects):
+        raise ValueError(f"it has {counted(count, 'key point')} and {counted(len(objects), 'object')}")
+    size = count // len(objects)
+    if any(points[i] != points[i % size] for i in range(len(points))):
+        raise ValueError("the key points of its objects have different names")
+    seen = seen or [2 if math.isfinite(a) and math.isfinite(b) else 0 for a, b in zip(xs, ys)]
+    # JSON has no numbers that are not finite, and the position of such a point has no meaning.
+    values = [value for a, b, v in zip(xs, ys, seen) for value in ((a, b, v) if v else (0.0, 0.0, 0))]
+    return replace(
+        found,
+        objects=tuple(
+            replace(item, keypoints=tuple(values[3 * i * size : 3 * (i + 1) * size]))
+            for i, item in enumerate(objects)
+        ),
+        keypoint_names=tuple(points[:size]) or tuple(map(str, range(1, size + 1))),
+    )
 
 
 def _boxes(record: SourceRecord, names: tuple[str, ...]) -> list[tuple[float, float, float, float]]:

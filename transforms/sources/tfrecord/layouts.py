@@ -60,6 +60,10 @@ _NAMES: Mapping[FeatureRole, tuple[str, ...]] = {
     FeatureRole.OBJECT_DEPICTION: (_OBJECT + "depiction", "objects/is_depiction"),
     FeatureRole.OBJECT_VIEW: (_OBJECT + "view",),
     FeatureRole.OBJECT_MASK: (_OBJECT + "mask", "image/segmentation/object"),
+    FeatureRole.KEYPOINT_X: (_OBJECT + "keypoint/x",),
+    FeatureRole.KEYPOINT_Y: (_OBJECT + "keypoint/y",),
+    FeatureRole.KEYPOINT_VISIBILITY: (_OBJECT + "keypoint/visibility",),
+    FeatureRole.KEYPOINT_TEXT: (_OBJECT + "keypoint/text",),
 }  # fmt: skip
 #: Features that may name the image, besides their role, the likeliest first.
 _FILE_NAMES = (

@@ -24,6 +24,7 @@ _RARE_ROLES = (
     FeatureRole.OBJECT_DEPICTION,
     FeatureRole.OBJECT_VIEW,
     FeatureRole.OBJECT_MASK,
+    FeatureRole.KEYPOINT_X,
 )
 
 

@@ -1,0 +1,156 @@
+"""COCO's key points: files alone, beside instances, and with faults; records compared with pycocotools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers.annotation_sets.coco import coco_of, save
+from helpers.listing import Photo, listed, put_photos
+from helpers.records import examples, value, values
+from pycocotools.coco import COCO
+
+from shardwright.loader import load
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.validate import validate
+from shardwright.schemas.errors import UsageError
+
+BIRD, THING = ["beak", "tail"], ["corner", "beak", "edge"]
+KEYPOINT = "image/object/keypoint/"
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> list[Photo]:
+    return put_photos(tmp_path / "val2017")
+
+
+def with_points(document: dict[str, Any]) -> dict[str, Any]:
+    """Adds key points to the birds of a document, and names to its categories."""
+    for category in document["categories"]:
+        category["keypoints"] = BIRD if category["name"] == "bird" else THING
+    for item in document["annotations"]:
+        if item["category_id"] == 16:
+            x, y, width, height = item["bbox"]
+            item["keypoints"] = [x, y, 2, x + width / 2, y + height / 2, item["id"] % 3]
+            item["num_keypoints"] = 1 + (item["id"] % 3 > 0)
+    return document
+
+
+def birds_only(document: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **document,
+        "annotations": [item for item in document["annotations"] if item["category_id"] == 16],
+        "categories": [item for item in document["categories"] if item["name"] == "bird"],
+    }
+
+
+def test_key_points_beside_instances_are_joined_by_id(tmp_path: Path, photos: list[Photo]) -> None:
+    folder = tmp_path / "annotations"
+    save(folder / "instances_val2017.json", coco_of(photos))
+    document = birds_only(with_points(coco_of(photos)))
+    path = save(folder / "person_keypoints_val2017.json", document)
+    made = convert(input=tmp_path, output=tmp_path / "../out", layout="keypoints", verify="full")
+    assert made.dataset.ledger["written"] == len(photos)
+    out = Path(made.path)
+    known = COCO(str(path))
+    both = COCO(str(folder / "instances_val2017.json"))
+    ids = {image["file_name"]: image["id"] for image in known.imgs.values()}
+    (records,) = examples(out).values()
+    labelled = 0
+    for record in records:
+        image = known.imgs[ids[value(record, "image/filename").rpartition("/")[2]]]
+        size = np.array([image["width"], image["height"]])
+        objects = both.imgToAnns[image["id"]]
+        count = len(objects)
+        assert values(record, KEYPOINT + "text") == BIRD * count
+        x, y, seen = (
+            np.reshape(values(record, KEYPOINT + name), (count, 2)) for name in ("x", "y", "visibility")
+        )
+        for place, item in enumerate(objects):
+            said = known.anns.get(item["id"], {}).get("keypoints", [0] * 6)
+            for i in range(2):
+                point = np.array(said[3 * i : 3 * i + 2]) * (said[3 * i + 2] > 0)
+                np.testing.assert_allclose([x[place, i], y[place, i]], point / size, rtol=1e-6)
+                assert seen[place, i] == said[3 * i + 2]
+        assert values(record, KEYPOINT + "num") == (seen > 0).sum(1).tolist()
+        labelled += int((seen > 0).sum())
+    assert labelled == 3
+    assert validate(out, mode="quality").sound
+    again = convert(input=out, output=tmp_path / "../again", source="tfrecord", layout="keypoints")
+    (copies,) = examples(again.path).values()
+    assert sorted(map(str, copies)) == sorted(map(str, records))
+    for batch in load(str(out), split="val" if "val" in made.dataset.splits else "train", batch_size=None):
+        points = batch[KEYPOINT + "x"]
+        assert points.shape == batch[KEYPOINT + "visibility"].shape and points.dtype == tf.float32
+
+
+def test_points_of_all_categories_are_stored_for_every_object(tmp_path: Path, photos: list[Photo]) -> None:
+    path = save(tmp_path / "instances_val2017.json", with_points(coco_of(photos)))
+    found = listed(path, layout="keypoints")
+    for photo in photos:
+        said = found.said(photo.name)
+        assert sorted(said.keypoint_names) == sorted({*BIRD, *THING})
+        for item in said.objects or ():
+            if item.label == "thing":
+                assert item.keypoints is None
+            else:
+                points = dict(zip(said.keypoint_names, np.reshape(item.keypoints or (), (-1, 3)).tolist()))
+                assert points["corner"] == points["edge"] == [0, 0, 0] != points["beak"]
+    assert not any(item.keypoints for item in listed(path).said(photos[0].name).objects or ())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda document: document["categories"][0].pop("keypoints"), ""),
+        (
+            lambda document: [item.pop("keypoints", 0) for item in document["annotations"]],
+            "has no key points",
+        ),
+        (
+            lambda document: [item.pop("keypoints") for item in document["categories"]],
+            "does not name its key",
+        ),
+    ],
+)
+def test_files_without_key_points_are_refused(
+    tmp_path: Path, photos: list[Photo], change: Any, message: str
+) -> None:
+    document = with_points(coco_of(photos))
+    change(document)
+    path = save(tmp_path / "instances_val2017.json", document)
+    if not message:
+        assert listed(path, layout="keypoints").said(photos[0].name).keypoint_names
+        return
+    with pytest.raises(UsageError, match=message):
+        listed(path, layout="keypoints")
+
+
+def test_key_points_of_an_unknown_object_fail_their_image(tmp_path: Path, photos: list[Photo]) -> None:
+    folder = tmp_path / "annotations"
+    save(folder / "instances_val2017.json", coco_of(photos))
+    document = birds_only(with_points(coco_of(photos)))
+    document["annotations"][0]["id"] = 987_654
+    save(folder / "person_keypoints_val2017.json", document)
+    bad = [ref for ref in listed(tmp_path, layout="keypoints").refs.values() if not ref.is_candidate]
+    assert [ref.message for ref in bad if "key points" in ref.message] == [
+        "no object has the id 987654 of its key points"
+    ]
+
+
+def test_a_wrong_number_of_values_is_a_bad_object(tmp_path: Path, photos: list[Photo]) -> None:
+    document = with_points(coco_of(photos))
+    birds = [item for item in document["annotations"] if "keypoints" in item]
+    birds[0]["keypoints"] = [1, 2]
+    path = save(tmp_path / "instances_val2017.json", document)
+    made = convert(input=path, output=tmp_path / "out", layout="keypoints")
+    assert made.outcome["boxes"]["dropped"] == 1
+
+
+def test_sources_without_key_points_say_so(tmp_path: Path) -> None:
+    (tmp_path / "a.xml").write_text("<annotation><filename>a.jpg</filename></annotation>")
+    with pytest.raises(UsageError, match="read as voc, which has no key points; choose --layout detection"):
+        listed(tmp_path, layout="keypoints")
