@@ -91,13 +91,16 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[Needs, Mapping[s
         boxes += [
             {"id": 10 * number + i, "image_id": number, "category_id": category, "iscrowd": 0,
              "bbox": [x, y, w, h], "area": w * h,
-             "segmentation": [[x, y, x + w, y, x + w, y + h, x, y + h]]}
+             "segmentation": [[x, y, x + w, y, x + w, y + h, x, y + h]],
+             "keypoints": [x, y, 2, x + w, y + h, 1], "num_keypoints": 2}
             for i, (category, x, y, w, h) in enumerate(objects)
         ]  # fmt: skip
         present = sorted(set(ids_of(name).ravel().tolist()))
         said = [{"id": number_, "category_id": number_, "iscrowd": 0} for number_ in present]
         segments.append({"image_id": number, "file_name": name, "segments_info": said})
     categories = [{"id": i, "name": name, "isthing": 1} for i, name in enumerate(LABELS, 1)]
+    for category in categories:
+        category["keypoints"] = ["first", "last"]
     document = {"images": images, "categories": categories}
     (root / "coco" / "boxes.json").write_text(json.dumps({**document, "annotations": boxes}))
     (root / "panoptic" / "masks.json").write_text(json.dumps({**document, "annotations": segments}))
@@ -181,6 +184,11 @@ def expected(name: str, layout: Layout, image_format: str) -> dict[FeatureRole, 
         FeatureRole.OBJECT_TEXT: [LABELS[category - 1].encode() for category, *_ in objects],
         FeatureRole.OBJECT_CROWD: [0] * len(objects),
         FeatureRole.OBJECT_AREA: [w * h for *_, w, h in objects],
+        FeatureRole.KEYPOINT_X: [x / WIDTH for _, x, _, w, _ in objects for x in (x, x + w)],
+        FeatureRole.KEYPOINT_Y: [y / HEIGHT for _, _, y, _, h in objects for y in (y, y + h)],
+        FeatureRole.KEYPOINT_VISIBILITY: [2, 1] * len(objects),
+        FeatureRole.KEYPOINT_TEXT: [b"first", b"last"] * len(objects),
+        FeatureRole.KEYPOINT_NUM: [2] * len(objects),
         FeatureRole.SEMANTIC_FORMAT: b"png",
         FeatureRole.CONSTANT: [[0.1, 1], [2, 3]],
     }
