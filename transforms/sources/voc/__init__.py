@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -17,7 +16,7 @@ from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs, is
 from shardwright.schemas.layouts import Needs
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.underway import UNDERWAY
-from shardwright.transforms.images.signatures import claims_to_be_image
+from shardwright.transforms.images.signatures import claims_to_be_image, is_image_name
 from shardwright.transforms.sources.annotation_files import (
     AnnotationFault,
     read_annotation_file,
@@ -56,6 +55,8 @@ _BOTH = "trainval"
 _PART_FILES = 2000
 _XML_HEAD_BYTES = 4096
 _XML_TRIED = 3
+#: Number of images of one stem from which their XML file is unclear.
+_LEAST_CLASH = 2
 
 
 class VocPlace(NamedTuple):
@@ -91,12 +92,14 @@ def _find_places(probe: InputProbe, settings: ConvertSettings) -> list[VocPlace]
         return []
     named = next((name for name in probe.folders if name.lower() == _ANNOTATIONS), "")
     if named:
-        return [_voc(probe, named, settings)] if _has_xml(probe.inside(named)) else []
+        return [_voc(probe, named, settings)] if _has_xml_below(probe.inside(named)) else []
     if _has_xml(probe):
         return [_beside(probe, "", settings)]
     inner = [probe.inside(name) for name in probe.folders if name.startswith("VOC")]
     found = [place for look in inner for place in _find_places(look, settings)]
-    return found or _find_splits(probe, settings) or _find_pair(probe, settings)
+    return (
+        found or _find_splits(probe, settings) or _find_pair(probe, settings) or _find_nested(probe, settings)
+    )
 
 
 def _find_splits(probe: InputProbe, settings: ConvertSettings) -> list[VocPlace]:
@@ -122,11 +125,21 @@ def _find_pair(probe: InputProbe, settings: ConvertSettings) -> list[VocPlace]:
     folders = [name for name in probe.folders if not name.startswith(".")]
     if not 0 < len(folders) <= _MOST_FOLDERS:
         return []
-    with_xml = [name for name in folders if _has_xml(probe.inside(name))]
+    with_xml = [name for name in folders if _has_xml_below(probe.inside(name))]
     if len(with_xml) != 1:
         return []
     place = _voc(probe, with_xml[0], settings)
     return [place] if place.images != place.root or settings.image_root else []
+
+
+def _find_nested(probe: InputProbe, settings: ConvertSettings) -> list[VocPlace]:
+    """Returns the set in a folder whose subfolders hold XML files and images in any arrangement.
+
+    Class folders with XML files beside the images stay class folders, unless the layout stores objects.
+    """
+    if settings.record_layout.needs is not Needs.OBJECTS or not _has_xml_below(probe):
+        return []
+    return [_beside(probe, "", settings)]
 
 
 def _images_of(probe: InputProbe, annotations: str) -> str:
@@ -164,6 +177,19 @@ def _has_xml(probe: InputProbe) -> bool:
     return any(
         b"<annotation" in storage.read_head(storage.join(probe.path, name), _XML_HEAD_BYTES) for name in names
     )
+
+
+def _has_xml_below(probe: InputProbe) -> bool:
+    """Returns whether a folder, or one of the first folders inside, contains XML files of Pascal VOC."""
+    waiting, looked = [probe], 0
+    while waiting and looked < _MOST_FOLDERS:
+        inner = waiting.pop(0)
+        looked += 1
+        if _has_xml(inner):
+            return True
+        names = [name for name in inner.folders if not name.startswith(".")]
+        waiting += [inner.inside(name) for name in names[:_MOST_FOLDERS]]
+    return False
 
 
 def _voc(probe: InputProbe, annotations: str, settings: ConvertSettings) -> VocPlace:
@@ -234,6 +260,7 @@ def _list_place(place: VocPlace, item: Input, settings: ConvertSettings) -> Iter
         sides = _xml_files(place)
         wanted = lists.splits.keys()
     prefix = item.prefix + key_of(_inner(place.images, item.path))
+    clashes = _clashes(place, sides, semantic)
     seen = set()
     alone = {}
     for ref in _images(place, prefix):
@@ -249,6 +276,8 @@ def _list_place(place: VocPlace, item: Input, settings: ConvertSettings) -> Iter
             yield ref, ""
         elif stem in lists.twice:
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, lists.twice[stem]), ""
+        elif why := clashes.get(ref.key.removeprefix(prefix)):
+            yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, why), ""
         elif stem in sides:
             odd = not semantic and not sides[stem].endswith(".xml")
             yield ref.annotated(masks[stem].annotations) if semantic else ref, sides[stem] * odd
@@ -256,49 +285,124 @@ def _list_place(place: VocPlace, item: Input, settings: ConvertSettings) -> Iter
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, NO_MASK), ""
         else:
             alone[ref.key] = ref
-    found = {} if semantic else _other_names(alone, {stem: sides[stem] for stem in sides.keys() - seen})
+    unused = {} if semantic else {stem: sides[stem] for stem in sorted(sides.keys() - seen)}
+    found, unclear = _other_names(alone, unused)
     for key, ref in alone.items():
+        if key in unclear:
+            ref = ref.quarantined(QuarantineReason.BAD_ANNOTATION, unclear[key])
         yield ref, found.get(key, "")
     taken = set(found.values())
     left = {stem: path for stem, path in sides.items() if path not in taken}
-    for ref in _without_image(place, item, left, lists, seen | (sides.keys() - left.keys())):
+    for ref in _without_image(place, item, left, lists, seen | (sides.keys() - left.keys()), unclear):
         yield ref, ""
 
 
-def _other_names(images: Collection[str], sides: Mapping[str, str]) -> dict[str, str]:
-    """Returns a mapping of image key to XML file, for pairs with different names or folders.
+def _clashes(place: VocPlace, sides: Mapping[str, str], semantic: bool) -> dict[str, str]:
+    """Returns image -> fault, for images in one folder that differ only in their extension.
 
-    An image and an XML file are a pair if their file names agree, or if the XML file names the image. The
-    match must be the only one for both.
+    If their XML file names one of them, it belongs to that image, and the others have none.
+
+    Args:
+      place: Folders of the set.
+      sides: Stem -> path of the XML file or mask.
+      semantic: Whether `sides` are masks.
+    """
+    names: dict[str, list[str]] = {}
+    for path, _ in files_below(place.images):
+        key = key_of(path)
+        if is_image_name(path) and stem_of(key) in sides and sides[stem_of(key)] != join(place.images, path):
+            names.setdefault(stem_of(key), []).append(key)
+    faults = {}
+    for stem, images in names.items():
+        if len(images) < _LEAST_CLASH:
+            continue
+        said = [] if semantic else [key_of(name) for name in _named_in(sides[stem])]
+        named = [image for image in images if file_name(image) in said]
+        own = printable(file_name(sides[stem]))
+        for image in images:
+            if len(named) != 1:
+                faults[image] = f"{own} could belong to {' and '.join(map(printable, sorted(images)[:3]))}"
+            elif image != named[0]:
+                faults[image] = f"{own} belongs to {printable(named[0])}, so there is no XML file for it"
+    return faults
+
+
+def _other_names(images: Collection[str], sides: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns image key -> XML file for pairs with different names or folders, and what is unclear.
+
+    An image and an XML file are a pair if their file names agree, or if the XML file names the image, in this
+    order; extensions and the case of letters may differ. The match must be the only one for both. The second
+    result maps the keys of images, and paths of XML files, with several matches to a message.
 
     Args:
       images: Keys of images without an XML file.
       sides: Mapping of key, without extension, to XML file, for XML files without an image.
     """
     if not images or not sides:
-        return {}
-    found = _paired(
-        {key: [stem_of(file_name(key))] for key in images}, {p: [file_name(s)] for s, p in sides.items()}
-    )
+        return {}, {}
+    found: dict[str, str] = {}
+    unclear: dict[str, str] = {}
+    own = {path: [file_name(stem)] for stem, path in sides.items()}
+
+    def pair(names_of: Callable[[str], Sequence[str]], files: Mapping[str, Sequence[str]]) -> None:
+        taken = {*found.values()}
+        rest = {path: names for path, names in files.items() if path not in taken}
+        pairs, several = _paired({key: names_of(key) for key in images if key not in found}, rest)
+        found.update(pairs)
+        for one, message in several.items():
+            unclear.setdefault(one, message)
+
+    pair(_own_stem, own)
     files = [path for path in sides.values() if path not in {*found.values()}]
-    keys = [key for key in images if key not in found]
-    if files and keys:
+    if files and len(found) < len(images):
         said = side_by_side(lambda path: (path, _named_in(path)), files, files[0])
         named = {path: [key_of(name) for name in names] for path, names in said}
-        found |= _paired({key: [file_name(key), stem_of(file_name(key))] for key in keys}, named)
-    return found
+        pair(lambda key: [file_name(key), *_own_stem(key)], named)
+        stems = {path: [*map(stem_of, names)] for path, names in named.items()}
+        pair(_own_stem, stems)
+        folded = {path: [name.casefold() for name in (*own[path], *names)] for path, names in stems.items()}
+        pair(lambda key: [name.casefold() for name in _own_stem(key)], folded)
+    done = {*found, *found.values()}
+    return found, {one: message for one, message in unclear.items() if one not in done}
 
 
-def _paired(images: Mapping[str, Sequence[str]], files: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Returns a mapping of image to file for pairs with a common name that no other image or file has."""
+def _own_stem(key: str) -> list[str]:
+    return [stem_of(file_name(key))]
+
+
+def _paired(
+    images: Mapping[str, Sequence[str]], files: Mapping[str, Sequence[str]]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns image -> file for pairs with a common name that no other image or file has.
+
+    The second result maps the images and files that share a name with several others to a message.
+    """
     by_name: dict[str, tuple[set[str], set[str]]] = {}
     for side, items in enumerate((images, files)):
         for item, names in items.items():
             for name in names:
                 by_name.setdefault(name, (set(), set()))[side].add(item)
-    pairs = {(*some, *others) for some, others in by_name.values() if len(some) == 1 == len(others)}
-    counts = Counter(one for pair in pairs for one in pair)
-    return {image: file for image, file in pairs if counts[image] == 1 == counts[file]}
+    matches: dict[str, set[str]] = {}
+    for some, others in by_name.values():
+        for image in some if others else ():
+            matches.setdefault(image, set()).update(others)
+        for file in others if some else ():
+            matches.setdefault(file, set()).update(some)
+    pairs, unclear = {}, {}
+    for image in images:
+        found = sorted(matches.get(image, ()))
+        if len(found) == 1 and len(matches[found[0]]) == 1:
+            pairs[image] = found[0]
+        elif found:
+            several = found if len(found) > 1 else sorted(matches[found[0]])
+            shown = " and ".join(printable(file_name(one) if one in files else one) for one in several[:3])
+            what = "XML files that could be its own" if len(found) > 1 else "images that its XML file fits"
+            unclear[image] = f"there are several {what}: {shown}"
+    for file in files:
+        several = sorted(matches.get(file, ()))
+        if len(several) > 1:
+            unclear[file] = f"it fits several images: {' and '.join(map(printable, several[:3]))}"
+    return pairs, unclear
 
 
 def _inner(folder: str, input_path: str) -> str:
@@ -322,12 +426,18 @@ def _xml_files(place: VocPlace) -> dict[str, str]:
 
 
 def _without_image(
-    place: VocPlace, item: Input, sides: Mapping[str, str], lists: _Lists, seen: set[str]
+    place: VocPlace,
+    item: Input,
+    sides: Mapping[str, str],
+    lists: _Lists,
+    seen: set[str],
+    unclear: Mapping[str, str],
 ) -> Iterator[ImageRef]:
     for stem in sorted(sides.keys() - seen):
         path = sides[stem]
         inner = below(path, item.path.rstrip("/"))
-        yield bad_entry(item.prefix + key_of(inner or path.rpartition("/")[2]), path, MISSING)
+        why = unclear.get(path, MISSING)
+        yield bad_entry(item.prefix + key_of(inner or path.rpartition("/")[2]), path, why)
     prefix = _inner(place.images, item.path)
     for stem in sorted(lists.splits.keys() - seen - sides.keys()):
         ref = bad_entry(item.prefix + prefix + stem, join(place.images, stem), f"it is listed, but {MISSING}")

@@ -1,0 +1,150 @@
+"""Pascal VOC as it is found in practice: nested folders, other extensions and cases, and unclear pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.annotation_sets.voc import put_xml, xml_of
+from helpers.listing import Listed, Photo, listed, put_photos
+from PIL import Image
+
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.errors import UsageError
+
+
+def put(folder: Path, *names: str) -> None:
+    """Writes small pictures; each has a box of class `thing` in its XML file, once that exists."""
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (30, 20), (len(name) * 7 % 256, 90, 40)).save(path)
+
+
+def put_file(path: Path, filename: str, label: str = "thing") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    photo = Photo(filename, (30, 20), ((label, 1, 2, 21, 12),))
+    path.write_text(xml_of(photo))
+
+
+def labels(found: Listed) -> dict[str, str]:
+    """Returns key -> class of all images with annotations."""
+    return {key: ref.label for key, ref in found.refs.items() if ref.is_candidate}
+
+
+def faults(found: Listed) -> dict[str, str]:
+    bad = {key: ref for key, ref in found.refs.items() if ref.outcome == "quarantined"}
+    assert {ref.reason for ref in bad.values()} <= {QuarantineReason.BAD_ANNOTATION}
+    return {key: ref.message for key, ref in bad.items()}
+
+
+ARRANGEMENTS = {
+    "nested in both": ("Annotations/a/b/{}.xml", "JPEGImages/a/b/{}.jpg"),
+    "nested images": ("Annotations/{}.xml", "JPEGImages/2024/may/{}.jpg"),
+    "nested files": ("Annotations/2024/may/{}.xml", "JPEGImages/{}.jpg"),
+    "side by side, nested": ("batch 1/part/{}.xml", "batch 1/part/{}.jpg"),
+    "two folders, nested": ("xml/a/{}.xml", "img/a/{}.jpg"),
+    "other folders": ("labels/one/{}.xml", "pictures/two/{}.jpg"),
+    "folder in folder": ("set/ANNOTATIONS/{}.XML", "set/jpegimages/{}.JPG"),
+    "mixed case": ("annotations/{}.xml", "Images/{}.Jpeg"),
+}
+
+
+@pytest.mark.parametrize("name", ARRANGEMENTS)
+def test_images_and_files_are_found_in_any_folders(tmp_path: Path, name: str) -> None:
+    xml, image = ARRANGEMENTS[name]
+    for stem in ("IMG 1", "Grüße-2"):
+        put(tmp_path, image.format(stem))
+        put_file(tmp_path / xml.format(stem), f"{stem}.jpg")
+    found = listed(tmp_path)
+    assert found.input.source == "voc"
+    assert labels(found) == {image.format(stem): "thing" for stem in ("IMG 1", "Grüße-2")}
+    assert faults(found) == {}
+
+
+@pytest.mark.parametrize(
+    ("xml", "said", "image"),
+    [
+        ("1", "a.jpg", "a.jpeg"),
+        ("1", "A.JPG", "a.jpg"),
+        ("Photo", "other.jpg", "PHOTO.png"),
+        ("1", "C:\\\\photos\\\\a b.jpg", "a b.JPEG"),
+        ("1", "a", "a.webp"),
+        ("a.rf.123", "a.jpg", "sub/a.rf.123.jpg"),
+    ],
+)
+def test_names_may_differ_in_extension_and_case(tmp_path: Path, xml: str, said: str, image: str) -> None:
+    put(tmp_path / "JPEGImages", image, "more/first.jpg")
+    put_file(tmp_path / "Annotations" / f"{xml}.xml", said)
+    put_file(tmp_path / "Annotations" / "more" / "first.xml", "first.jpg", "first")
+    found = listed(tmp_path)
+    assert labels(found) == {f"JPEGImages/{image}": "thing", "JPEGImages/more/first.jpg": "first"}
+    assert faults(found) == {}
+
+
+def test_exact_names_go_before_similar_ones(tmp_path: Path) -> None:
+    put(tmp_path / "JPEGImages", "x/a.jpg", "y/A.jpg")
+    put_file(tmp_path / "Annotations" / "a.xml", "no", "small")
+    put_file(tmp_path / "Annotations" / "A.xml", "no", "large")
+    assert labels(listed(tmp_path)) == {"JPEGImages/x/a.jpg": "small", "JPEGImages/y/A.jpg": "large"}
+
+
+def test_images_of_one_stem_need_a_file_that_names_one(tmp_path: Path) -> None:
+    put(tmp_path / "JPEGImages", "a.jpg", "a.png", "b.jpg", "b.png", "c.jpg")
+    put_file(tmp_path / "Annotations" / "a.xml", "elsewhere.jpg")
+    put_file(tmp_path / "Annotations" / "b.xml", "b.png")
+    put_file(tmp_path / "Annotations" / "c.xml", "c.jpg")
+    found = listed(tmp_path)
+    assert labels(found) == {"JPEGImages/b.png": "thing", "JPEGImages/c.jpg": "thing"}
+    unclear = "a.xml could belong to a.jpg and a.png"
+    assert faults(found) == {
+        "JPEGImages/a.jpg": unclear,
+        "JPEGImages/a.png": unclear,
+        "JPEGImages/b.jpg": "b.xml belongs to b.png, so there is no XML file for it",
+    }
+
+
+def test_a_name_in_two_folders_is_unclear(tmp_path: Path) -> None:
+    put(tmp_path / "JPEGImages", "x/a.jpg", "y/a.jpg", "x/b.jpg")
+    put_file(tmp_path / "Annotations" / "a.xml", "a.jpg")
+    put_file(tmp_path / "Annotations" / "1" / "b.xml", "b.jpg")
+    put_file(tmp_path / "Annotations" / "2" / "b.xml", "b.jpg")
+    found = listed(tmp_path)
+    assert labels(found) == {}
+    said = faults(found)
+    both = "JPEGImages/x/a.jpg and JPEGImages/y/a.jpg"
+    assert said["JPEGImages/x/a.jpg"] == f"there are several images that its XML file fits: {both}"
+    assert said["JPEGImages/y/a.jpg"] == said["JPEGImages/x/a.jpg"]
+    assert said["Annotations/a.xml"] == f"it fits several images: {both}"
+    assert said["JPEGImages/x/b.jpg"] == "there are several XML files that could be its own: b.xml and b.xml"
+    assert said["Annotations/1/b.xml"] == said["Annotations/2/b.xml"] == "its image is missing"
+
+
+def test_missing_images_and_files_and_wrong_sizes_are_quarantined(tmp_path: Path) -> None:
+    photos = put_photos(tmp_path / "in" / "JPEGImages")
+    put_xml(tmp_path / "in" / "Annotations", photos)
+    (tmp_path / "in" / "Annotations" / "apple.xml").unlink()
+    wrong = photos[2]._replace(size=(photos[2].size[0] + 5, photos[2].size[1]))
+    put_xml(tmp_path / "in" / "Annotations", [wrong])
+    put_file(tmp_path / "in" / "Annotations" / "gone.xml", "gone.jpg")
+    made = convert(
+        input=tmp_path / "in",
+        output=tmp_path / "out",
+        layout="detection",
+        max_bad_fraction=0.9,
+        verify="full",
+    )
+    assert made.dataset.ledger["written"] == 2 and made.dataset.ledger["quarantined"] == 3
+    said = (tmp_path / "out" / "quarantine.jsonl").read_text()
+    for message in ("there is no XML file for it", "its annotations are for", "its image is missing"):
+        assert message in said
+
+
+def test_class_folders_with_xml_beside_stay_class_folders(tmp_path: Path) -> None:
+    put(tmp_path, "cat/1.jpg", "dog/2.jpg")
+    put_file(tmp_path / "cat" / "1.xml", "1.jpg")
+    assert listed(tmp_path, layout="classification").input.source == "class_folders"
+    assert listed(tmp_path).input.source == "voc"
+    with pytest.raises(UsageError, match="choose --layout detection"):
+        listed(tmp_path, layout="classification", source="voc")
