@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.annotation_sets.coco import save
 from helpers.annotation_sets.each_format import SETS
+from helpers.annotation_sets.json_exports import export
 from helpers.hostile import outcomes, shard_hashes
-from helpers.listing import listed
+from helpers.listing import listed, put_photos
 from helpers.long_tail import slow
 from helpers.storage.buckets import Bucket
 
@@ -69,3 +71,17 @@ def test_a_missing_image_is_an_annotation_fault(bucket: Bucket, tmp_path: Path) 
     convert(input=f"{bucket.url}/in/{name}", output=tmp_path / "out", layout="detection", max_bad_fraction=1)
     found = outcomes(tmp_path / "out")
     assert found["apple.jpg"] == "BAD_ANNOTATION" and found["eagle.jpg"] == "written"
+
+
+def test_tasks_of_label_studio_may_name_objects_in_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
+    photos = put_photos(tmp_path / "in")
+    bucket.put_tree(tmp_path / "in", "sets/photos/")
+    tasks = export(photos)
+    for item, photo in zip(tasks, photos):
+        item["data"]["image"] = f"{bucket.url}/sets/photos/{photo.name}"
+    path = save(tmp_path / "alone" / "tasks.json", tasks)
+    made = convert(input=path, output=tmp_path / "out", layout="detection", verify="full")
+    assert made.dataset.ledger["written"] == len(photos)
+    bucket.delete(f"sets/photos/{photos[1].name}")
+    missing = listed(path).refs[f"sets/photos/{photos[1].name}"]
+    assert missing.reason == "BAD_ANNOTATION"

@@ -22,6 +22,9 @@ from shardwright.transforms.sources.spool import Spool
 SOURCES: Mapping[str, str] = {
     "file_names": "a folder of images with the class in the file name (--label_regex)",
     "semantic_masks": "a folder of images, with masks of the same names in --mask_dir",
+    "label_studio": "Label Studio's JSON or JSON-MIN, or a folder with it and the images",
+    "create_ml": "Create ML's JSON, with the images beside it",
+    "class_columns": "CSV with a column of 0 and 1 for each class, such as Roboflow's _classes.csv",
     "box_table": "CSV with a row for each box, such as filename,width,height,class,xmin,ymin,xmax,ymax",
     "parquet": "Parquet or Arrow files with the images inside, such as Hugging Face datasets",
     "manifest": "CSV, TSV, JSON Lines or Parquet with a row for each image",

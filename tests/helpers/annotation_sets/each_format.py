@@ -12,6 +12,7 @@ from helpers.annotation_sets.cityscapes import put_city
 from helpers.annotation_sets.coco import coco_of, save
 from helpers.annotation_sets.coco_panoptic import panoptic_of
 from helpers.annotation_sets.cvat import put_set as put_cvat_set
+from helpers.annotation_sets.json_exports import create_ml_of, put_class_columns, put_label_studio
 from helpers.annotation_sets.kitti import put_kitti
 from helpers.annotation_sets.labelme import document, put_labelme
 from helpers.annotation_sets.labelme import save as save_labelme
@@ -139,7 +140,30 @@ def _voc_pair(root: Path) -> str:
     return ""
 
 
+def _label_studio(root: Path) -> str:
+    photos = put_photos(root / "images")
+    put_label_studio(root, photos)
+    (root / "images" / "apple.jpg").unlink()
+    return ""
+
+
+def _create_ml(root: Path) -> str:
+    for split, names in SPLITS.items():
+        photos = put_photos(root / split, names)
+        save(root / split / "_annotations.createml.json", [*create_ml_of(photos), {"image": "gone.jpg"}])
+    return ""
+
+
+def _class_columns(root: Path) -> str:
+    for split, names in SPLITS.items():
+        put_class_columns(root / split, put_photos(root / split, names))
+    return ""
+
+
 SETS = {
+    "label_studio": (_label_studio, "detection"),
+    "create_ml": (_create_ml, "detection"),
+    "class_columns": (_class_columns, "classification"),
     "darknet": (_darknet, "detection"),
     "paths of another machine": (_moved, "detection"),
     "voc in two folders": (_voc_pair, "detection"),

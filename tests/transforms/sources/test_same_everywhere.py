@@ -21,6 +21,7 @@ from helpers.annotation_sets.cityscapes import put_city
 from helpers.annotation_sets.coco import coco_of
 from helpers.annotation_sets.coco import save as save_coco
 from helpers.annotation_sets.cvat import put_set as put_cvat_set
+from helpers.annotation_sets.json_exports import create_ml_of, put_class_columns, put_label_studio
 from helpers.annotation_sets.kitti import put_kitti
 from helpers.annotation_sets.labelme import put_labelme
 from helpers.annotation_sets.objects_column import row_of
@@ -120,6 +121,18 @@ def _box_table(root: Path) -> Path:
     return put_box_table(root / "train_labels.csv", BOX_HEADER, box_rows_of(photos)[::-1])
 
 
+def _label_studio(root: Path) -> Path:
+    return put_label_studio(root, put_photos(root / "images", _NAMES))
+
+
+def _create_ml(root: Path) -> Path:
+    return save_coco(root / "_annotations.createml.json", create_ml_of(put_photos(root, _NAMES)))
+
+
+def _class_columns(root: Path) -> Path:
+    return put_class_columns(root, put_photos(root, _NAMES))
+
+
 def _cvat(root: Path) -> Path:
     put_cvat_set(root, _NAMES)
     return root
@@ -193,6 +206,9 @@ _CASES = {
     "cityscapes": Case(_cityscapes, "cityscapes", _DETECTION),
     "objects": Case(_objects, "manifest", _DETECTION),
     "path lists": Case(_path_lists, "manifest", {}),
+    "label_studio": Case(_label_studio, "label_studio", _DETECTION),
+    "create_ml": Case(_create_ml, "create_ml", _DETECTION),
+    "class_columns": Case(_class_columns, "class_columns", {"label_separator": "|", "unlabelled": "keep"}),
     "box_table": Case(_box_table, "box_table", _DETECTION),
     "open_images": Case(_open_images, "open_images", _DETECTION),
     "semantic_masks": Case(

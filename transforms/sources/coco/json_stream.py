@@ -192,6 +192,17 @@ def stream_object(file: IO[bytes]) -> Iterator[Item]:
             return
 
 
+def stream_list(file: IO[bytes]) -> Iterator[Item]:
+    """Yields the items of a JSON array, whose name is empty, in order.
+
+    Raises:
+      JsonFault: if the file is not a JSON array, or is incomplete.
+    """
+    for item in _stream_array(_Window(file), ""):
+        if item.length:
+            yield item
+
+
 def _stream_array(window: _Window, name: str) -> Iterator[Item]:
     window.expect("[")
     if window.skip_space() == "]":

@@ -1,0 +1,346 @@
+"""Label Studio: exports as JSON and JSON-MIN, an array with an entry for each task.
+
+Shapes are in percent of the image as a browser shows it, with its EXIF orientation applied. A rectangle turns
+clockwise around its upper left corner.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
+from shardwright.schemas.layouts import Needs
+from shardwright.transforms import storage
+from shardwright.transforms.images.signatures import is_image_name
+from shardwright.transforms.sources.annotation_files import AnnotationFault
+from shardwright.transforms.sources.image_files import annotated, class_name, is_text, number
+from shardwright.transforms.sources.json_entries import EntryFormat, ImagePaths
+from shardwright.transforms.sources.moved_files import file_name
+from shardwright.transforms.sources.shapes import LEAST_CORNERS, ellipse, hull
+from shardwright.transforms.sources.source import Source
+
+_ANNOTATIONS = ("annotations", "completions")
+#: Fields of JSON-MIN that are about the task, not its data or results.
+_ABOUT_TASK = frozenset(
+    {"id", "annotator", "annotation_id", "created_at", "updated_at", "lead_time", "agreement", "sentiment"}
+)
+_IMAGE_FIELDS = ("image", "img", "image_url", "url", "photo", "picture")
+#: Kinds of results with shapes that are read, and with shapes that are not.
+_SHAPES = ("rectanglelabels", "polygonlabels", "ellipselabels", "labels")
+_LEFT_OUT = ("brushlabels", "bitmasklabels", "keypointlabels", "vectorlabels", "videorectangle")
+_CHOICES = "choices"
+#: What Label Studio puts before the name of an uploaded file.
+_UPLOAD = re.compile(r"[0-9a-f]{8}-(?=.)")
+_LOCAL_FILES = "/data/local-files/"
+
+
+class _Result(NamedTuple):
+    """A result of a task: the name of its control, its values, and the size and turn of the image."""
+
+    control: str
+    value: Mapping[str, Any]
+    size: tuple[float, float] | None
+    turned: bool
+
+
+def _is_task(entry: Any) -> bool:
+    return isinstance(entry, dict) and isinstance(entry.get("data"), dict)
+
+
+def _is_export(entry: Any) -> bool:
+    """Returns whether an entry is a task of Label Studio with an image."""
+    if not isinstance(entry, dict):
+        return False
+    if _is_task(entry):
+        results = (entry.get(name) for name in (*_ANNOTATIONS, "predictions"))
+        return any(isinstance(found, list) for found in results) and bool(_image_field(entry["data"], ""))
+    return {"annotation_id", "annotator"} <= entry.keys() and bool(_image_field(entry, ""))
+
+
+def _image_field(data: Mapping[str, Any], named: str) -> str:
+    """Returns the field with the image's path; empty if there is none, or several could be."""
+    if named:
+        return named if is_text(data.get(named)) else ""
+    known = next((name for name in _IMAGE_FIELDS if is_text(data.get(name))), "")
+    if known:
+        return known
+    found = [name for name, value in data.items() if is_text(value) and is_image_name(_plain_path(value))]
+    return found[0] if len(found) == 1 else ""
+
+
+def _plain_path(value: str) -> str:
+    """Returns the path in a URL: without its host, query and escapes.
+
+    >>> _plain_path("/data/local-files/?d=photos/a%20cat.jpg")
+    'photos/a cat.jpg'
+    """
+    if _LOCAL_FILES in value:
+        named = parse_qs(urlsplit(value).query).get("d", [""])[0]
+        return named or value
+    if "://" not in value and not value.startswith("/data/"):
+        return value
+    parts = urlsplit(value)
+    return unquote(parts.path).lstrip("/")
+
+
+def paths_of(value: str) -> tuple[str, ...]:
+    """Returns the relative paths that an image may have after an export, the likeliest first.
+
+    >>> paths_of("/data/upload/3/1a2b3c4d-cat.jpg")
+    ('upload/3/1a2b3c4d-cat.jpg', '1a2b3c4d-cat.jpg', 'cat.jpg')
+    """
+    path = _plain_path(value).removeprefix("data/")
+    name = file_name(path)
+    parts = path.split("/")
+    inner = ["/".join(parts[begin:]) for begin in range(len(parts))]
+    return tuple(dict.fromkeys(filter(None, (*inner, name, _UPLOAD.sub("", name, count=1)))))
+
+
+def _image_of(entry: Mapping[str, Any], settings: ConvertSettings) -> ImagePaths:
+    data = entry["data"] if _is_task(entry) else entry if isinstance(entry, dict) else {}
+    field = _image_field(data, settings.image_column)
+    if not field:
+        raise AnnotationFault(
+            "it names no image, or several; name the field with --image_column"
+            if not settings.image_column
+            else f"its field {settings.image_column!r} names no image"
+        )
+    value = data[field].strip()
+    paths = paths_of(value)
+    if not paths:
+        raise AnnotationFault(f"{value[:80]!r} names no image")
+    return ImagePaths(value, paths, value if storage.is_remote(value) else "")
+
+
+def _results(entry: Mapping[str, Any], settings: ConvertSettings) -> list[_Result] | None:
+    """Returns the results of a task; None if nobody has annotated it.
+
+    Raises:
+      AnnotationFault: If several annotations could be meant.
+    """
+    if not _is_task(entry):
+        return list(_short_results(entry, settings))
+    said: list[Any] = next((entry[name] for name in _ANNOTATIONS if isinstance(entry.get(name), list)), [])
+    made = [item for item in said if isinstance(item, dict) and not item.get("was_cancelled")]
+    truth = [item for item in made if item.get("ground_truth") is True]
+    if len(made) > 1 and len(truth) != 1:
+        raise AnnotationFault(
+            f"it has {len(made)} annotations; mark one of them as ground truth, or delete the others"
+        )
+    if not made:
+        return None
+    results = (truth if len(made) > 1 else made)[0].get("result")
+    found = []
+    for item in results if isinstance(results, list) else []:
+        value = item.get("value") if isinstance(item, dict) else None
+        if isinstance(value, dict):
+            found.append(_result(str(item.get("from_name", "")), value, item))
+    return found
+
+
+def _result(control: str, value: Mapping[str, Any], about: Mapping[str, Any]) -> _Result:
+    width, height = (number(about.get(f"original_{side}")) or 0.0 for side in ("width", "height"))
+    size = (width, height) if min(width, height) > 0 else None
+    return _Result(control, value, size, bool(number(about.get("image_rotation"))))
+
+
+def _short_results(entry: Mapping[str, Any], settings: ConvertSettings) -> Iterator[_Result]:
+    """Yields the results of a JSON-MIN entry, whose fields have the names of the controls."""
+    image = _image_field(entry, settings.image_column)
+    for name, value in entry.items():
+        if name in _ABOUT_TASK or name == image:
+            continue
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, dict):
+                yield _result(name, item, item)
+            elif is_text(item) and (name == settings.label_column or name in ("choice", "choices", "label")):
+                yield _Result(name, {_CHOICES: [item]}, None, False)
+
+
+def objects_of(results: Sequence[_Result]) -> Annotations:
+    """Returns the shapes of a task as objects, in shares of the upright image.
+
+    Raises:
+      AnnotationFault: If a shape is wrong, or only kinds of shapes are present that are not read.
+    """
+    objects: list[ObjectAnnotation] = []
+    other = ""
+    for place, result in enumerate(results):
+        kind = next((kind for kind in _SHAPES if isinstance(result.value.get(kind), list)), "")
+        if not kind:
+            other = other or next((kind for kind in _LEFT_OUT if kind in result.value), "")
+            continue
+        if result.turned:
+            raise AnnotationFault("its image was rotated in Label Studio, so that its shapes do not fit")
+        try:
+            box, outline = _shape(result)
+        except ValueError as error:
+            raise AnnotationFault(f"result {place}: {error}") from None
+        if box is not None:
+            objects += [
+                ObjectAnnotation(class_name(label), box, segmentation=outline)
+                for label in result.value[kind] or [""]
+            ]
+    if other and not objects:
+        raise AnnotationFault(f"it only has {other}, which are not read")
+    return Annotations(objects=tuple(objects), relative=True, upright=True)
+
+
+_Shape = tuple[tuple[float, float, float, float] | None, list[list[float]] | None]
+
+
+def _shape(result: _Result) -> _Shape:
+    """Returns box and outline of a shape, in shares; (None, None) for labels of something else.
+
+    Raises:
+      ValueError: If its numbers are wrong.
+    """
+    value = result.value
+    if "points" in value:
+        points = value["points"]
+        pairs = [_numbers(point, 2) for point in points] if isinstance(points, list) else []
+        if len(pairs) < LEAST_CORNERS:
+            raise ValueError("its polygon has fewer than three points")
+        corners = [side / 100 for pair in pairs for side in pair]
+        return hull(corners), [corners]
+    if "radiusX" in value:
+        names = ("x", "y", "radiusX", "radiusY")
+        return _turned(result, _numbers([value.get(name) for name in names], 4), round_shape=True)
+    if "width" in value and "height" in value:
+        names = ("x", "y", "width", "height")
+        return _turned(result, _numbers([value.get(name) for name in names], 4), round_shape=False)
+    return None, None
+
+
+def _numbers(said: Any, count: int) -> list[float]:
+    found = [number(side) for side in said] if isinstance(said, list) else []
+    if len(found) != count or None in found:
+        raise ValueError(f"{str(said)[:60]} are not {count} numbers")
+    return [float(side) for side in found if side is not None]
+
+
+def _turned(result: _Result, numbers: Sequence[float], round_shape: bool) -> _Shape:
+    """Returns box and outline of a rectangle or an ellipse, which may be rotated."""
+    angle = number(result.value.get("rotation")) or 0.0
+    x, y, width, height = numbers
+    if not angle and not round_shape:
+        return (x / 100, y / 100, (x + width) / 100, (y + height) / 100), None
+    if angle and result.size is None:
+        raise ValueError("it is rotated, but original_width and original_height of the image are missing")
+    # Angles are true only in pixels, because the sides of the image have different units.
+    x_scale, y_scale = (side / 100 for side in result.size or (100.0, 100.0))
+    x, y, width, height = x * x_scale, y * y_scale, width * x_scale, height * y_scale
+    draw = ellipse if round_shape else _rectangle
+    units = (100 * x_scale, 100 * y_scale)
+    corners = [side / units[place % 2] for place, side in enumerate(draw(x, y, width, height, angle))]
+    return hull(corners), [corners]
+
+
+def _rectangle(x: float, y: float, width: float, height: float, degrees: float) -> list[float]:
+    """Returns the corners of a rectangle, rotated clockwise around its upper left corner."""
+    cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    corners = []
+    for dx, dy in ((0.0, 0.0), (width, 0.0), (width, height), (0.0, height)):
+        corners += [x + dx * cosine - dy * sine, y + dx * sine + dy * cosine]
+    return corners
+
+
+def classes_of(results: Sequence[_Result], settings: ConvertSettings) -> list[str]:
+    """Returns the choices for the whole image.
+
+    Raises:
+      AnnotationFault: If several controls have choices, or one has several choices that may not be stored.
+    """
+    by_control: dict[str, list[str]] = {}
+    for result in results:
+        said = result.value.get(_CHOICES)
+        if "x" in result.value or not isinstance(said, list):  # choices for a region have its position
+            continue
+        if not settings.label_column or result.control == settings.label_column:
+            names = by_control.setdefault(result.control, [])
+            names += [name for item in said if (name := class_name(item)) and name not in names]
+    if len(by_control) > 1:
+        shown = " and ".join(sorted(by_control)[:3])
+        raise AnnotationFault(f"it has choices of {shown}; name one of them with --label_column")
+    names = next(iter(by_control.values()), [])
+    if len(names) > 1 and not settings.label_separator:
+        raise AnnotationFault(
+            f"it has several choices ({', '.join(names[:3])}); --label_separator '|' lets an image have "
+            "several classes"
+        )
+    return names
+
+
+def _annotate(ref: ImageRef, entry: Mapping[str, Any], settings: ConvertSettings) -> ImageRef:
+    results = _results(entry, settings)
+    wants_class = settings.record_layout.needs is Needs.LABEL
+    if results is None and not wants_class and settings.missing_annotations == "empty":
+        return annotated(ref, Annotations(objects=()))
+    if results is None:
+        why = "it was skipped" if any(entry.get(name) for name in _ANNOTATIONS) else "nobody has annotated it"
+        hint = "" if wants_class else " (--missing_annotations empty stores it without objects)"
+        raise AnnotationFault(why + hint)
+    if wants_class:
+        return ref._replace(label=LABEL_SEPARATOR.join(classes_of(results, settings)))
+    return annotated(ref, objects_of(results))
+
+
+def _summarise(shown: str, entries: Sequence[Any], settings: ConvertSettings) -> str:
+    """Returns what is left out of a file, judged by its first tasks.
+
+    Raises:
+      UsageError: if the tasks have other annotations than the layout stores.
+    """
+    kinds: set[str] = set()
+    for entry in entries:
+        try:
+            for result in (_results(entry, settings) if isinstance(entry, dict) else None) or ():
+                kinds.update(result.value.keys() & {*_SHAPES, *_LEFT_OUT, _CHOICES})
+        except AnnotationFault:
+            continue
+    shapes = kinds & {*_SHAPES}
+    if settings.record_layout.needs is Needs.LABEL and kinds and _CHOICES not in kinds:
+        raise UsageError(
+            f"--layout {settings.record_layout.name}: the first tasks of {shown} have no choices to use as "
+            "classes; choose --layout detection."
+        )
+    if settings.record_layout.needs is Needs.OBJECTS and kinds and not shapes:
+        raise UsageError(
+            f"--layout {settings.record_layout.name}: the first tasks of {shown} have "
+            f"{' and '.join(sorted(kinds))}, but no rectangles, polygons or ellipses; choose --layout "
+            "classification for choices, or export other shapes as COCO."
+        )
+    if settings.record_layout.needs is Needs.LABEL:
+        left_out = sorted(kinds - {_CHOICES})
+    else:
+        left_out = sorted(kinds - shapes)
+    return f"; left out: {', '.join(left_out)}" if left_out else ""
+
+
+FORMAT = EntryFormat(
+    name="Label Studio",
+    noun="task",
+    recognises=_is_export,
+    image_of=_image_of,
+    annotate=_annotate,
+    summarise=_summarise,
+)
+SOURCE = Source(
+    name="label_studio",
+    provides=frozenset({Needs.OBJECTS, Needs.LABEL}),
+    settings=frozenset(
+        {"image_root", "image_column", "label_column", "label_separator", "missing_annotations"}
+    ),
+    accepts=FORMAT.accepts,
+    describe=FORMAT.describe,
+    list_part=FORMAT.list_part,
+    split=FORMAT.split,
+    names_images=True,
+)
