@@ -21,7 +21,7 @@ CASES = [
     ("shardwright conv", {"convert"}),
     ("shardwright convert --resa", {"--resample"}),
     ("shardwright convert --resample bil", {"bilinear"}),
-    ("shardwright plan --source class_", {"class_folders"}),
+    ("shardwright plan --source class_", {"class_columns", "class_folders"}),
     ("shardwright validate --json --log_format j", {"json"}),
     ("shardwright validate --report find", {"findings.json"}),
     ("shardwright completion f", {"fish"}),
