@@ -13,6 +13,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.layouts import FeatureSpec, features_from_json, features_json
 from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.plan import Plan, settings_json
+from shardwright.schemas.provenance import Provenance
 from shardwright.schemas.split_balance import SplitBalance, compare_splits
 from shardwright.schemas.split_order import by_split
 from shardwright.schemas.split_shares import SplitShares
@@ -23,9 +24,10 @@ FORMAT_VERSION = 1
 #: of a layout, the recipes and plan digests of shards. If a dataset has this version, validation computes
 #: these again and compares. Raise the number whenever one of them changes for the same dataset
 #: (`tests/schemas/test_statements_version.py` detects this).
-STATEMENTS_VERSION = 1
+STATEMENTS_VERSION = 2
 DATASET_JSON = "dataset.json"
 DATASET_INFO_JSON = "dataset_info.json"
+README_MD = "README.md"
 LABELS_TXT = "labels.txt"
 LABEL_MAP_PBTXT = "label_map.pbtxt"
 QUARANTINE_JSONL = "quarantine.jsonl"
@@ -77,6 +79,7 @@ class Dataset:
       sidecars: File for other tools -> its sha256.
       files: Path of every other file that was published with the shards -> its sha256.
       statements_version: `STATEMENTS_VERSION` of the code that wrote it; 0 if that code had none.
+      provenance: What the user states about the dataset: license, creators and so on.
     """
 
     name: str
@@ -92,6 +95,7 @@ class Dataset:
     sidecars: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     statements_version: int = 0
+    provenance: Provenance = field(default_factory=Provenance)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -178,6 +182,8 @@ class Dataset:
             "formats": {split: dict(counts) for split, counts in self.formats.items()},
             "sidecars": dict(self.sidecars),
         }
+        if stated := self.provenance.as_json():
+            document["provenance"] = stated
         if not self.statements_version:  # datasets from before these digests existed
             return document
         document |= {"files": dict(sorted(self.files.items())), "statements_version": self.statements_version}
@@ -239,6 +245,7 @@ class Dataset:
                 sidecars=value.get("sidecars", {}),
                 files=value.get("files", {}),
                 statements_version=_whole(value.get("statements_version", 0)),
+                provenance=Provenance.from_json(value.get("provenance", {})),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UsageError(f"{where} is damaged ({error!r}); restore it or convert again.") from error

@@ -123,6 +123,7 @@ def describe(job: ConversionSpec, forecast: Forecast, results: Sequence[ShardRes
         formats={split: dict(sorted(counts.items())) for split, counts in formats.items()},
         files={path: sha256 for result in results for path, sha256 in result.files.items()},
         statements_version=dataset.STATEMENTS_VERSION,
+        provenance=job.settings.provenance,
     )
 
 

@@ -26,6 +26,8 @@ _FOLDER = rf"{_BUCKET}(/[^/\n\r]+)*/?"
 _COLUMN = rf"[^:,\[\]\n\r ]+:({'|'.join(TYPE_NAMES)})(\[\])?"
 _SHARE = r"(0?\.[0-9]*[1-9][0-9]*|1(\.0+)?|[1-9][0-9]{0,8}/[1-9][0-9]{0,8})"
 _COUNT = "[1-9][0-9]{0,4}"
+_TEXT = r"[^ \t\n\r]([^\n\r]*[^ \t\n\r])?"
+_PERSON = r"(org:)?[^:; \t\n\r]([^:;\n\r]*[^:; \t\n\r])?"
 _BOUND = "TOO_MANY_[A-Z_]{1,40}=[1-9][0-9]{0,17}"
 _CODE = f"({'|'.join(OF_ONE_PICTURE)})"
 _SIZE = r"([1-9][0-9]{0,14} ?[bB]?|([1-9][0-9]{0,8}(\.[0-9]{1,6})?|0\.[1-9][0-9]{0,5}) ?[kKmMgGtT][iI]?[bB])"
@@ -106,6 +108,12 @@ SHAPES: Mapping[str, Shape] = {
     "color": Shape("Images"),
     "background": Shape("Images", "(#([0-9a-fA-F]{3}|[0-9a-fA-F]{6})|[A-Za-z]{3,20})"),
     "strip_metadata": Shape("Images"),
+    "license": Shape("Provenance", _TEXT),
+    "citation": Shape("Provenance", _TEXT),
+    "creator": Shape("Provenance", f"{_PERSON}(; ?{_PERSON})*"),
+    "url": Shape("Provenance", "https?://[!-.0-~][!-~]*"),
+    "description": Shape("Provenance", _TEXT),
+    "date_published": Shape("Provenance", "[0-9]{4}-[0-9]{2}-[0-9]{2}"),
     "damaged": Shape("Checks"),
     "max_pixels": Shape("Checks", "([1-9][0-9]{0,8}|1[0-9]{9})"),
     "max_bytes": Shape("Checks", _SIZE),

@@ -18,6 +18,14 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.key_rules import parse_key_list
 from shardwright.schemas.layouts import Layout, Needs, extended, layout_by_name
 from shardwright.schemas.part_bounds import DIGITS
+from shardwright.schemas.provenance import (
+    Provenance,
+    any_text,
+    iso_date,
+    one_line,
+    parse_creators,
+    web_address,
+)
 from shardwright.schemas.side_files import check_split_names
 from shardwright.schemas.units import FITS, SAME_SIZE_FITS
 
@@ -46,6 +54,8 @@ class Affects(Enum):
     REFERENCE = "reference"
     #: Where to read the input. The plan records what was read, not the place.
     INPUT = "input"
+    #: What the dataset states about its origin. No shard depends on it.
+    PROVENANCE = "provenance"
     #: How the command runs. The dataset does not depend on it.
     RUN = "run"
 
@@ -59,6 +69,7 @@ class Topic(Enum):
     SPLITS = "splits and shards"
     PIXELS = "pixels"
     RECORDS = "records"
+    PROVENANCE = "provenance"
     SAFETY = "safety"
     RUNNING = "running"
 
@@ -604,6 +615,54 @@ class ConvertSettings:
         check=parse_drop,
         metavar="CODE,...",
     )
+    license: str = _setting(
+        "",
+        "license of the dataset: an SPDX identifier such as CC-BY-4.0, a web address, or a name",
+        Affects.PROVENANCE,
+        Topic.PROVENANCE,
+        check=one_line,
+        metavar="LICENSE",
+    )
+    citation: str = _setting(
+        "",
+        "how to cite the dataset, best as BibTeX",
+        Affects.PROVENANCE,
+        Topic.PROVENANCE,
+        check=any_text,
+        metavar="TEXT",
+    )
+    creator: str = _setting(
+        "",
+        "who made the dataset: names separated by ; (org:NAME for an organization)",
+        Affects.PROVENANCE,
+        Topic.PROVENANCE,
+        check=parse_creators,
+        metavar="NAME;...",
+    )
+    url: str = _setting(
+        "",
+        "home page of the dataset",
+        Affects.PROVENANCE,
+        Topic.PROVENANCE,
+        check=web_address,
+        metavar="URL",
+    )
+    description: str = _setting(
+        "",
+        "what the dataset contains, as Markdown",
+        Affects.PROVENANCE,
+        Topic.PROVENANCE,
+        check=any_text,
+        metavar="TEXT",
+    )
+    date_published: str = _setting(
+        "",
+        "date of publication: 2026-03-31",
+        Affects.PROVENANCE,
+        Topic.PROVENANCE,
+        check=iso_date,
+        metavar="DATE",
+    )
     max_bad_fraction: float = _setting(
         0.01,
         "publish nothing if quarantined / (written + quarantined) is larger",
@@ -762,6 +821,11 @@ class ConvertSettings:
     def suffix(self) -> str:
         """The file name suffix of a shard."""
         return SUFFIXES[self.compression]
+
+    @property
+    def provenance(self) -> Provenance:
+        """What the dataset states about its origin."""
+        return Provenance(**{name: getattr(self, name) for name in settings_that_affect(Affects.PROVENANCE)})
 
     def check(self) -> None:
         """Checks every value, and whether the values go together.

@@ -6,9 +6,16 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from shardwright.schemas.dataset import DATASET_INFO_JSON, LABEL_MAP_PBTXT, LABELS_TXT, Dataset
+from shardwright.schemas.dataset import (
+    DATASET_INFO_JSON,
+    LABEL_MAP_PBTXT,
+    LABELS_TXT,
+    README_MD,
+    Dataset,
+)
 from shardwright.schemas.labels import label_map_pbtxt, labels_txt
 from shardwright.schemas.layouts import Needs, layout_by_name
+from shardwright.schemas.sidecars.card import readme_md
 from shardwright.schemas.sidecars.croissant import croissant_json
 from shardwright.schemas.sidecars.parse_module import parse_py
 from shardwright.schemas.sidecars.tfds import dataset_info_json, features_json
@@ -16,6 +23,7 @@ from shardwright.schemas.sidecars.tfx_schema import schema_pbtxt
 
 #: File name -> the text of the file, None if a dataset cannot have the file.
 SIDECARS: Mapping[str, Callable[[Dataset], str | None]] = {
+    README_MD: readme_md,
     LABELS_TXT: lambda dataset: labels_txt(dataset.classes) if _has_classes(dataset) else None,
     LABEL_MAP_PBTXT: lambda dataset: (
         label_map_pbtxt(_ids_from_one(dataset)) if _has_classes(dataset) else None

@@ -2,8 +2,8 @@
 
 It describes the files (each shard with its size and sha256) and the meaning of each field in a record. The
 standard cannot describe how to read TFRecords, so programs such as mlcroissant read the classes and the
-splits here, and the records with TensorFlow. It leaves out what only a person knows: licence, creator, url,
-citation, and the date of publication.
+splits here, and the records with TensorFlow. License, creators, home page, citation and date of publication
+are those that the user states.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from shardwright.schemas.dataset import Dataset, Shard, picture_shape, stored_fo
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.feature_roles import FEATURE_ROLES, FeatureRole
 from shardwright.schemas.layouts import Encoding, FeatureSpec
+from shardwright.schemas.provenance import Provenance
 from shardwright.schemas.units import counted
 from shardwright.schemas.values import ValueType
 
@@ -100,6 +101,7 @@ def croissant_json(dataset: Dataset) -> str:
         "conformsTo": CONFORMS_TO,
         "name": dataset.name,
         "description": _description(dataset),
+        **_provenance(dataset.provenance),
         "version": f"1.0.0+{dataset.fingerprint[:12]}",
         "identifier": dataset.fingerprint,
         "distribution": list(_distribution(dataset)),
@@ -108,11 +110,27 @@ def croissant_json(dataset: Dataset) -> str:
     return json.dumps(document, indent=2).replace("<", "\\u003c") + "\n"
 
 
+def _provenance(stated: Provenance) -> _Json:
+    """Returns the properties that only a person knows, as far as they are stated."""
+    found = {
+        "license": stated.license,
+        "citeAs": stated.citation,
+        "url": stated.url,
+        "datePublished": stated.date_published,
+        "creator": [
+            {"@type": "sc:Organization" if creator.is_organization else "sc:Person", "name": creator.name}
+            for creator in stated.creators
+        ],
+    }
+    return {name: value for name, value in found.items() if value}
+
+
 def _description(dataset: Dataset) -> str:
+    stated = dataset.provenance.description.strip()
     splits = ", ".join(f"{split} {dataset.records(split)}" for split in dataset.splits)
     total = dataset.all_records
     classes = f" of {counted(len(dataset.classes), 'class')}" if dataset.labels else ""
-    return (
+    return (f"{stated}\n\n" if stated else "") + (
         f"{counted(total, 'image')}{classes} (splits: {splits}), each with what is known of it in a "
         f"tf.train.Example record of layout {dataset.layout}, in TFRecord files. "
         f"Fingerprint: {dataset.fingerprint}."
@@ -245,7 +263,7 @@ def _field(spec: FeatureSpec, dataset: Dataset) -> _Json:
         "@type": "cr:Field",
         "@id": _field_id(spec.name),
         "name": spec.name,
-        "description": _meaning(spec),
+        "description": meaning_of(spec),
         "dataType": data_type,
         **({"isArray": True, "arrayShape": ",".join(map(str, shape))} if shape else {}),
         "source": source,
@@ -349,7 +367,7 @@ def _sizes(shape: Iterable[int | None]) -> _Shape:
     return tuple(-1 if size is None else size for size in shape)
 
 
-def _meaning(spec: FeatureSpec) -> str:
+def meaning_of(spec: FeatureSpec) -> str:
     """Returns the meaning of a feature in words."""
     text = FEATURE_ROLES[spec.fill].what if spec.fill else "of unknown meaning"
     if spec.fill is FeatureRole.EXTRA:

@@ -29,6 +29,7 @@ from shardwright.schemas.dataset import Dataset, picture_shape, stored_format, s
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
 from shardwright.schemas.plan import is_compressed
+from shardwright.schemas.provenance import Provenance
 
 #: Template by which TFDS builds the names of the shards.
 FILE_TEMPLATE = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"
@@ -51,7 +52,7 @@ _Shape = Sequence[int | None]
 
 def features_json(dataset: Dataset) -> str | None:
     """Returns `features.json`, or None if TFDS cannot read the shards because they are compressed."""
-    if not _readable(dataset):
+    if not is_readable(dataset):
         return None
     features = {spec.name: _feature(spec, dataset) for spec in dataset.features}
     return _text(_connector("features_dict.FeaturesDict", "featuresDict", {"features": features}))
@@ -59,7 +60,7 @@ def features_json(dataset: Dataset) -> str | None:
 
 def dataset_info_json(dataset: Dataset) -> str | None:
     """Returns `dataset_info.json`, or None if TFDS cannot read the shards because they are compressed."""
-    if not _readable(dataset):
+    if not is_readable(dataset):
         return None
     supervised = _supervised(dataset.features)
     return _text(
@@ -67,6 +68,7 @@ def dataset_info_json(dataset: Dataset) -> str | None:
             "name": tfds_name(dataset.name),
             "version": dataset.name if _VERSION.fullmatch(dataset.name) else DEFAULT_VERSION,
             "description": _description(dataset),
+            **_provenance(dataset.provenance),
             "fileFormat": "tfrecord",
             "splits": [_split(dataset, split) for split in dataset.splits if dataset.records(split)],
             **({"supervisedKeys": supervised} if supervised else {}),
@@ -94,7 +96,7 @@ def class_names(labels: Sequence[str], first_label: int) -> list[str]:
     return [*names, *labels]
 
 
-def _readable(dataset: Dataset) -> bool:
+def is_readable(dataset: Dataset) -> bool:
     """Returns whether TFDS can read the shards; it cannot read compressed ones, nor splits named `_`."""
     files = (shard.file for shards in dataset.splits.values() for shard in shards)
     named = all(any(map(str.isalnum, split)) for split in dataset.splits)
@@ -219,8 +221,18 @@ def _split(dataset: Dataset, split: str) -> _Json:
     }
 
 
+def _provenance(stated: Provenance) -> _Json:
+    """Returns the fields of TFDS for what the user states; it has none for creators and dates."""
+    return {
+        **({"citation": stated.citation} if stated.citation else {}),
+        **({"location": {"urls": [stated.url]}} if stated.url else {}),
+        **({"redistributionInfo": {"license": stated.license}} if stated.license else {}),
+    }
+
+
 def _description(dataset: Dataset) -> str:
-    return (
+    stated = dataset.provenance.description.strip()
+    return (f"{stated}\n\n" if stated else "") + (
         f"Images: {dataset.all_records}. Classes: {len(dataset.classes)}. "
         f"Layout: {dataset.layout}. Fingerprint: {dataset.fingerprint}. Written by Shardwright."
     )

@@ -47,7 +47,9 @@ RIGHT = [
     ("extra_columns", "a:bool,b:enum,c:int32,d:uint32[],e:uint64,f:double,g:bytes,h:int"),
     ("label_depth", "1"), ("label_depth", "2"), ("label_depth", "all"), ("label_depth", "last"),
     ("label_regex", r"(?P<label>[a-z]+)\d+\.jpg"),
-    ("layout", "vision"),
+    ("layout", "vision"), ("license", "CC-BY-4.0"), ("citation", "Lovelace 1843"),
+    ("description", "Cats é"), ("creator", "Ada Lovelace; org:A & B"), ("url", "https://example.com/a?b"),
+    ("date_published", "2026-03-31"),
     ("pixel_shape", "28x28"), ("pixel_shape", "32x32x3"), ("rename_labels", "old=new"),
     ("min_bytes", "2kB"), ("min_side", "64"), ("max_aspect", "2.5"), ("max_aspect", "0"),
     ("max_per_class", "500"),
@@ -74,15 +76,18 @@ WRONG = [
     ("extra_columns", "price"), ("extra_columns", "price:money"),
     ("extra_columns", "price:int16"), ("label_depth", "0"), ("label_depth", "-1"), ("label_depth", "every"),
     ("pixel_shape", "32"), ("pixel_shape", "32x32x5"), ("keep_labels", "keep.txt"), ("bad_boxes", "mend"),
+    ("license", " "), ("creator", ";"), ("url", "example.com"), ("date_published", "31.3.2026"),
     ("fit", "squeeze"), ("image_format", "gif"), ("class_names", "names.txt"), ("plan_from", "old/"),
     ("min_bytes", "0"), ("min_side", "-1"), ("max_aspect", "0.5"), ("max_per_class", "x"),
     ("drop", "ODD_SIZE"),
     ("number_of_worker_harness_threads", "0"), ("disk_size_gb", "big"), ("sdk_container_image", "a b"),
 ]  # fmt: skip
-#: Only the launch can check whether shares add up, and whether a color or a regular expression is valid.
+#: Only the launch can check whether shares add up, and whether a color, a date or a regular expression is
+#: valid.
 TOLD_AT_LAUNCH = re.compile(
     "add up to|occurs twice|there is no bound|at most 1|is not a color|is not a regular expression"
-    "|it needs a group|has no meaning|has a feature of that name|has not been read|do not store their size"
+    "|write a date|it needs a group|has no meaning|has a feature of that name|has not been read"
+    "|do not store their size"
 )
 
 

@@ -17,6 +17,7 @@ from helpers.repository import PHOTOS
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.layouts import LAYOUTS
+from shardwright.schemas.provenance import Provenance
 
 BIRDS = sorted((PHOTOS / "birds").glob("*.jpg"))
 #: Names that are allowed in file systems but difficult in text formats.
@@ -40,6 +41,14 @@ features:
   basename: {fill: file_basename, base64: true}
   split: {fill: split}
 """
+STATED = Provenance(
+    license="CC-BY-4.0",
+    citation="@misc{pets,\n  title = {Pets},\n}",
+    creator="Ada Lovelace; org:Analytical Society",
+    url="https://example.com/pets",
+    description="Photos of **pets**.",
+    date_published="2026-03-31",
+)
 _SMALL = {"input": str(PHOTOS), "resize": 24, "splits": "train=0.7,test=0.3", "limit": 12, "verify": "none"}
 
 

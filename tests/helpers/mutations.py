@@ -352,7 +352,7 @@ def quarantine(what: str, edit: Callable[[list[Any]], object]) -> Mutation:
 
 SIDECAR_NAMES = (
     "labels.txt", "label_map.pbtxt", "dataset_info.json", "features.json", "parse.py", "schema.pbtxt",
-    "croissant.json",
+    "croissant.json", "README.md",
 )  # fmt: skip
 OTHER = [
     *(appended(name) for name in SIDECAR_NAMES),

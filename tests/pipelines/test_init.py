@@ -50,6 +50,13 @@ RIGHT: dict[str, list[Any]] = {
     "bounds": ["TOO_MANY_SCANS=500,TOO_MANY_STRIPS=9"],
     "max_bad_fraction": [0.0, 0.25, 1e-07],
     "limit": [10],
+    "map": ["my_hooks:blur_faces"],
+    "license": ["CC-BY-4.0", "yes", "1.10"],
+    "citation": ["@misc{a,\n  title={b: #c}}\n", "null"],
+    "creator": ["Ada Lovelace; org:A & B", "~"],
+    "url": ["https://example.com/#a: b".replace(" ", "")],
+    "description": ["# A\n\n- b: c\n", "1e3"],
+    "date_published": ["2026-03-31"],
     "verify": ["fast", "full", "quality", "none"],
 }
 

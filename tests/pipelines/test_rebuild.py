@@ -50,6 +50,23 @@ def test_settings_of_pixels_convert_everything_and_others_nothing(make: Make, tm
     assert work(rebuilt, quality=95) == (0, 0, 8)
 
 
+def test_another_license_makes_a_version_of_the_same_shards(make: Make, tmp_path: Path) -> None:
+    make_tree(tmp_path / "in", 8)
+    rebuilt = make(license="CC-BY-4.0")
+    fingerprint = json.loads((rebuilt.latest / "dataset.json").read_text())["fingerprint"]
+    assert unchanged(rebuilt)
+    assert work(rebuilt, license="CC0-1.0", url="https://example.com") == (2, 0, 0)
+    document = json.loads((rebuilt.latest / "dataset.json").read_text())
+    assert document["fingerprint"] == fingerprint
+    assert document["provenance"] == {"license": "CC0-1.0", "url": "https://example.com"}
+    assert "license: cc0-1.0" in (rebuilt.latest / "README.md").read_text()
+    assert unchanged(rebuilt)
+    result = rebuilt.again(license="", url="")
+    assert result.outcome["reasons"] == ["--license was removed", "--url was removed"]
+    assert "provenance" not in json.loads((rebuilt.latest / "dataset.json").read_text())
+    assert not validate(rebuilt.latest).counts
+
+
 def test_another_version_of_the_software_converts_everything_and_reports_it(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,7 @@ def test_settings_outside_the_identity_are_listed_here() -> None:
         "image_root", "mask_dir", "keep_labels", "class_names",  # references and labels contain their effect
         "confine",  # references contain its effect
         "include", "exclude",  # references or entries of the ledger contain their effect
+        *settings_that_affect(Affects.PROVENANCE),
     }  # fmt: skip
 
 

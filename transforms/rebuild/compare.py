@@ -12,6 +12,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef
 from shardwright.schemas.ledger import Entry, is_whole, ledger_header, load_ledger
 from shardwright.schemas.plan import Forecast, index_file, ledger_file
+from shardwright.schemas.provenance import Provenance
 from shardwright.schemas.scrub import listed
 from shardwright.schemas.units import counted, is_or_are
 from shardwright.schemas.version import version_path
@@ -159,6 +160,7 @@ def decide(
     forecast: Forecast,
     compared: Sequence[Compared],
     versions: Mapping[str, str],
+    provenance: Provenance,
     scrubbed: Sequence[ScrubbedShard] = (),
 ) -> Decision:
     """Decides whether a new version is built.
@@ -168,6 +170,7 @@ def decide(
       forecast: Forecast of the current input.
       compared: Result for each shard.
       versions: Software versions that affect bytes.
+      provenance: What the new version would state about its origin.
       scrubbed: Shards of the latest version that were read again.
     """
     if begun.ended:
@@ -177,6 +180,7 @@ def decide(
     if begun.dataset is None:
         return Decision(True, len(compared), count, content_changed, ("it is the first version",))
     reasons = list(_reasons(begun, forecast, versions))
+    reasons += _provenance_reasons(begun.dataset.provenance, provenance)
     if count:
         reasons.append(f"{count:,} of {counted(len(compared), 'shard')} changed")
     read = tuple(sorted(scrubbed))
@@ -185,6 +189,15 @@ def decide(
         said = f"{counted(len(damaged), 'shard')} of {begun.version} {is_or_are(len(damaged))} damaged"
         reasons.append(f"{said} and rebuilt from the source: {listed(damaged)}")
     return Decision(bool(reasons), len(compared), count, content_changed, tuple(reasons), read)
+
+
+def _provenance_reasons(old: Provenance, new: Provenance) -> Iterator[str]:
+    """Yields the statements about the origin that differ. Their texts may be long, so they are not shown."""
+    before, after = old.as_json(), new.as_json()
+    for name in sorted({*before, *after}):
+        if before.get(name) != after.get(name):
+            said = "is new" if name not in before else "differs" if name in after else "was removed"
+            yield f"--{name} {said}"
 
 
 def _reasons(begun: PreviousState, forecast: Forecast, versions: Mapping[str, str]) -> Iterator[str]:
@@ -261,7 +274,7 @@ class CompareWithPrevious(beam.PTransform):
             scrubbed: Sequence[tuple[str, int, str]],
         ) -> Decision:
             read = [ScrubbedShard(*shard) for shard in scrubbed]
-            decision = decide(begun, forecast, compared, task.versions, read)
+            decision = decide(begun, forecast, compared, task.versions, task.settings.provenance, read)
             images, classes = forecast.total, len(forecast.plan.labels) - len(forecast.plan.unused_ids)
             said = (
                 f"{counted(images, 'image')} of {counted(classes, 'class')} in "

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from helpers.described import HOSTILE_NAMES, KINDS, described, of_layout, read
+from helpers.described import HOSTILE_NAMES, KINDS, STATED, described, of_layout, read
 
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.example import FeatureType
@@ -102,6 +102,20 @@ def test_it_describes_the_whole_dataset() -> None:
     assert [row["splits/url"] for row in found.records("splits")] == ["cr:TrainingSplit", "cr:TestSplit"]
     assert mlc.DataType.SPLIT in record_set(found, "splits").data_types
     assert record_set(found, "records").key == ["records/image/filename"]
+
+
+def test_stated_provenance_leaves_no_warning(tmp_path: Path) -> None:
+    dataset = replace(read(described("photos")), provenance=STATED)
+    (tmp_path / "croissant.json").write_text(croissant_json(dataset), encoding="ascii")
+    found = mlc.Dataset(jsonld=tmp_path / "croissant.json").metadata
+    assert not found.ctx.issues.errors and not found.ctx.issues.warnings
+    assert (found.license, found.cite_as, found.url) == ([STATED.license], STATED.citation, STATED.url)
+    assert [(type(creator).__name__, creator.name) for creator in found.creators] == [
+        ("Person", "Ada Lovelace"),
+        ("Organization", "Analytical Society"),
+    ]
+    assert str(found.date_published).startswith(STATED.date_published)
+    assert found.description.startswith(f"{STATED.description}\n\n12 images of 5 classes")
 
 
 def test_fields_have_types_shapes_and_descriptions() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ import pytest
 from PIL import Image
 
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Needs
-from shardwright.schemas.sidecars.tfds import FILE_TEMPLATE
+from shardwright.schemas.sidecars.tfds import FILE_TEMPLATE, dataset_info_json, features_json
 
 tfds = pytest.importorskip("tensorflow_datasets")
-from helpers.described import described  # noqa: E402
+from helpers.described import STATED, described  # noqa: E402
 from helpers.tfds_reading import check_all, converted, in_order, load, read_dataset  # noqa: E402
 
 #: Layout -> a kind of `described` that has it.
@@ -42,6 +43,16 @@ def test_classification_is_read(sound_dataset: Path) -> None:
     for example in in_order(builder, "train"):
         number, name = int(example["image/class/label"]), example["image/class/text"].decode()
         assert label.int2str(number) == name and label.str2int(name) == number
+
+
+def test_tfds_shows_the_stated_provenance(tmp_path: Path) -> None:
+    dataset = replace(read_dataset(described("photos")), provenance=STATED)
+    (tmp_path / "dataset_info.json").write_text(dataset_info_json(dataset) or "")
+    (tmp_path / "features.json").write_text(features_json(dataset) or "")
+    info = tfds.builder_from_directory(tmp_path).info
+    assert (info.citation, info.homepage) == (STATED.citation, STATED.url)
+    assert info.redistribution_info.license == STATED.license
+    assert info.description.startswith(STATED.description) and dataset.fingerprint in info.description
 
 
 def test_tfds_counts_the_same_records(sound_dataset: Path) -> None:

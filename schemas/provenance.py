@@ -1,0 +1,154 @@
+"""Where a dataset comes from and what its users may do with it: facts that only a person knows."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, NamedTuple
+
+#: Prefix of a creator that is an organization.
+_ORGANIZATION = "org:"
+_WEB = re.compile(r"https?://[^\s/]\S*\Z")
+_COMMONS = re.compile(r"https?://creativecommons\.org/licenses/(by(?:-[a-z]+)*)/([0-9.]+)(?:/.*)?\Z")
+_COMMONS_ZERO = re.compile(r"https?://creativecommons\.org/publicdomain/zero/([0-9.]+)(?:/.*)?\Z")
+
+
+class Creator(NamedTuple):
+    """A person or an organization that made a dataset."""
+
+    name: str
+    is_organization: bool
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What the user states about a dataset; every text may be empty.
+
+    Attributes:
+      license: SPDX identifier, name or web address of the license.
+      citation: How to cite the dataset, best as BibTeX.
+      creator: Names of its creators, separated by `;`. `org:` marks an organization.
+      url: Home page.
+      description: What the dataset contains, as Markdown.
+      date_published: Date of publication, as YYYY-MM-DD.
+    """
+
+    license: str = ""
+    citation: str = ""
+    creator: str = ""
+    url: str = ""
+    description: str = ""
+    date_published: str = ""
+
+    @property
+    def creators(self) -> list[Creator]:
+        """The creators in the order given."""
+        return parse_creators(self.creator)
+
+    @property
+    def license_url(self) -> str:
+        """The license if it is a web address, otherwise an empty text."""
+        return self.license if _WEB.match(self.license) else ""
+
+    @property
+    def license_id(self) -> str:
+        """The license in lower case; for the address of a Creative Commons license its identifier."""
+        if found := _COMMONS.match(self.license):
+            return f"cc-{found[1]}-{found[2]}"
+        if found := _COMMONS_ZERO.match(self.license):
+            return f"cc0-{found[1]}"
+        return self.license.lower()
+
+    def as_json(self) -> dict[str, str]:
+        """Returns the texts that are not empty."""
+        return {name: text for name, text in asdict(self).items() if text}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Provenance:
+        """Reads the result of `as_json`.
+
+        Raises:
+          TypeError, ValueError or AttributeError: if it is not such a result.
+        """
+        known = {item.name for item in fields(Provenance)}
+        for name, text in value.items():
+            if name not in known or not isinstance(text, str) or not text:
+                raise ValueError(f"{name!r}: {text!r} is not a statement of provenance")
+        return Provenance(**value)
+
+
+def parse_creators(text: str) -> list[Creator]:
+    """Reads the names of creators.
+
+    >>> [tuple(creator) for creator in parse_creators("Ada Lovelace; org:Analytical Society")]
+    [('Ada Lovelace', False), ('Analytical Society', True)]
+
+    Raises:
+      ValueError: if a name is empty.
+    """
+    creators = []
+    for part in one_line(text).split(";") if text else ():
+        name = part.strip()
+        is_organization = name.startswith(_ORGANIZATION)
+        name = name.removeprefix(_ORGANIZATION).strip() if is_organization else name
+        if not name:
+            raise ValueError("a name is empty; separate names by one ;")
+        creators.append(Creator(name, is_organization))
+    return creators
+
+
+def any_text(text: str) -> str:
+    """Returns a text that may have several lines.
+
+    Raises:
+      ValueError: if it cannot be stored as UTF-8, is blank, or contains control characters.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("it is not valid UTF-8") from None
+    if text and not text.strip():
+        raise ValueError("it is blank; leave it out")
+    if any(ord(character) < 32 and character not in "\t\r\n" for character in text):
+        raise ValueError("it contains a control character")
+    return text
+
+
+def one_line(text: str) -> str:
+    """Returns a text of one line.
+
+    Raises:
+      ValueError: if it is not one.
+    """
+    if len(any_text(text).splitlines()) > 1 or text != text.strip():
+        raise ValueError("write it in one line, without spaces around it")
+    return text
+
+
+def web_address(text: str) -> str:
+    """Returns the address of a web page.
+
+    Raises:
+      ValueError: if it is not one.
+    """
+    if text and not _WEB.match(one_line(text)):
+        raise ValueError("write a web address such as https://example.com/pets")
+    return text
+
+
+def iso_date(text: str) -> str:
+    """Returns a date.
+
+    Raises:
+      ValueError: if it is not one.
+    """
+    if text:
+        try:
+            valid = datetime.date.fromisoformat(text).isoformat() == text
+        except ValueError:
+            valid = False
+        if not valid:
+            raise ValueError("write a date such as 2026-03-31")
+    return text

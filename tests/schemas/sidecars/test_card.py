@@ -1,0 +1,154 @@
+"""`README.md`: the hub's YAML and a Markdown reader give back what the dataset states."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from helpers.described import HOSTILE_NAMES, STATED, described, of_layout, read
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.layouts import LAYOUTS
+from shardwright.schemas.plain_text import escape_controls
+from shardwright.schemas.provenance import Provenance
+from shardwright.schemas.sidecars import card
+from shardwright.schemas.sidecars.card import readme_md, size_category
+
+
+def stated(dataset: Dataset, **texts: str) -> str:
+    return readme_md(replace(dataset, provenance=Provenance(**texts)))
+
+
+def front_matter(text: str) -> Any:
+    begin, yaml_text, rest = text.split("---\n", 2)
+    assert begin == "" and rest.startswith("\n# ")
+    return yaml.safe_load(yaml_text)
+
+
+def cells(text: str, section: str) -> list[list[str]]:
+    """Returns the table of a section as a Markdown reader shows it, without its head."""
+    page = MarkdownIt("commonmark").enable("table").render(text.split("---\n", 2)[2])
+    part = page.partition(f"<h2>{section}</h2>")[2].partition("<h2>")[0]
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL) for row in part.split("<tr>")[1:]]
+    return [[html.unescape(re.sub("</?code>", "", cell)) for cell in row] for row in rows if row]
+
+
+def test_the_tables_have_all_splits_classes_and_features() -> None:
+    dataset = read(described("photos"))
+    text = (described("photos") / "README.md").read_text()
+    assert text == readme_md(dataset)
+    assert [row[:2] for row in cells(text, "Splits")] == [["train", "10"], ["test", "2"]]
+    assert cells(text, "Classes") == [
+        [str(number), name, *(str(dataset.class_counts[split].get(name, 0)) for split in dataset.splits)]
+        for number, name in dataset.classes.items()
+    ]
+    assert [row[0] for row in cells(text, "Features of a record")] == [s.name for s in dataset.features]
+    assert dataset.fingerprint in text and "## Citation" not in text and "License" not in text
+
+
+def test_hostile_names_are_shown_as_they_are() -> None:
+    text = (described("hostile") / "README.md").read_text()
+    assert {row[1] for row in cells(text, "Classes")} == {escape_controls(name) for name in HOSTILE_NAMES}
+
+
+@given(name=st.text(min_size=1, max_size=30).filter(str.strip))
+def test_any_name_is_shown_as_it_is(name: str) -> None:
+    name = name.encode("utf-8", "replace").decode()
+    dataset = read(described("photos"))
+    labels = (name, *(label for label in dataset.labels[1:] if label != name))
+    made = replace(dataset, name=name, plan=replace(dataset.plan, labels=labels))
+    text = readme_md(made)
+    assert front_matter(text)["pretty_name"] == name
+    assert cells(text, "Classes")[0][1] == escape_controls(name).strip()
+
+
+def test_the_hub_gets_license_tasks_and_size() -> None:
+    dataset = read(described("photos"))
+    assert front_matter(readme_md(replace(dataset, provenance=STATED))) == {
+        "pretty_name": "out",
+        "license": "cc-by-4.0",
+        "task_categories": ["image-classification"],
+        "size_categories": ["n<1K"],
+        "tags": ["image", "tfrecord"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("license", "lines"),
+    [
+        ("MIT", {"license": "mit"}),
+        ("https://creativecommons.org/licenses/by-nc-sa/4.0/", {"license": "cc-by-nc-sa-4.0"}),
+        ("http://creativecommons.org/publicdomain/zero/1.0/deed.de", {"license": "cc0-1.0"}),
+        ("ours: 'no' #1", {"license": "other", "license_name": "ours: 'no' #1"}),
+        (
+            "https://example.com/license",
+            {
+                "license": "other",
+                "license_name": "https://example.com/license",
+                "license_link": "https://example.com/license",
+            },
+        ),
+    ],
+)
+def test_licenses_that_the_hub_does_not_know_keep_their_name(license: str, lines: dict[str, str]) -> None:
+    found = front_matter(stated(read(described("photos")), license=license))
+    assert {name: text for name, text in found.items() if name.startswith("license")} == lines
+
+
+@pytest.mark.parametrize(
+    ("layout", "tasks"),
+    [
+        ("detection", ["object-detection", "image-segmentation"]),
+        ("classification", ["image-classification"]),
+    ],
+)
+def test_tasks_follow_from_the_features(layout: str, tasks: list[str]) -> None:
+    found = front_matter(readme_md(of_layout(layout)))["task_categories"]
+    assert [task for task in found if task in tasks] == tasks
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_has_a_card(layout: str) -> None:
+    dataset = of_layout(layout)
+    assert len(cells(readme_md(dataset), "Features of a record")) == len(dataset.features)
+
+
+def test_a_citation_cannot_end_its_block() -> None:
+    text = stated(read(described("photos")), citation="a\n```\n# b\n````\nc")
+    page = MarkdownIt("commonmark").render(text.partition("## Citation")[2])
+    assert html.unescape(page) == "<pre><code>a\n```\n# b\n````\nc\n</code></pre>\n"
+
+
+def test_only_some_of_many_classes_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(card, "MAX_CLASSES", 3)
+    text = readme_md(read(described("photos")))
+    assert len(cells(text, "Classes")) == 3 and "`labels.txt` lists 2 more classes." in text
+
+
+@pytest.mark.parametrize(
+    ("records", "word"),
+    [(0, "n<1K"), (999, "n<1K"), (1000, "1K<n<10K"), (10**12 - 1, "100B<n<1T"), (10**12, "n>1T")],
+)
+def test_sizes(records: int, word: str) -> None:
+    assert size_category(records) == word
+
+
+def test_compressed_datasets_do_not_promise_tfds() -> None:
+    assert "tensorflow_datasets" in (described("photos") / "README.md").read_text()
+    assert "tensorflow_datasets" not in (described("shapes") / "README.md").read_text()
+
+
+def test_provenance_is_stored_and_read(tmp_path: Path) -> None:
+    dataset = replace(read(described("photos")), provenance=STATED)
+    assert Dataset.from_json(json.loads(json.dumps(dataset.as_json())), "x").provenance == STATED
+    assert dataset.fingerprint == read(described("photos")).fingerprint
+    assert "provenance" not in replace(dataset, provenance=Provenance()).as_json()
