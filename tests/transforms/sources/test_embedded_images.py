@@ -189,6 +189,18 @@ def test_extra_columns_splits_and_caches(tmp_path: Path) -> None:
     assert {ref.split for ref in again} == {""}
 
 
+def test_faults_of_columns_are_told_for_the_images(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "x.parquet", table_of(_IMAGES, kind=_LABELS))
+    with pytest.raises(UsageError, match=r"none of its columns \(image, kind\) has a usual name for classes"):
+        refs_of(path, tmp_path / "spool")
+    with pytest.raises(UsageError, match=r"--layout detection: .* has no column objects"):
+        refs_of(path, tmp_path / "spool", "detection")
+    refs, _ = refs_of(path, tmp_path / "spool", "images")
+    assert _bytes(refs) == _IMAGES
+    refs, _ = refs_of(path, tmp_path / "spool", unlabelled="keep")
+    assert {ref.label for ref in refs} == {""}
+
+
 def test_paths_alone_are_a_manifest(tmp_path: Path) -> None:
     (tmp_path / "1.png").write_bytes(png(1))
     path = write_parquet(tmp_path / "x.parquet", pyarrow.table({"image": ["1.png"], "label": ["a"]}))

@@ -30,7 +30,7 @@ from shardwright.transforms.sources.manifest.embedded_image import EmbeddedImage
 from shardwright.transforms.sources.manifest.lines import Row
 from shardwright.transforms.sources.manifest.rows import Rows
 from shardwright.transforms.sources.parquet.arrow_files import arrow_rows, arrow_table
-from shardwright.transforms.sources.parquet.columns import ImageTable, with_class_names
+from shardwright.transforms.sources.parquet.columns import ColumnFault, ImageTable, with_class_names
 from shardwright.transforms.sources.parquet.files import (
     ARROW,
     PARQUET,
@@ -64,6 +64,8 @@ def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
         if not found.read or found.images:
             return False
         return _first_table(probe, found, settings) is not None
+    except ColumnFault:
+        return True
     except UsageError:
         # `_describe` reports the fault, unless the rows may have paths, which a manifest can have.
         return _is_certain(probe)

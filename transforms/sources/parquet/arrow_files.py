@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import IO, Any
@@ -15,11 +15,10 @@ from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import kind_of
 from shardwright.transforms.sources.content_digest import content_digest
+from shardwright.transforms.sources.manifest.parquet import StorageFile
 from shardwright.transforms.sources.parquet.columns import (
     ImageTable,
-    check_layout,
-    choose_table,
-    image_column,
+    table_of,
 )
 from shardwright.transforms.sources.parquet.files import ARROW
 from shardwright.transforms.sources.parquet.pages import Entry, StoredImage
@@ -44,21 +43,21 @@ _ROWS_TRIED = 20
 
 
 class _Opened:
-    """An Arrow file in memory-mapped storage.
+    """An open Arrow file.
 
     Args:
-      whole: Buffer of pyarrow with the whole file.
       path: Path of the file, for messages.
+      open_source: Function that opens the file for pyarrow.
+      whole: Buffer of pyarrow with the whole file; None if only its beginning is to be read.
     """
 
-    def __init__(self, whole: Any, path: str) -> None:
+    def __init__(self, path: str, open_source: Callable[[], Any], whole: Any = None) -> None:
         import pyarrow
 
-        self._whole, self._path = whole, path
-        self._is_file = whole.slice(0, len(_FILE)).to_pybytes() == _FILE
-        source = pyarrow.BufferReader(whole)
-        opened = pyarrow.ipc.open_file(source) if self._is_file else pyarrow.ipc.open_stream(source)
-        self.schema: Any = opened.schema
+        self._path, self._open_source, self._whole = path, open_source, whole
+        self._is_file = open_source().read(len(_FILE)) == _FILE
+        opened = pyarrow.ipc.open_file if self._is_file else pyarrow.ipc.open_stream
+        self.schema: Any = opened(open_source()).schema
 
     def batches(self, names: list[str]) -> Iterator[Any]:
         """Yields the record batches with some of the columns.
@@ -68,7 +67,7 @@ class _Opened:
         """
         import pyarrow
 
-        source = pyarrow.BufferReader(self._whole)
+        source = self._open_source()
         if self._is_file:
             # With `included_fields`, a file's batches would be copies instead of parts of the file.
             file = pyarrow.ipc.open_file(source)
@@ -82,8 +81,8 @@ class _Opened:
             batch.validate(full=True)
             yield batch
         if not self._is_file:
-            end = source.tell()
-            if self._whole.slice(max(end - len(_END), 0), len(_END)).to_pybytes() != _END:
+            source.seek(max(source.tell() - len(_END), 0))
+            if source.read(len(_END)) != _END:
                 raise UsageError(
                     f"--input {printable(self._path)} ends without the mark at the end of a stream, so rows "
                     "may be missing; copy or write it again."
@@ -98,8 +97,8 @@ class _Opened:
 
 
 @contextlib.contextmanager
-def _open(file: StoredObject) -> Iterator[_Opened]:
-    """Opens an Arrow file; a remote one is copied to a temporary file.
+def _open(file: StoredObject, whole: bool = True) -> Iterator[_Opened]:
+    """Opens an Arrow file; a remote one is copied to a temporary file, unless only its beginning is read.
 
     Raises:
       UsageError: If the file is damaged or not Arrow, also when the `with` block reads from it.
@@ -108,13 +107,18 @@ def _open(file: StoredObject) -> Iterator[_Opened]:
 
     with contextlib.ExitStack() as stack:
         path = file.path
-        if storage.is_remote(path):
+        if whole and storage.is_remote(path):
             copy = stack.enter_context(tempfile.NamedTemporaryFile())
             _copy(file, copy)
             path = copy.name
         try:
+            if storage.is_remote(path):
+                ranges = stack.enter_context(RangeReader(*file[:3]))
+                yield _Opened(path, lambda: pyarrow.PythonFile(StorageFile(ranges), "r"))
+                return
             mapped = stack.enter_context(pyarrow.memory_map(path))
-            yield _Opened(mapped.read_buffer(), file.path)
+            buffer = mapped.read_buffer()
+            yield _Opened(file.path, lambda: pyarrow.BufferReader(buffer), buffer)
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
@@ -138,14 +142,12 @@ def arrow_table(file: StoredObject, settings: ConvertSettings) -> ImageTable | N
       UsageError: If the file is damaged, or does not go with the settings.
     """
     shown = printable(file.path)
-    with _open(file) as opened:
-        column = image_column(shown, opened.schema, settings, lambda name: _holds_images(opened, name))
-        if not column:
+    with _open(file, whole=False) as opened:
+        table = table_of(shown, ARROW, opened.schema, settings, lambda name: _holds_images(opened, name))
+        if table is None:
             return None
-        table = choose_table(shown, ARROW, opened.schema, column, settings)
-        check_layout(shown, table, opened.schema.names, settings)
-        rows = sum(batch.num_rows for batch in opened.batches([column]))
-        return replace(table, rows=rows)
+        has_rows = any(batch.num_rows for batch in opened.batches([table.names[0]]))
+        return table if has_rows else replace(table, rows=0)
 
 
 def arrow_rows(file: StoredObject, table: ImageTable, spool: Spool, most: int) -> Iterator[StoredRow]:

@@ -58,6 +58,10 @@ class ImageTable:
         return ImageTable(**found)  # type: ignore[arg-type]
 
 
+class ColumnFault(UsageError):
+    """Raised if a file has images, but its columns do not go with the settings."""
+
+
 def is_image_struct(kind: Any) -> bool:
     """Returns whether a type is that of Hugging Face's images: a struct of bytes and path."""
     import pyarrow
@@ -79,7 +83,7 @@ def is_binary(kind: Any) -> bool:
     return any(test(kind) for test in tests)
 
 
-def image_column(
+def _image_column(
     shown: str, schema: Any, settings: ConvertSettings, holds_images: Callable[[str], bool]
 ) -> str:
     """Returns the name of the column of images; empty if there is none.
@@ -116,7 +120,33 @@ def image_column(
     return next(iter(usual or images), "")
 
 
-def choose_table(shown: str, kind: str, schema: Any, column: str, settings: ConvertSettings) -> ImageTable:
+def table_of(
+    shown: str, kind: str, schema: Any, settings: ConvertSettings, holds_images: Callable[[str], bool]
+) -> ImageTable | None:
+    """Returns the table of a file; None if it has no column of images.
+
+    Args:
+      shown: Name of the file for messages.
+      kind: parquet or arrow.
+      schema: Schema of the file.
+      settings: Settings, which may name columns.
+      holds_images: Function that returns whether the first values of a column of bytes are images.
+
+    Raises:
+      ColumnFault: If the columns do not go with the settings.
+    """
+    try:
+        column = _image_column(shown, schema, settings, holds_images)
+        if not column:
+            return None
+        table = _choose_table(shown, kind, schema, column, settings)
+        _check_layout(shown, table, schema.names, settings)
+    except UsageError as error:
+        raise ColumnFault(str(error)) from None
+    return table
+
+
+def _choose_table(shown: str, kind: str, schema: Any, column: str, settings: ConvertSettings) -> ImageTable:
     """Returns the table of a file.
 
     Args:
@@ -146,7 +176,7 @@ def choose_table(shown: str, kind: str, schema: Any, column: str, settings: Conv
     )
 
 
-def check_layout(
+def _check_layout(
     shown: str, table: ImageTable, schema_names: Sequence[str], settings: ConvertSettings
 ) -> None:
     """Checks that a file has what the layout needs.

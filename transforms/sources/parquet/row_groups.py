@@ -24,10 +24,8 @@ from shardwright.transforms.sources.parquet.columns import (
     BYTES,
     PATH,
     ImageTable,
-    check_layout,
-    choose_table,
-    image_column,
     is_image_struct,
+    table_of,
 )
 from shardwright.transforms.sources.parquet.files import PARQUET
 from shardwright.transforms.sources.parquet.pages import (
@@ -109,13 +107,8 @@ def parquet_table(file: StoredObject, settings: ConvertSettings) -> ImageTable |
     shown = printable(file.path)
     with open_parquet(*file[:3]) as opened:
         schema = opened.schema_arrow
-        column = image_column(shown, schema, settings, lambda name: _holds_images(file, opened, name))
-        if not column:
-            return None
-        table = choose_table(shown, PARQUET, schema, column, settings)
-        check_layout(shown, table, schema.names, settings)
-        rows = opened.metadata.num_rows
-        return replace(table, rows=rows)
+        table = table_of(shown, PARQUET, schema, settings, lambda name: _holds_images(file, opened, name))
+        return replace(table, rows=opened.metadata.num_rows) if table else None
 
 
 def parquet_parts(file: StoredObject, table: ImageTable) -> Iterator[tuple[int, int, int]]:
@@ -166,8 +159,8 @@ def group_rows(
       UsageError: If the other columns cannot be read.
       EngineError: If the file has changed since it was listed.
     """
-    for group in range(*groups):
-        with open_parquet(*file[:3]) as opened, RangeReader(*file[:3]) as reader:
+    with open_parquet(*file[:3]) as opened, RangeReader(*file[:3]) as reader:
+        for group in range(*groups):
             images = _images(file, opened, reader, group, table, spool, most)
             yield from stored_rows(images, _other_values(opened, group, table))
 
