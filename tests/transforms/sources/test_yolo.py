@@ -369,3 +369,22 @@ def test_class_folders_with_yaml_are_not_detected_as_yolo(tmp_path: Path) -> Non
     (tmp_path / "classes.txt").write_text("ant\n")
     (tmp_path / "notes.json").write_text(json.dumps({"train": 1}))
     assert listed(tmp_path, layout="classification").input.source == "class_folders"
+
+
+def test_roboflows_darknet_export_is_read(tmp_path: Path) -> None:
+    for split in ("train", "valid"):
+        for photo in put_photos(tmp_path / split):
+            (tmp_path / split / photo.name).with_suffix(".txt").write_text("1 0.5 0.5 0.25 0.5\n")
+        (tmp_path / split / "_darknet.labels").write_text("cat\na dog\n")
+    (tmp_path / "README.roboflow.txt").write_text("x")
+    found = listed(tmp_path)
+    assert found.input.source == "yolo" and found.ids == {"cat": 0, "a dog": 1}
+    images = {key: ref for key, ref in found.refs.items() if ref.is_candidate}
+    assert len(images) == 8 and {key.split("/")[0]: ref.split for key, ref in images.items()} == {
+        "train": "train", "valid": "valid",
+    }  # fmt: skip
+    assert {ref.label for ref in images.values()} == {"a dog"}
+    assert {ref.split for ref in listed(tmp_path / "train").refs.values() if ref.is_candidate} == {""}
+    (tmp_path / "valid" / "_darknet.labels").write_text("a dog\ncat\n")
+    with pytest.raises(UsageError, match="name different classes"):
+        listed(tmp_path)

@@ -15,7 +15,9 @@ from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.moved_files import with_slashes
 from shardwright.transforms.sources.split_names import split_name
 
-NAME_FILES = ("classes.txt", "obj.names", "classes.names")
+#: Roboflow's file of class names, which it writes into the folder of each split.
+ROBOFLOW_NAMES = "_darknet.labels"
+NAME_FILES = ("classes.txt", "obj.names", "classes.names", ROBOFLOW_NAMES)
 DATA_SUFFIX = ".data"
 #: Folders that may contain obj.data in a dataset or in Darknet itself.
 _FOLDERS = ("", "data", "cfg")

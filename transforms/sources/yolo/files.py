@@ -20,11 +20,13 @@ from shardwright.transforms.sources.image_files import (
     is_folder,
     join,
     parent_of,
+    split_token,
 )
 from shardwright.transforms.sources.input_probe import InputProbe, look_at
 from shardwright.transforms.sources.moved_files import MovedFile, find_moved
 from shardwright.transforms.sources.yolo.darknet import (
     NAME_FILES,
+    ROBOFLOW_NAMES,
     find_data,
     possible_paths,
     read_options,
@@ -125,6 +127,37 @@ def find_names(probe: InputProbe) -> str:
     return ""
 
 
+def _find_split_names(probe: InputProbe) -> dict[str, str]:
+    """Returns folder -> file of class names, for split folders with images, labels and Roboflow's file."""
+    if probe.is_file:
+        return {}
+    found = {}
+    for folder in probe.folders:
+        inner = probe.inside(folder) if split_token(folder) == folder.lower() else None
+        if inner is not None and ROBOFLOW_NAMES in inner.files and find_names(inner):
+            found[folder] = storage.join(inner.path, ROBOFLOW_NAMES)
+    return found
+
+
+def _from_split_folders(root: str, found: Mapping[str, str]) -> YoloSet:
+    """Returns the dataset in split folders that each have a file of class names.
+
+    Raises:
+      UsageError: If the files differ.
+    """
+    names = {folder: _lines(path) for folder, path in found.items()}
+    first = next(iter(names))
+    for folder, lines in names.items():
+        if lines != names[first]:
+            raise UsageError(
+                f"--input {printable(root)}: {first}/{ROBOFLOW_NAMES} and {folder}/{ROBOFLOW_NAMES} name "
+                "different classes; export the dataset again."
+            )
+    splits = {folder: folder.lower() if len(names) > 1 else "" for folder in names}
+    places = tuple(YoloPlace(join(root, folder), split, False) for folder, split in splits.items())
+    return YoloSet(root, places, dict(enumerate(names[first])))
+
+
 def read_set(path: str) -> YoloSet:
     """Returns the dataset that an input describes.
 
@@ -148,6 +181,8 @@ def read_set(path: str) -> YoloSet:
             return YoloSet(root, tuple(YoloPlace(file, split, True) for split, file in lists.items()), names)
         images = storage.join(path, "images") if "images" in probe.folders else root
         return YoloSet(root, (YoloPlace(images, "", False),), names)
+    if folders := _find_split_names(probe):
+        return _from_split_folders(path.rstrip("/") or "/", folders)
     raise UsageError(
         f"--input {printable(path)} is not a YOLO dataset: name its data.yaml or obj.data, the folder that "
         "holds it, or one with classes.txt or obj.names beside images and labels."
@@ -156,7 +191,7 @@ def read_set(path: str) -> YoloSet:
 
 def recognises(probe: InputProbe) -> bool:
     """Returns whether an input looks like a YOLO dataset."""
-    return bool(find_yaml(probe) or find_data(probe) or find_names(probe))
+    return bool(find_yaml(probe) or find_data(probe) or find_names(probe) or _find_split_names(probe))
 
 
 def _read(path: str) -> bytes:
