@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from helpers.annotation_sets.json_exports import put_label_studio
+from helpers.listing import Photo
 from helpers.repository import PHOTOS, ROOT
 from PIL import Image
 
@@ -83,6 +85,9 @@ def furnish(folder: Path) -> None:
             }
         )
     )
+    (folder / "media").symlink_to(photos)
+    photo = Photo(names[0].name, (100, 100), (("thing", 1, 1, 90, 90),))
+    put_label_studio(folder, [photo])
     for number, path in enumerate(names):
         place = folder / "img2dataset_output" / f"{number // 30:05d}" / f"{number:09d}{path.suffix}"
         place.parent.mkdir(parents=True, exist_ok=True)
