@@ -11,6 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from helpers.annotation_sets.json_exports import put_label_studio
 from helpers.listing import Photo
@@ -85,6 +87,12 @@ def furnish(folder: Path) -> None:
             }
         )
     )
+    (folder / "beans").mkdir()
+    rows = [
+        {"image": {"bytes": (photos / path).read_bytes(), "path": path.name}, "label": i % 2}
+        for i, path in enumerate(names)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "beans" / "train-00000-of-00001.parquet")
     (folder / "media").symlink_to(photos)
     photo = Photo(names[0].name, (100, 100), (("thing", 1, 1, 90, 90),))
     put_label_studio(folder, [photo])
