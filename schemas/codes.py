@@ -140,6 +140,7 @@ class FindingCode(StrEnum):
     BOX_ORDER = "BOX_ORDER"
     KEYPOINT_RANGE = "KEYPOINT_RANGE"
     MASK_MISMATCH = "MASK_MISMATCH"
+    PRIVATE_METADATA = "PRIVATE_METADATA"
     LENGTH_MISMATCH = "LENGTH_MISMATCH"
     DUPLICATE_KEY = "DUPLICATE_KEY"
     SPLIT_LEAKAGE = "SPLIT_LEAKAGE"
@@ -225,6 +226,7 @@ DECODED = frozenset(
         FindingCode.SIZE_MISMATCH,
         FindingCode.FORMAT_MISMATCH,
         FindingCode.MASK_MISMATCH,
+        FindingCode.PRIVATE_METADATA,
     }
 )
 #: Findings that mean that the bytes differ from those that `dataset.json` lists.
@@ -269,6 +271,7 @@ OF_FILES = frozenset(
 #: Findings that are warnings unless a gate names them.
 WARNINGS = OF_EQUAL_PICTURES | {
     FindingCode.EMPTY_SPLIT,
+    FindingCode.PRIVATE_METADATA,
     FindingCode.SHARD_REPAIRED,
     FindingCode.REPORT_MISMATCH,
 }

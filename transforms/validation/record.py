@@ -18,6 +18,7 @@ from shardwright.schemas.tensor_proto import parse_tensor
 from shardwright.schemas.units import counted
 from shardwright.transforms.images.convert import Reserve, channels_of, reserve_nothing
 from shardwright.transforms.images.metadata import strip_metadata
+from shardwright.transforms.images.private_metadata import private_metadata
 from shardwright.transforms.images.quality_metrics import measure_quality
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.records.encodings import WrongEncoding, plain_feature, plain_spec
@@ -70,6 +71,7 @@ class CheckedRecord(NamedTuple):
       bare: Whether the stored image is a file without metadata or bytes after its end. None if it was not
         decoded.
       objects: Number of objects. None if the record does not say.
+      private: Kinds of private data in the metadata of the stored image (`PRIVATE_KINDS`).
     """
 
     problems: tuple[Problem, ...]
@@ -83,6 +85,7 @@ class CheckedRecord(NamedTuple):
     stored_sha256: str = ""
     bare: bool | None = None
     objects: int | None = None
+    private: tuple[str, ...] = ()
 
 
 class _Common(NamedTuple):
@@ -241,13 +244,15 @@ class RecordChecker:
             )
         encoded = _only_bytes(features, self._image)
         picture, stored_sha256, bare = None, "", None
+        private: tuple[str, ...] = ()
         if self._decode:
             with ExitStack() as held:
                 if encoded is not None:
                     encoded = bytes(encoded)
                     stored_sha256 = hashlib.sha256(encoded).hexdigest()
-                    bare = strip_metadata(encoded, kind_of(encoded[:HEAD_BYTES]) or "") == encoded
                     claims = common.claims
+                    kind = "" if claims.format == "raw" else kind_of(encoded[:HEAD_BYTES]) or ""
+                    bare = strip_metadata(encoded, kind) == encoded
                     seen = check_image(
                         encoded,
                         claims,
@@ -257,6 +262,8 @@ class RecordChecker:
                         schema.bounds,
                     )
                     problems += seen.problems
+                    if seen.image is not None and (not bare or kind == "tiff"):
+                        private = private_metadata(encoded, kind)
                     if self._tell:
                         picture = self._picture(features, common, seen, encoded, sha256)
                     del seen  # free the memory for others
@@ -271,7 +278,7 @@ class RecordChecker:
             stored[self._image] = Feature(FeatureType.BYTES, [bytes(encoded)])
         return CheckedRecord(
             tuple(problems), key, source, picture, sha256 is not None, classes, basename, stored,
-            stored_sha256, bare, objects,
+            stored_sha256, bare, objects, private,
         )  # fmt: skip
 
     def _picture(
