@@ -228,7 +228,8 @@ def validate(
       junit: File for the report as JUnit XML; empty for none.
       against: Source to compare the dataset with, as the `input` of `convert`; a list for several.
       listing: Settings of `convert` for listing the source that the dataset does not store:
-        `image_root`, `mask_dir`, `keep_labels`; also `source` and `rename_labels` if they changed.
+        `image_root`, `mask_dir`, `keep_labels`, `include`, `exclude`; also `source` and `rename_labels` if
+        they changed.
       previous: The previous dataset, for the differences on the page.
       beam_options: Beam's PipelineOptions, or a list of its command-line options.
       progress: Whether to show progress on stderr.

@@ -200,6 +200,9 @@ def test_include_takes_only_what_it_names(tmp_path: Path) -> None:
         path.relative_to(tmp_path / "in").as_posix() for path in wanted
     }
     assert result.dataset.ledger["quarantined"] == 0  # the bytes of the bad one are not included either
+    assert not result.outcome["warnings"]
+    plain = convert(input=str(tmp_path / "in"), output=str(tmp_path / "plain"), exclude="draft/,*.webp")
+    assert "--exclude draft/,*.webp matches no key" in plain.outcome["warnings"][0]
     only = convert(input=str(tmp_path / "in"), output=str(tmp_path / "only"), include="ant/")
     assert only.dataset.ledger["quarantined"] == 0
     (tmp_path / "none.txt").write_text("\n")

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from shardwright.schemas import units
-from shardwright.schemas.codes import BY_LISTING, Outcome, QuarantineReason
+from shardwright.schemas.codes import BY_LISTING, FilterReason, Outcome, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
@@ -319,7 +319,7 @@ def make_forecast(
         sample_faults=sample.faults,
         limit_cut=cut,
         class_names_given=bool(class_names),
-        warnings=tuple(_warnings(summary, settings, labels)),
+        warnings=tuple(_warnings(summary, settings, labels, keys)),
         split_class_counts={split: _by_name(summary.classes.get(split, {})) for split in shards},
         splits_from=_splits_from(summary),
         keys=keys,
@@ -432,8 +432,15 @@ def _check_something_to_do(summary: RefSummary, settings: ConvertSettings) -> No
     )
 
 
-def _warnings(summary: RefSummary, settings: ConvertSettings, labels: Sequence[str]) -> list[str]:
+def _warnings(
+    summary: RefSummary, settings: ConvertSettings, labels: Sequence[str], keys: KeyRules
+) -> list[str]:
     warnings = []
+    if keys.exclude.patterns and not summary.outcomes[Outcome.FILTERED, FilterReason.EXCLUDED]:
+        warnings.append(
+            f"--exclude {settings.exclude} matches no key; a key is the path below the input, such as "
+            f"{summary.sample[0][1].key!r}."
+        )
     if len(labels) == 1 and settings.record_layout.needs is Needs.LABEL:
         warnings.append(
             f"There is only one class, {labels[0]!r}, but a classifier needs two; "
