@@ -201,7 +201,8 @@ def test_include_takes_only_what_it_names(tmp_path: Path) -> None:
     }
     assert result.dataset.ledger["quarantined"] == 0  # the bytes of the bad one are not included either
     assert not result.outcome["warnings"]
-    plain = convert(input=str(tmp_path / "in"), output=str(tmp_path / "plain"), exclude="draft/,*.webp")
+    unused = {"exclude": "draft/,*.webp", "max_bad_fraction": 1}
+    plain = convert(input=str(tmp_path / "in"), output=str(tmp_path / "plain"), **unused)
     assert "--exclude draft/,*.webp matches no key" in plain.outcome["warnings"][0]
     only = convert(input=str(tmp_path / "in"), output=str(tmp_path / "only"), include="ant/")
     assert only.dataset.ledger["quarantined"] == 0
