@@ -27,11 +27,13 @@ class RecordLabel(NamedTuple):
       number: Position of the record in its shard, from 0.
       key: Key of the image.
       label: Class name. Several names are joined by U+001F; empty if the image has no class.
+      fold: Fold of the image; None if the dataset has no folds.
     """
 
     number: int
     key: str
     label: str
+    fold: int | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -49,7 +51,7 @@ def read_labels(
       EngineError: if it cannot be read.
     """
     if not os.fspath(directory):
-        raise UsageError("keep and resplit read the dataset's ledgers; name the dataset's directory.")
+        raise UsageError("keep, fold and resplit read the dataset's ledgers; name the dataset's directory.")
     ledgers = {
         shard.file: (storage.join(os.fspath(directory), ledger_file(split, number, count)), shard.sha256)
         for split, number, count, shard in dataset.placed_shards()
@@ -88,11 +90,11 @@ def _of_slice(item: ShardSlice, path: str, sha256: str) -> list[RecordLabel]:
             f"{printable(path)} lists {counted(len(written), 'record')} of {item.records_in_shard:,}; "
             "restore it or convert again."
         )
-    return list(_at(item.numbers, ((e.key, e.label) for e in written)))
+    return list(_at(item.numbers, ((e.key, e.label, e.fold) for e in written)))
 
 
-def _at(numbers: Sequence[int], rows: Iterable[tuple[str, str]]) -> Iterator[RecordLabel]:
+def _at(numbers: Sequence[int], rows: Iterable[tuple[str, str, int | None]]) -> Iterator[RecordLabel]:
     wanted = frozenset(numbers) if not isinstance(numbers, range) else numbers
-    for number, (key, label) in enumerate(rows):
+    for number, (key, label, fold) in enumerate(rows):
         if number in wanted:
-            yield RecordLabel(number, key, label)
+            yield RecordLabel(number, key, label, fold)

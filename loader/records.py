@@ -20,7 +20,7 @@ from shardwright.loader.batches import Batch, iterate_batches
 from shardwright.loader.decode import PictureReader, Pixels
 from shardwright.loader.labels_of_records import read_labels
 from shardwright.loader.open import located, read_dataset
-from shardwright.loader.selection import Predicate, Resplit, select
+from shardwright.loader.selection import TRAIN, Predicate, Resplit, select
 from shardwright.loader.shard_reader import ShardReader
 from shardwright.loader.shard_slice import ShardSlice
 from shardwright.loader.values import FeatureReader, Value
@@ -58,6 +58,8 @@ class Records:
         process opened first (`shardwright.loader.pin`), and `OUT@V` is version V.
       split: `train`, `train+validation`, `all`, or slices such as `train[:80%]`.
       keep: Names of the classes to keep, or a function of (key, class name) that returns whether to keep.
+      fold: Number of the fold to hold out, from 0, of a dataset with folds (`--folds`).
+      part: With `fold`, `train` for all other folds or `validation` for the fold.
       resplit: Shares of new splits to divide `train` into, or a `Resplit`.
       verify: Whether to check the checksums of each record, which takes very little time.
       open_files: Maximum number of files that a process keeps open.
@@ -74,6 +76,8 @@ class Records:
         split: str = "train",
         *,
         keep: Collection[str] | Predicate | None = None,
+        fold: int | None = None,
+        part: str = TRAIN,
         resplit: Resplit | Mapping[str, float | str | Fraction] | str | None = None,
         verify: bool = True,
         open_files: int = OPEN_FILES,
@@ -81,7 +85,9 @@ class Records:
     ) -> None:
         self.directory = located(dataset_dir)
         self.dataset = read_dataset(self.directory)
-        self._slices = select(self.dataset, split, self.directory, keep=keep, resplit=resplit)
+        self._slices = select(
+            self.dataset, split, self.directory, keep=keep, fold=fold, part=part, resplit=resplit
+        )
         #: Number of the first record of each slice.
         self._starts = list(accumulate((len(item.numbers) for item in self._slices), initial=0))
         self._positions = range(self._starts[-1])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from shardwright.loader.arguments import at_least
 from shardwright.loader.labels_of_records import RecordLabel, read_labels
 from shardwright.loader.shard_slice import ShardSlice
 from shardwright.schemas.dataset import Dataset
@@ -18,6 +19,8 @@ from shardwright.transforms.plan.assign import group_of, split_bounds, split_of
 
 #: Selects every split of the dataset, in order.
 ALL = "all"
+#: The parts of a dataset with folds: all folds but one, and that fold.
+TRAIN, VALIDATION = "train", "validation"
 _PART = re.compile(r"(?P<name>[\w-]+)(?:\[(?P<begin>[^:\[\]]*):(?P<end>[^:\[\]]*)\])?\Z")
 _BOUND = re.compile(r"(?P<value>-?\d+(?:\.\d+)?)(?P<unit>%)?\Z")
 
@@ -47,24 +50,28 @@ def select(
     directory: str | os.PathLike[str] = "",
     *,
     keep: Collection[str] | Predicate | None = None,
+    fold: int | None = None,
+    part: str = TRAIN,
     resplit: Resplit | Mapping[str, float | str | Fraction] | str | None = None,
 ) -> list[ShardSlice]:
     """Returns the records that a split expression selects, shard by shard.
 
-    `keep` is applied first, then `resplit`, then the expression, as if the dataset had been converted
-    in that way.
+    `keep` and `fold` are applied first, then `resplit`, then the expression, as if the dataset had been
+    converted in that way.
 
     Args:
       dataset: Result of `open_dataset`.
       split: `train`, `train+validation`, `all`, or slices of splits as in TFDS: `train[:50%]`,
         `train[10:200]`, `train[-100:]`, `train[25%:75%]`.
-      directory: Dataset directory; required by `keep` and `resplit`, which read its ledgers.
+      directory: Dataset directory; required by `keep`, `fold` and `resplit`, which read its ledgers.
       keep: Names of the classes to keep, or a function of (key, class name) that returns whether to keep
         a record. One of several classes is enough; the function gets them joined by U+001F.
+      fold: Number of the fold to hold out, from 0, of a dataset with folds (`--folds`).
+      part: With `fold`, `train` for all other folds or `validation` for the fold.
       resplit: Shares of new splits to divide `train` into, or a `Resplit`.
 
     Raises:
-      UsageError: if the expression, a split or a class is wrong.
+      UsageError: if the expression, a split, a class or a fold is wrong.
       EngineError: if a ledger cannot be read.
     """
     if not isinstance(split, str):
@@ -73,12 +80,21 @@ def select(
         name: [_whole(dataset, shard.file, shard.records) for shard in shards]
         for name, shards in dataset.splits.items()
     }
-    if keep is not None:
-        wanted = _predicate(dataset, keep)
+    _check_fold(dataset, fold, part)
+    if keep is not None or fold is not None:
+        wanted = _predicate(dataset, keep) if keep is not None else None
         needed = _names_in(split) | (_names_in(_as_resplit(resplit).of) if resplit is not None else set())
         for name in splits if ALL in needed else [name for name in splits if name in needed]:
             splits[name] = [
-                _chosen(item, (row.number for row in rows if wanted(row.key, row.label)))
+                _chosen(
+                    item,
+                    (
+                        row.number
+                        for row in rows
+                        if (wanted is None or wanted(row.key, row.label))
+                        and (fold is None or (row.fold == fold) is (part == VALIDATION))
+                    ),
+                )
                 for item, rows in read_labels(directory, dataset, splits[name])
             ]
     if resplit is not None:
@@ -107,6 +123,20 @@ def _chosen(item: ShardSlice, numbers: Iterable[int]) -> ShardSlice:
     if found[-1] - found[0] + 1 == len(found):
         return item._replace(numbers=range(found[0], found[-1] + 1))
     return item._replace(numbers=found)
+
+
+def _check_fold(dataset: Dataset, fold: int | None, part: str) -> None:
+    folds = int(dataset.plan.settings.get("folds") or 0)
+    if part not in (TRAIN, VALIDATION):
+        hint = nearest(str(part), (TRAIN, VALIDATION)) or "."
+        raise UsageError(f"part {part!r}: choose train or validation{hint}")
+    if fold is None:
+        if part != TRAIN:
+            raise UsageError(f"part {part!r} needs a fold, such as fold=0.")
+    elif not folds:
+        raise UsageError(f"fold {fold!r}: the dataset has no folds; convert it again with --folds 5.")
+    elif not at_least(0, fold) or fold >= folds:
+        raise UsageError(f"fold {fold!r}: the dataset has the folds 0 to {folds - 1}.")
 
 
 def _predicate(dataset: Dataset, keep: Collection[str] | Predicate) -> Predicate:

@@ -15,6 +15,7 @@ import tensorflow as tf
 from shardwright.loader.arguments import absolute, at_least, require_seed
 from shardwright.loader.open import located, read_dataset
 from shardwright.loader.selection import (
+    TRAIN,
     Predicate,
     Resplit,
     number_of_records,
@@ -52,6 +53,8 @@ def load(
     dtype: str | tf.DType = "uint8",
     as_dict: bool | None = None,
     keep: Collection[str] | Predicate | None = None,
+    fold: int | None = None,
+    part: str = TRAIN,
     resplit: Resplit | Mapping[str, float | str | Fraction] | str | None = None,
 ) -> tf.data.Dataset:
     """Returns a dataset for training: read, decoded, shuffled, batched and prefetched.
@@ -78,7 +81,7 @@ def load(
         the result is the same in each run. It is applied after the cache.
       cache: True keeps decoded images in memory after the first epoch, a path keeps them in files there.
       shuffle: True, or the size of the shuffle buffer in records. The order of the shards also changes in
-        each epoch. None shuffles splits whose name begins with train.
+        each epoch. None shuffles splits whose name begins with train, but not a fold that is held out.
       seed: Seed of the order and of `augment`.
       repeat: True to repeat without end, or a number of epochs.
       deterministic: False returns elements as soon as they are ready, in any order.
@@ -86,6 +89,8 @@ def load(
       dtype: uint8 (0 to 255), or float32, float16 or bfloat16 (0 to 1), as a name or a type.
       as_dict: True for dicts of all features, False for pairs. None decides by the layout.
       keep: Names of the classes to keep, or a function of (key, class name). Labels do not change.
+      fold: Number of the fold to hold out, from 0, of a dataset with folds (`--folds`).
+      part: With `fold`, `train` for all other folds or `validation` for the fold.
       resplit: Shares of new splits to divide `train` into, such as {"fit": 0.9, "holdout": 0.1}, or a
         `Resplit`. `split` can name the new splits.
 
@@ -98,12 +103,12 @@ def load(
     size = _size(image_size)
     dtype = _dtype(dtype)
     _check(batch_size, shuffle, seed, repeat, augment)
-    slices = select(dataset, split, directory, keep=keep, resplit=resplit)
+    slices = select(dataset, split, directory, keep=keep, fold=fold, part=part, resplit=resplit)
     count = number_of_records(slices)
     if not count:
         raise UsageError(f"split {split!r} holds no records{' that are kept' if keep is not None else ''}.")
     if shuffle is None:
-        shuffle = any(part.strip().startswith("train") for part in split.split("+"))
+        shuffle = part == TRAIN and any(term.strip().startswith("train") for term in split.split("+"))
     make_element, shape, kind = _element(dataset, size, as_dict)
     if batch_size is not None and None in shape:
         raise UsageError(

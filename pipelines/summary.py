@@ -108,6 +108,8 @@ def print_convert_summary(result: ConvertResult) -> None:
     )
     if made.split_shares is not None:
         out.print(f"  {made.split_shares.sentence}", soft_wrap=True)
+    for split, folds in result.run.get("folds", {}).items():
+        out.print(f"  {counted(len(folds), 'fold')} of {split}: {', '.join(f'{n:,}' for n in folds)} records")
     for path, detected_as in zip(result.run["input"], result.run["taken_for"]):
         out.print(f"  {path}: {detected_as}")
     out.print(f"  {result.run['workers']['text']}{_read_text(result.metrics)}")

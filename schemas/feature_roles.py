@@ -36,6 +36,7 @@ class FeatureRole(StrEnum):
     SOURCE_ID = "source_id"
     FILE_BASENAME = "file_basename"
     SPLIT = "split"
+    FOLD = "fold"
     SOURCE_SHA256 = "source_sha256"
     EXTRA = "extra"
     CONSTANT = "constant"
@@ -122,6 +123,7 @@ FEATURE_ROLES: Mapping[FeatureRole, RoleInfo] = {
     ),
     FeatureRole.FILE_BASENAME: RoleInfo(_BYTES, _ONE, "the last part of the image's key or file name"),
     FeatureRole.SPLIT: RoleInfo(_BYTES, _ONE, "the split's name"),
+    FeatureRole.FOLD: RoleInfo(_INT64, _ONE, "the record's fold, from 0 (--folds)"),
     FeatureRole.SOURCE_SHA256: RoleInfo(_BYTES, _ONE, "the sha256 of the source file's bytes, in hex"),
     FeatureRole.EXTRA: RoleInfo(_BYTES, _ONE, "a column of the source"),
     FeatureRole.CONSTANT: RoleInfo(_BYTES, _ONE, "the same value in every record"),

@@ -45,6 +45,7 @@ class ImageRef(NamedTuple):
       file_name: file name in a record of the source if it is not the key; else empty.
       has_mask_parts: see `Annotations.has_mask_parts`.
       has_unmarked_mask: see `Annotations.has_unmarked_mask`.
+      fold: number of its fold from 0; -1 until the plan assigns one.
     """
 
     key: str
@@ -66,6 +67,7 @@ class ImageRef(NamedTuple):
     file_name: str = ""
     has_mask_parts: bool = False
     has_unmarked_mask: bool = False
+    fold: int = -1
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -59,6 +59,7 @@ class Entry(NamedTuple):
       damaged: whether the image was written although data was missing or damaged (`--damaged keep`).
       file_name: file name in the record, if the source's record had one that is not the key.
       source_key: key of the source image, if `--map` made several images of it or changed its key.
+      fold: fold of a written image, from 0; None if the dataset has no folds.
     """
 
     key: str
@@ -85,6 +86,7 @@ class Entry(NamedTuple):
     damaged: bool = False
     file_name: str = ""
     source_key: str = ""
+    fold: int | None = None
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Entry:
@@ -154,6 +156,7 @@ class ShardHeader:
       crc32c: checksum of the shard file in the form that object storage uses.
       sources: sizes of the written images' sources (`SourceSizes.state`); empty if unknown.
       multiplied: number of images that `--map` added: those of each source image after the first.
+      folds: fold -> records; empty if the dataset has no folds.
     """
 
     file: str
@@ -178,6 +181,7 @@ class ShardHeader:
     crc32c: str = ""
     sources: Mapping[str, Any] = field(default_factory=dict)
     multiplied: int = 0
+    folds: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def place(self) -> tuple[str, int, int]:
@@ -191,8 +195,9 @@ class ShardHeader:
     def as_json(self) -> dict[str, Any]:
         """Returns the first line of the shard's ledger."""
         header = {"ledger_version": LEDGER_VERSION, **asdict(self)}
-        if not self.multiplied:
-            del header["multiplied"]  # ledgers from before this field keep their bytes
+        for name in ("multiplied", "folds"):
+            if not header[name]:
+                del header[name]  # ledgers from before these fields keep their bytes
         return header
 
 

@@ -33,6 +33,8 @@ class Plan:
         without one; no texts unless the layout stores both.
       unused_ids: ids without a class, such as 2 to 16 if COCO's ids are 1 and 17. `labels` has the number
         instead of a name for these.
+      split_bounds: bounds of the splits, unless `--splits` alone decides them.
+      fold_bounds: bounds of the folds of each split, unless `--folds` alone decides them.
     """
 
     labels: tuple[str, ...]
@@ -42,6 +44,7 @@ class Plan:
     texts: tuple[str, ...] = ()
     unused_ids: tuple[int, ...] = ()
     split_bounds: PartBounds | None = None
+    fold_bounds: PartBounds | None = None
 
     def split_shares(
         self, records: Mapping[str, int], class_counts: Mapping[str, Mapping[str, int]]
@@ -86,6 +89,7 @@ class Plan:
             **({"texts": list(self.texts)} if self.texts else {}),
             **({"unused_ids": list(self.unused_ids)} if self.unused_ids else {}),
             **({"split_bounds": self.split_bounds.as_json()} if self.split_bounds is not None else {}),
+            **({"fold_bounds": self.fold_bounds.as_json()} if self.fold_bounds is not None else {}),
         }
 
     @staticmethod
@@ -103,6 +107,7 @@ class Plan:
             texts=tuple(map(str, value.get("texts", ()))),
             unused_ids=tuple(map(int, value.get("unused_ids", ()))),
             split_bounds=PartBounds.from_json(value["split_bounds"]) if "split_bounds" in value else None,
+            fold_bounds=PartBounds.from_json(value["fold_bounds"]) if "fold_bounds" in value else None,
         )
         if not isinstance(value["labels"], list) or not all(isinstance(name, str) for name in plan.labels):
             raise TypeError("the labels are not a list of names")

@@ -25,6 +25,7 @@ class ShardTotals:
         self._classes: Counter[str] = Counter()
         self._formats: Counter[str] = Counter()
         self._boxes: Counter[str] = Counter()
+        self._folds: Counter[int] = Counter()
         self._sources = SourceSizes()
         self._kept = self._animated = self._damaged = self._warned = 0
         self._bad_boxes: list[str] = []
@@ -62,6 +63,8 @@ class ShardTotals:
             self._formats[entry.format] += 1
         if entry.boxes:
             self._boxes.update(entry.boxes)
+        if entry.fold is not None:
+            self._folds[entry.fold] += 1
         self._sources.add(entry)
         self._kept += entry.stored == "kept"
         self._animated += bool(entry.animated)
@@ -97,4 +100,5 @@ class ShardTotals:
             bad_boxes=tuple(self._bad_boxes),
             sources=self._sources.state(),
             multiplied=self._multiplied,
+            folds={str(fold): count for fold, count in sorted(self._folds.items())},
         )

@@ -362,6 +362,7 @@ def _run(
         "output": printable(job.output),
         "splits_from": str(forecast.splits_from),
         **({"split_shares": shares.as_json()} if shares is not None else {}),
+        **({"folds": _folds(forecast, results)} if "folds" in forecast.plan.settings else {}),
         "sources": _source_sizes(results).as_json(),
         "started": utc(job.started),
         "finished": utc(finished),
@@ -370,6 +371,16 @@ def _run(
         "reused_shards": sum(result.reused for result in results),
         "machine": machine_facts(),
     }
+
+
+def _folds(forecast: Forecast, results: Iterable[ShardResult]) -> dict[str, list[int]]:
+    """Returns the number of records in each fold of each split."""
+    numbers = range(int(forecast.plan.settings["folds"]))
+    counts: dict[str, Counter[str]] = {split: Counter() for split in forecast.plan.shards}
+    for result in results:
+        if result.header.split != NO_SPLIT:
+            counts[result.header.split].update(result.header.folds)
+    return {split: [found[str(fold)] for fold in numbers] for split, found in counts.items()}
 
 
 def _source_sizes(results: Iterable[ShardResult]) -> SourceSizes:

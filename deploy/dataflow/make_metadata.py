@@ -84,6 +84,7 @@ SHAPES: Mapping[str, Shape] = {
     "keep_labels": Shape("Classes", _IN_BUCKET, "GCS_READ_FILE"),
     "splits": Shape("Splits and shards", f"{_NAME}={_SHARE}(,{_NAME}={_SHARE})*"),
     "split_by": Shape("Splits and shards"),
+    "folds": Shape("Splits and shards", "(0|[2-9]|[12][0-9]|3[0-6])"),
     "seed": Shape("Splits and shards", "[0-9]{1,18}"),
     "shard_size": Shape("Splits and shards", _SIZE),
     "shards": Shape("Splits and shards", f"({_COUNT}|{_NAME}={_COUNT}(,{_NAME}={_COUNT})*)"),

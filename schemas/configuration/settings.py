@@ -16,7 +16,7 @@ from shardwright.schemas.columns import ExtraColumn, parse_extra_columns
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.key_rules import parse_key_list
-from shardwright.schemas.layouts import Layout, Needs, extended, layout_by_name
+from shardwright.schemas.layouts import FeatureRole, Layout, Needs, extended, layout_by_name
 from shardwright.schemas.part_bounds import DIGITS
 from shardwright.schemas.provenance import (
     Provenance,
@@ -34,6 +34,8 @@ IMAGE_FORMATS = ("keep", "jpeg", "png", "webp", "raw")
 DAMAGED = ("quarantine", "keep")
 COLORS = ("rgb", "gray", "keep")
 COMPRESSIONS = ("none", "gzip", "zlib")
+#: Maximum number of folds.
+MOST_FOLDS = len(DIGITS)
 #: How images are divided into splits and folds.
 SPLIT_MODES = ("hash", "exact", "stratified")
 #: Meanings that a user can give to the folders at the top of an input.
@@ -81,7 +83,7 @@ RECORDED = frozenset({Affects.RECORD, Affects.SHARD, Affects.PLACEMENT, Affects.
 #: Settings that the plan records only if they are not empty. So datasets from before these settings existed
 #: keep their digests.
 RECORDED_IF_GIVEN = (
-    "bounds", "map", "split_mode", "min_bytes", "min_side", "max_aspect", "max_per_class", "drop",
+    "bounds", "map", "split_mode", "folds", "min_bytes", "min_side", "max_aspect", "max_per_class", "drop",
 )  # fmt: skip
 
 
@@ -148,6 +150,11 @@ def _regex(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise ValueError(f"{text!r} is not a regular expression ({error})") from None
+
+
+def _check_folds(number: str) -> None:
+    if units.parse_int(number, low=0, high=MOST_FOLDS) == 1:
+        raise ValueError("write 0, or the number of folds from 2 on")
 
 
 def _check_splits(text: str) -> None:
@@ -419,6 +426,15 @@ class ConvertSettings:
         Condition.SEVERAL_SPLITS,
         Condition.DRAWN_SPLITS,
         choices=SPLIT_MODES,
+    )
+    folds: int = _setting(
+        0,
+        "number of folds for cross-validation in each split; records store their fold, and the loader "
+        "selects with fold=N (0: no folds)",
+        Affects.RECORD,
+        Topic.SPLITS,
+        check=_check_folds,
+        metavar="N",
     )
     split_by: str = _setting(
         "",
@@ -744,6 +760,11 @@ class ConvertSettings:
         return self.split_mode != "hash" and len(self.parsed_splits) > 1
 
     @property
+    def chooses_folds(self) -> bool:
+        """Whether the bounds of the folds are chosen from the hashes of all images."""
+        return self.split_mode != "hash" and self.folds > 0
+
+    @property
     def keeps_groups(self) -> bool:
         """Whether images can have a group, which stays in one split."""
         return bool(self.split_by or self.group_column or "(?P<group>" in self.label_regex)
@@ -815,7 +836,9 @@ class ConvertSettings:
     @cached_property
     def record_layout(self) -> Layout:
         """The layout of the records, with the extra columns' features."""
-        return extended(layout_by_name(self.layout), self._option_columns, bool(self.label_separator))
+        return extended(
+            layout_by_name(self.layout), self._option_columns, bool(self.label_separator), self.folds > 0
+        )
 
     @property
     def suffix(self) -> str:
@@ -890,9 +913,11 @@ class ConvertSettings:
         """Checks that images have a class if each split should get its share of every class.
 
         Raises:
-          UsageError: if they have none, or there are too many splits.
+          UsageError: if they have none, there are too many splits, or the layout needs folds.
         """
         layout = self.record_layout
+        if FeatureRole.FOLD in layout.by_role() and not self.folds:
+            raise UsageError(f"Layout {layout.name} stores the fold of each image; set --folds.")
         if self.split_mode == "stratified" and layout.needs is not Needs.LABEL:
             raise UsageError(
                 f"--split_mode stratified needs a class for each image, and layout {layout.name} stores "

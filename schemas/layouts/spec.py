@@ -163,12 +163,18 @@ def column_of(spec: FeatureSpec) -> ExtraColumn:
     )
 
 
-def extended(layout: Layout, columns: Sequence[ExtraColumn], several_labels: bool) -> Layout:
-    """Returns a layout with features for extra columns and, if requested, any number of classes per image.
+def extended(
+    layout: Layout, columns: Sequence[ExtraColumn], several_labels: bool, folds: bool = False
+) -> Layout:
+    """Returns a layout with features for extra columns and, if requested, several classes and a fold.
 
     Raises:
       UsageError: if a column has the name of a feature of the layout, or another type there.
     """
+    if folds and FeatureRole.FOLD not in layout.by_role():
+        nested = any(spec.name.startswith("image/") for spec in layout.features)
+        fold = FeatureSpec("image/fold" if nested else "fold", FeatureType.INT64, (), FeatureRole.FOLD)
+        layout = replace(layout, features=(*layout.features, fold))
     taken = {spec.name for spec in layout.features}
     for column in columns:
         if column.name in taken:

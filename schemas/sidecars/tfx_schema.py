@@ -203,6 +203,10 @@ _DOMAINS: Mapping[FeatureRole, _Domain | Callable[[Dataset], _Domain | None]] = 
     FeatureRole.LABEL: _label,
     FeatureRole.LABEL_TEXT: _label_text,
     FeatureRole.SYNSET: _synset,
+    FeatureRole.FOLD: lambda dataset: (
+        "int_domain",
+        [("min", 0), ("max", int(dataset.plan.settings["folds"]) - 1)],
+    ),
     FeatureRole.SPLIT: lambda dataset: _one_of(list(dataset.splits)),
     **dict.fromkeys(
         (

@@ -41,6 +41,7 @@ _CATEGORIES = frozenset(
         FeatureRole.KEYPOINT_TEXT,
         FeatureRole.FORMAT,
         FeatureRole.SPLIT,
+        FeatureRole.FOLD,
     }
 )
 

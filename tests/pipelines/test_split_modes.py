@@ -8,10 +8,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from helpers.from_nothing import Rebuilt, begin
+from helpers.from_nothing import Rebuilt, begin, entries_of
 from PIL import Image
 
 from shardwright.pipelines import convert, plan, report
+from shardwright.pipelines.prepare import make_request
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.ledger import load_ledger
@@ -26,6 +27,11 @@ def write(folder: Path, label: str, numbers: range) -> None:
     for number in numbers:
         color = (number, len(label), ord(label[0]))
         Image.new("RGB", (8, 8), color).save(folder / label / f"p{number // 4:03d}_{number:04d}.png")
+
+
+def folds_of_keys(dataset: Path) -> dict[str, int | None]:
+    """Returns key -> fold, from the ledgers."""
+    return {key: entry.fold for key, entry in entries_of(dataset).items() if entry.outcome == "written"}
 
 
 def split_of_keys(dataset: Path) -> dict[str, str]:
@@ -49,7 +55,7 @@ def grown(tmp_path: Path) -> tuple[Rebuilt, dict[str, str]]:
     """Returns a stratified dataset whose first images are known, after more images came."""
     write(tmp_path / "in", "cat", range(60))
     write(tmp_path / "in", "dog", range(13))
-    rebuilt = begin(tmp_path, splits=SPLITS, split_mode="stratified", shards="1")
+    rebuilt = begin(tmp_path, splits=SPLITS, split_mode="stratified", folds=3, shards="1")
     assert class_counts(rebuilt.latest) == {"cat": [42, 12, 6], "dog": [9, 3, 1]}
     before = split_of_keys(rebuilt.latest)
     write(tmp_path / "in", "cat", range(60, 90))
@@ -61,10 +67,15 @@ def test_images_keep_their_split_and_new_classes_meet_their_shares(
     grown: tuple[Rebuilt, dict[str, str]], tmp_path: Path
 ) -> None:
     rebuilt, before = grown
+    folds = folds_of_keys(rebuilt.latest)
     result = rebuilt.again()  # compares the version with a full build
     assert result.changed
     after = split_of_keys(rebuilt.latest)
     assert {key: after[key] for key in before} == before
+    later = folds_of_keys(rebuilt.latest)
+    assert {key: later[key] for key in folds} == folds
+    birds = Counter((after[key], fold) for key, fold in later.items() if key.startswith("bird/"))
+    assert [birds["train", fold] for fold in range(3)] in ([5, 5, 4], [5, 4, 5], [4, 5, 5])
     counts = class_counts(rebuilt.latest)
     assert counts["bird"] == [14, 4, 2] and counts["dog"] == [9, 3, 1]
     assert sum(counts["cat"]) == 90
@@ -115,6 +126,24 @@ def test_splits_of_the_source_are_kept(tmp_path: Path, capsys: Capture) -> None:
     streams = capsys.readouterr()
     assert said in " ".join((streams.out + streams.err).split())
     assert "exact splits" not in streams.out
+    forecast = plan.plan(input=tmp_path / "in", splits=SPLITS, split_mode="exact", folds=2)
+    assert not any("--split_mode" in warning for warning in forecast.warnings)
+    assert any("--splits has no effect" in warning for warning in forecast.warnings)
+    assert forecast.plan.fold_bounds is not None
+    assert forecast.plan.fold_bounds.bounds.keys() == {"train", "test"}
+
+
+def test_a_layout_file_can_name_the_fold(tmp_path: Path) -> None:
+    layout = tmp_path / "layout.yaml"
+    layout.write_text(
+        "name: mine\nfeatures:\n  picture: {fill: encoded}\n  part: {fill: fold}\n  label: {fill: label}\n"
+    )
+    values = {"input": str(tmp_path), "layout": str(layout)}
+    with pytest.raises(UsageError, match="Layout mine stores the fold of each image; set --folds"):
+        make_request(values, with_output=False)
+    write(tmp_path / "in", "cat", range(2))
+    features = make_request({**values, "folds": 2}, with_output=False).settings.record_layout.features
+    assert [spec.name for spec in features] == ["picture", "part", "label"]
 
 
 def test_boxes_have_no_class_to_stratify_by(tmp_path: Path) -> None:

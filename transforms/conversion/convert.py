@@ -273,6 +273,7 @@ def _built(
         decoder_warning=image.warning,
         damaged=image.damaged,
         file_name=ref.file_name,
+        fold=ref.fold if ref.fold >= 0 else None,
     )
     return Converted(entry, example, len(read.data), image.decode_seconds, on_background=image.on_background)
 

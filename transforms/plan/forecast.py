@@ -30,7 +30,7 @@ from shardwright.transforms.plan.estimate import (
     shard_count,
     take_sample,
 )
-from shardwright.transforms.plan.parts import SPLIT, Divider, HashedImage
+from shardwright.transforms.plan.parts import FOLD, SPLIT, Divider, HashedImage
 from shardwright.transforms.records.build import label_ids
 
 #: Sort key of images: (hash, key). The hash is the one for shards or, under a limit, the one for the limit.
@@ -45,17 +45,21 @@ _FAULTS_OF_FILES = frozenset(
 
 
 class Placement:
-    """Assigns a split to every reference.
+    """Assigns a split to every reference, and a fold to every image.
 
     Args:
       settings: checked settings.
       splits: chosen bounds of the splits; None to divide all hashes by the shares.
+      folds: chosen bounds of the folds; None to divide all hashes evenly.
     """
 
-    def __init__(self, settings: ConvertSettings, splits: PartBounds | None = None) -> None:
+    def __init__(
+        self, settings: ConvertSettings, splits: PartBounds | None = None, folds: PartBounds | None = None
+    ) -> None:
         self._seed = settings.seed
         self._names = tuple(settings.parsed_splits)
         self._divider = Divider(settings, SPLIT, splits)
+        self._folds = Divider(settings, FOLD, folds) if settings.folds else None
         self._pattern = re.compile(settings.split_by) if settings.split_by else None
 
     def split(self, ref: ImageRef) -> str:
@@ -68,6 +72,15 @@ class Placement:
         """Returns what decides the split of a candidate."""
         value = hash64(self._seed, SPLIT, self._group(ref))
         return HashedImage(None if ref.split else "", ref.label, value)
+
+    def fold(self, ref: ImageRef, split: str) -> int:
+        """Returns the fold of an image in its split; -1 if there are no folds."""
+        return self._folds.part(self._group(ref), split, ref.label) if self._folds is not None else -1
+
+    def to_fold(self, ref: ImageRef) -> HashedImage:
+        """Returns what decides the fold of a candidate."""
+        value = hash64(self._seed, FOLD, self._group(ref))
+        return HashedImage(self.split(ref), ref.label, value)
 
     def _group(self, ref: ImageRef) -> str:
         if ref.group:
@@ -229,6 +242,7 @@ def make_forecast(
     texts: Mapping[str, str] | None = None,
     split_bounds: PartBounds | None = None,
     keys: KeyRules | None = None,
+    fold_bounds: PartBounds | None = None,
 ) -> Forecast:
     """Chooses labels and numbers of shards, after converting a sample of the images.
 
@@ -244,6 +258,7 @@ def make_forecast(
       texts: class name -> readable name, for sources that have both.
       split_bounds: chosen bounds of the splits, if `--splits` alone does not decide them.
       keys: rules of `--include` and `--exclude`; None to take all images.
+      fold_bounds: chosen bounds of the folds, if `--folds` alone does not decide them.
 
     Raises:
       UsageError: if there is nothing to convert.
@@ -308,6 +323,7 @@ def make_forecast(
                 carried.unused_ids if carried else (),
             ),
             split_bounds,
+            fold_bounds,
         ),
         candidates=_by_split(shards, summary.candidates),
         listed=_by_split((*shards, *({NO_SPLIT} & summary.listed.keys())), summary.listed),

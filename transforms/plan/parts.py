@@ -40,7 +40,7 @@ class Divider:
 
     def __init__(self, settings: ConvertSettings, purpose: str, found: PartBounds | None = None) -> None:
         self._seed, self._purpose = settings.seed, purpose
-        self._uniform = ideal_bounds(tuple(settings.parsed_splits.values()))
+        self._uniform = ideal_bounds(shares_of(settings, purpose))
         self._by_class = settings.split_mode == "stratified"
         self._found = found or PartBounds()
 
@@ -61,6 +61,13 @@ class Divider:
             return bisect_right(self._uniform, value)
         # A file that is not a candidate may have a class of its own.
         return bisect_right(classes.get(label if self._by_class else "", self._uniform), value)
+
+
+def shares_of(settings: ConvertSettings, purpose: str) -> tuple[Fraction, ...]:
+    """Returns the shares of the parts: those of the splits, or equal ones of the folds."""
+    if purpose == SPLIT:
+        return tuple(settings.parsed_splits.values())
+    return (Fraction(1, settings.folds),) * settings.folds
 
 
 def ideal_bounds(shares: Sequence[Fraction]) -> tuple[int, ...]:

@@ -221,6 +221,8 @@ def _reasons(begun: PreviousState, forecast: Forecast, versions: Mapping[str, st
         yield f"shards are {dict(new.shards)}, were {dict(old.shards)}"
     if old.split_bounds != new.split_bounds:
         yield "the bounds of the splits differ"
+    if old.fold_bounds != new.fold_bounds:
+        yield "the bounds of the folds differ"
     if old.texts != new.texts:
         yield "the display names of classes differ"
     was = {split: counts["listed"] for split, counts in begun.dataset.ledger["splits"].items()}

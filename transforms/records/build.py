@@ -113,6 +113,7 @@ def _values(
         FeatureRole.SOURCE_ID: [source_id_of(ref).encode()],
         FeatureRole.FILE_BASENAME: [file_name.rpartition("/")[2].encode()],
         FeatureRole.SPLIT: [ref.split.encode()],
+        FeatureRole.FOLD: [ref.fold],
         FeatureRole.SOURCE_SHA256: [sha256.encode()],
     }
 

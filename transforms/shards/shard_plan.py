@@ -72,6 +72,7 @@ def plan_shard(
             ref,
             [ids.get(name, -1) for name in ref.labels],
             *said,
+            *([("fold", ref.fold)] if ref.fold >= 0 else ()),
             *_texts_of(ref, texts),
             *_names_of(ref, roles),
             *_least_bytes(ref, settings),

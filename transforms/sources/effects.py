@@ -107,12 +107,15 @@ _CONDITIONS: Mapping[Condition, _Condition] = {
         "with a layout that stores no classes",
     ),
     Condition.SEVERAL_SPLITS: _needs(
-        lambda known: len(known.settings.parsed_splits) > 1,
-        "without several --splits to keep a group together in",
+        lambda known: len(known.settings.parsed_splits) > 1 or known.settings.folds > 0,
+        "without several --splits or --folds",
     ),
-    Condition.DRAWN_SPLITS: _needs(
-        lambda known: known.splits_from is not SplitsFrom.SOURCE,
-        "because the source names the split of every image",
+    Condition.DRAWN_SPLITS: _Condition(
+        # Folds are chosen whatever decides the splits.
+        lambda name, known: (
+            known.splits_from is not SplitsFrom.SOURCE or (name != "splits" and known.settings.folds > 0)
+        ),
+        lambda name, known: "because the source names the split of every image",
     ),
     Condition.VISIBLE_BACKGROUND: _needs(
         lambda known: known.on_background != 0,

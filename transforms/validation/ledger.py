@@ -71,8 +71,11 @@ class LedgerSummary(NamedTuple):
 #: Fields of a header that are compared with the values computed from the lines.
 _COUNTED = (
     "records", "counts", "reasons", "class_counts", "kept", "animated", "damaged", "warned", "boxes",
-    "formats", "bad_boxes", "sources", "multiplied",
+    "formats", "bad_boxes", "sources", "multiplied", "folds",
 )  # fmt: skip
+
+#: Values of the fields of a header that are left out if they are empty.
+_ABSENT: dict[str, Any] = {"multiplied": 0, "folds": {}}
 
 
 class LedgerCheck:
@@ -154,6 +157,8 @@ class LedgerCheck:
         boxes = entry.get("boxes") or {}
         if result.objects is not None and boxes.get("written", result.objects) != result.objects:
             return f"it has {counted(result.objects, 'object')}, the shard's ledger says {boxes['written']}"
+        if result.fold is not None and result.fold != entry.get("fold"):
+            return f"its fold is {result.fold}, the shard's ledger says {entry.get('fold')}"
         label = entry.get("label", "")
         if result.classes is not None and LABEL_SEPARATOR.join(result.classes) != label:
             shown = label.replace(LABEL_SEPARATOR, ", ")
@@ -199,12 +204,12 @@ class LedgerCheck:
             return
         stated, shard = summary.stated, self._shard
         true = json.loads(json.dumps(summary.counted.as_json()))
-        wanted: dict[str, Any] = {name: true.get(name, 0) for name in _COUNTED}
+        wanted = {name: true.get(name, _ABSENT.get(name)) for name in _COUNTED}
         wanted |= {"file": shard.file, "bytes": shard.bytes}
         if stated.crc32c and crc32c:
             wanted["crc32c"] = crc32c
         for name, value in wanted.items():
-            said = self._header.get(name, 0 if name == "multiplied" else value)  # an older one may lack it
+            said = self._header.get(name, _ABSENT.get(name, value))  # an older one may lack it
             if said != value:
                 yield (
                     FindingCode.LEDGER_MISMATCH,

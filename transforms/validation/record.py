@@ -72,6 +72,7 @@ class CheckedRecord(NamedTuple):
         decoded.
       objects: Number of objects. None if the record does not say.
       private: Kinds of private data in the metadata of the stored image (`PRIVATE_KINDS`).
+      fold: Fold of the image. None if the record does not say.
     """
 
     problems: tuple[Problem, ...]
@@ -86,6 +87,7 @@ class CheckedRecord(NamedTuple):
     bare: bool | None = None
     objects: int | None = None
     private: tuple[str, ...] = ()
+    fold: int | None = None
 
 
 class _Common(NamedTuple):
@@ -130,6 +132,7 @@ class RecordChecker:
         ]
         roles = {spec.fill for spec in schema.features}
         self._of_objects = not roles.isdisjoint((*OBJECT_ROLES, *KEYPOINT_ROLES, FeatureRole.BOXES))
+        self._folded = FeatureRole.FOLD in roles
         self._masked = not roles.isdisjoint(MASKS)
         self._image, self._key, self._basename, self._sha256 = (
             spec.name if (spec := schema.spec(role)) else None
@@ -278,8 +281,12 @@ class RecordChecker:
             stored[self._image] = Feature(FeatureType.BYTES, [bytes(encoded)])
         return CheckedRecord(
             tuple(problems), key, source, picture, sha256 is not None, classes, basename, stored,
-            stored_sha256, bare, objects, private,
+            stored_sha256, bare, objects, private, self._fold_of(features),
         )  # fmt: skip
+
+    def _fold_of(self, features: Mapping[str, Feature]) -> int | None:
+        numbers = _integers(features, self._schema, FeatureRole.FOLD) if self._folded else ()
+        return numbers[0] if numbers else None
 
     def _picture(
         self,
