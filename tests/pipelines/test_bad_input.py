@@ -19,10 +19,9 @@ Capture = pytest.CaptureFixture[str]
 
 
 def test_the_installed_command_fails_with_its_code_and_one_line(tmp_path: Path) -> None:
-    make_tree(tmp_path / "in")
-    done = run_command("convert", "--input", "in", "--output", "out", "--num_worker", "3", cwd=tmp_path)
-    assert done == (2, "", "shardwright: Unknown option --num_worker; did you mean --num_workers?\n")
-    assert os.listdir(tmp_path) == ["in"]
+    done = run_command("inspect", "out", "--record", "3", cwd=tmp_path)
+    assert done == (2, "", "shardwright: Unknown option --record; did you mean --records?\n")
+    assert not os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +63,7 @@ def test_incomplete_commands_are_refused(
         ("--outpu=x", "Unknown option --outpu; did you mean --output?"),
         ("--overwrit", "did you mean --overwrite?"),
         ("--num-worker=3", "did you mean --num_workers?"),
+        ("--num_worker=3", "Unknown option --num_worker; did you mean --num_workers?"),
         ("--zzzzzz", "see --help"),
         ("--direct_num_workers=x", "invalid int value: 'x'"),
         ("--overwrite=maybe", "write true or false"),

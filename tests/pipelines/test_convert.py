@@ -274,6 +274,9 @@ def test_the_contents_of_shards_do_not_depend_on_workers_runner_or_listing(
     scan = class_folders._scan
     monkeypatch.setattr(class_folders, "_scan", lambda folder: scan(folder)[::-1])
     hashes.append(shard_hashes(Path(convert_photos(**settings).path)))
+    # Worker processes do not import TensorFlow either: one that does fails.
+    (tmp_path / "tensorflow.py").write_text("raise ImportError('tensorflow is not for workers')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     for workers in processes:
         options = ["--direct_running_mode=multi_processing", f"--direct_num_workers={workers}"]
         hashes.append(shard_hashes(Path(convert_photos(beam_options=options, **settings).path)))

@@ -349,6 +349,7 @@ def test_an_unlistable_folder_stops_the_job(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow  # test_closed_streams.py has a command that needs no Beam
 def test_a_reader_that_disconnects_does_not_matter(tmp_path: Path, small: Path) -> None:
     line = f"'{COMMAND}' plan --input '{small}' | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 from helpers.hostile import (
@@ -16,7 +19,7 @@ from helpers.hostile import (
     picture,
     refused,
     run,
-    run_command,
+    run_forked,
     shard_hashes,
 )
 
@@ -239,18 +242,26 @@ def test_odd_names_in_the_paths_of_input_and_output_work(capfd: Capture, tmp_pat
         assert (done.code, done.err) == (0, ""), done
 
 
-def test_relative_names_may_look_like_options(capfd: Capture, tmp_path: Path) -> None:
+def test_relative_names_may_look_like_options(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     make_tree(tmp_path / "in")
-    done = run_command("convert", "--input=in", "--output=-o", cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    done = run(capfd, "convert", "--input=in", "--output=-o")
     assert done.code == 0
     assert done.out.endswith("next: shardwright inspect ./-o\n")
     check_books(tmp_path / "-o")
 
 
+def _show_only_ascii() -> None:
+    """Makes the streams what they are with `PYTHONIOENCODING=ascii`."""
+    for stream, errors in ((sys.stdout, "strict"), (sys.stderr, "backslashreplace")):
+        cast(io.TextIOWrapper, stream).reconfigure(encoding="ascii", errors=errors)
+
+
 def test_a_terminal_that_cannot_show_a_name_does_not_end_the_command(tmp_path: Path) -> None:
     make_tree(tmp_path / "in", classes=["ünï", "\U0001f600"])
-    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = run_command("plan", "--input=in", cwd=tmp_path, env=env)
+    done = run_forked(tmp_path / "log", "plan", "--input", tmp_path / "in", before=_show_only_ascii)
     assert (done.code, done.err) == (0, "") and "\\U0001f600" in done.out
 
 

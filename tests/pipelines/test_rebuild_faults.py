@@ -200,11 +200,14 @@ def test_signals_end_a_rebuild_in_order(
     _check_sound(folder, 2)
 
 
-@pytest.mark.parametrize("number", [*slow([signal.SIGINT]), signal.SIGTERM])
-def test_a_signal_for_the_launcher_alone_ends_its_workers_too(folder: Path, number: signal.Signals) -> None:
-    make_tree(folder / "in", 600)
+@pytest.mark.parametrize(("number", "workers"), [*slow([(signal.SIGINT, 2)]), (signal.SIGTERM, 1)])
+def test_a_signal_for_the_launcher_alone_ends_its_workers_too(
+    folder: Path, number: signal.Signals, workers: int
+) -> None:
+    make_tree(folder / "in", 200 + 200 * workers)
     command = [sys.executable, "-m", "shardwright.pipelines.rebuild", f"--input={folder}/in", "--shards=40"]
-    command += [f"--output={folder}/out", "--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+    command += [f"--output={folder}/out", "--direct_running_mode=multi_processing"]
+    command += [f"--direct_num_workers={workers}"]
     command += ["--runner=DirectRunner", "--resize=500", "--image_format=png"]
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as job:
