@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.embedded import png, table_of, write_parquet
 from PIL import Image
 
 from shardwright.pipelines import cli
@@ -79,6 +80,12 @@ def test_paths_named_by_the_command_itself_are_allowed(place: Path) -> None:
     rows = _manifest(place, ("secret.png", "../in-beside/near.png"))
     root = str(place.parent / "out")
     assert _listed(rows, confine=True, image_root=root) == {"secret.png": "", "near.png": "UNREADABLE"}
+
+
+def test_paths_in_rows_with_images_are_confined(place: Path) -> None:
+    table = table_of([png(1), None, None], [None, "../out/secret.png", "inner.png"], label=list("aaa"))
+    path = write_parquet(place / "rows.parquet", table, compression="none")
+    assert _listed(path, confine=True) == {"rows.parquet": "", "secret.png": "UNREADABLE", "inner.png": ""}
 
 
 def test_other_annotation_files_are_confined_too(place: Path) -> None:
