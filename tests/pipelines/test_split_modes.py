@@ -91,10 +91,12 @@ def test_groups_stay_whole(mode: str, tmp_path: Path, capsys: Capture) -> None:
     write(tmp_path / "in", "dog", range(30, 140))
     out = tmp_path / "out"
     options = [str(tmp_path / "in"), str(out), "--splits", SPLITS, "--split_mode", mode]
-    assert convert.main([*options, "--split_by", r"(p\d+)_"]) == 0
+    assert convert.main([*options, "--split_by", r"(p\d+)_", "--folds", "3"]) == 0
     splits = split_of_keys(out)
     groups = {(key.split("/")[1][:4], split) for key, split in splits.items()}
     assert len(groups) == len({patient for patient, _ in groups})
+    folds = {(key.split("/")[1][:4], fold) for key, fold in folds_of_keys(out).items()}
+    assert len(folds) == len(groups) and {fold for _, fold in folds} == {0, 1, 2}
     records = Counter(splits.values())
     assert all(abs(records[name] - wanted) <= 8 for name, wanted in (("train", 147), ("test", 21)))
     if mode == "stratified":
