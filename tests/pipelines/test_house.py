@@ -30,7 +30,7 @@ def test_no_command_and_no_worker_imports_tensorflow(tmp_path: Path) -> None:
     script = f"""
 import sys
 from shardwright.pipelines.cli import main
-assert main(["convert", "--input", {str(PHOTOS)!r}, "--output", "out", "--resize", "16"]) == 0
+assert main(["convert", "--input", {str(PHOTOS)!r}, "--output", "out", "--resize", "16", "--limit", "6"]) == 0
 assert main(["validate", "--dataset", "out"]) == 0
 assert main(["plan", "--input", {str(PHOTOS)!r}]) == 0
 assert main(["inspect", "out"]) == 0
