@@ -20,7 +20,7 @@ _OTHERS = (
     "images/s", "{total:,} images", "None of the {sample.tried", "channels, not 1, 3 or 4", "{few} cells",
     "{_MOST_FILES} files", "each of {", "counted(more, ", "sampled images", "TFRecord files",
     "{have} images", "without images", "or {command} its files", "differ')} between splits",
-    "percentage points", "one with shardwright",
+    "percentage points", "one with shardwright", "{len(DIGITS)} splits", "in folds)", "{self.mode} splits",
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shardwright.schemas.feature_roles import FeatureRole
+from shardwright.schemas.units import counted
 from shardwright.transforms.images.boxes import TOLERANCE, place_point, turn_point
 from shardwright.transforms.images.convert import Frame
 
@@ -48,7 +49,7 @@ def read_keypoints(
     if values is None:
         return [UNLABELLED] * len(names)
     if len(values) != 3 * len(names):
-        raise ValueError(f"its key points are not x, y and visibility of {len(names)} points")
+        raise ValueError(f"its key points are not x, y and visibility of {counted(len(names), 'point')}")
     width, height = size if relative else (1, 1)
     points = []
     for name, x, y, visibility in zip(names, values[::3], values[1::3], values[2::3]):

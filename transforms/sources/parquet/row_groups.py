@@ -16,6 +16,7 @@ from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import kind_of
 from shardwright.transforms.sources.content_digest import content_digest
@@ -126,8 +127,8 @@ def parquet_parts(file: StoredObject, table: ImageTable) -> Iterator[tuple[int, 
             described = opened.metadata.row_group(group)
             if not 0 <= described.num_rows <= _MOST_ROWS:
                 raise UsageError(
-                    f"--input {printable(file.path)}: its row group {group} has {described.num_rows:,} rows; "
-                    "write it again with smaller row groups."
+                    f"--input {printable(file.path)}: its row group {group} has "
+                    f"{counted(described.num_rows, 'row')}; write it again with smaller row groups."
                 )
             rows += described.num_rows
             size += max(described.column(leaf).total_compressed_size, 0)
@@ -332,7 +333,7 @@ def _other_values(opened: Any, group: int, table: ImageTable) -> Iterator[list[A
             done += 1
             yield values
     if done != rows:
-        raise OSError(f"row group {group} has {done} rows instead of {rows}")
+        raise OSError(f"row group {group} has {counted(done, 'row')} instead of {rows:,}")
 
 
 def values_of_batch(batch: Any, table: ImageTable) -> Iterator[list[Any]]:
