@@ -60,6 +60,7 @@ class Entry(NamedTuple):
       file_name: file name in the record, if the source's record had one that is not the key.
       source_key: key of the source image, if `--map` made several images of it or changed its key.
       fold: fold of a written image, from 0; None if the dataset has no folds.
+      private: kinds of private data in the metadata of a kept original, joined by commas.
     """
 
     key: str
@@ -87,6 +88,7 @@ class Entry(NamedTuple):
     file_name: str = ""
     source_key: str = ""
     fold: int | None = None
+    private: str = ""
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Entry:
@@ -129,6 +131,10 @@ class Entry(NamedTuple):
         }
 
 
+#: Fields of a header that are absent if they have these values.
+OPTIONAL_TOTALS: Mapping[str, Any] = {"multiplied": 0, "folds": {}, "private": {}}
+
+
 @dataclass(frozen=True)
 class ShardHeader:
     """The header of a shard's ledger: facts about the shard, and the sums of its entries.
@@ -157,6 +163,7 @@ class ShardHeader:
       sources: sizes of the written images' sources (`SourceSizes.state`); empty if unknown.
       multiplied: number of images that `--map` added: those of each source image after the first.
       folds: fold -> records; empty if the dataset has no folds.
+      private: kind of private data -> number of kept originals with it in their metadata.
     """
 
     file: str
@@ -182,6 +189,7 @@ class ShardHeader:
     sources: Mapping[str, Any] = field(default_factory=dict)
     multiplied: int = 0
     folds: Mapping[str, int] = field(default_factory=dict)
+    private: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def place(self) -> tuple[str, int, int]:
@@ -195,9 +203,9 @@ class ShardHeader:
     def as_json(self) -> dict[str, Any]:
         """Returns the first line of the shard's ledger."""
         header = {"ledger_version": LEDGER_VERSION, **asdict(self)}
-        for name in ("multiplied", "folds"):
+        for name in OPTIONAL_TOTALS:  # ledgers from before these fields keep their bytes
             if not header[name]:
-                del header[name]  # ledgers from before these fields keep their bytes
+                del header[name]
         return header
 
 

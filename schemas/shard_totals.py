@@ -30,6 +30,7 @@ class ShardTotals:
         self._kept = self._animated = self._damaged = self._warned = 0
         self._bad_boxes: list[str] = []
         self._multiplied = 0
+        self._private: Counter[str] = Counter()
         self._source_key = ""
 
     @staticmethod
@@ -61,6 +62,8 @@ class ShardTotals:
             self._reasons.setdefault(outcome, Counter())[entry.reason] += 1
         if entry.format:
             self._formats[entry.format] += 1
+        if entry.private:
+            self._private.update(entry.private.split(","))
         if entry.boxes:
             self._boxes.update(entry.boxes)
         if entry.fold is not None:
@@ -101,4 +104,5 @@ class ShardTotals:
             sources=self._sources.state(),
             multiplied=self._multiplied,
             folds={str(fold): count for fold, count in sorted(self._folds.items())},
+            private=dict(sorted(self._private.items())),
         )

@@ -22,7 +22,7 @@ from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.findings import FindingSummary, ValidationReport
 from shardwright.schemas.image_ref import NO_SPLIT, printable
-from shardwright.schemas.ledger import LedgerTotals, ShardResult
+from shardwright.schemas.ledger import LedgerTotals, ShardHeader, ShardResult
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.schemas.previous_checks import with_previous_checks
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
@@ -43,6 +43,7 @@ from shardwright.transforms.dataset_files import (
     write_commit,
     write_text,
 )
+from shardwright.transforms.images.private_metadata import PRIVATE_KINDS
 from shardwright.transforms.lease import HeldLease, write_held
 from shardwright.transforms.overwrite import discard_staging, swap
 from shardwright.transforms.shards.quarantined import write_quarantine
@@ -210,6 +211,7 @@ def commit(
             "warnings": [
                 *forecast.warnings,
                 *_box_warnings(boxes, results),
+                *_private_warnings(headers),
                 *result.balance.sentences,
             ],
         }
@@ -297,6 +299,18 @@ def _box_warnings(boxes: Mapping[str, int], results: Sequence[ShardResult]) -> I
         count = boxes["unlisted"]
         segments = counted(count, "segment")
         yield f"{segments} of masks {is_or_are(count)} not listed by the source and not counted."
+
+
+def _private_warnings(headers: Iterable[ShardHeader]) -> Iterator[str]:
+    """Yields a warning if the metadata of kept originals have data about people."""
+    counts: Counter[str] = Counter()
+    for header in headers:
+        counts.update(header.private)
+    if counts:
+        told = ", ".join(
+            f"{PRIVATE_KINDS[kind]} ({counts[kind]:,})" for kind in PRIVATE_KINDS if counts[kind]
+        )
+        yield f"The metadata of kept originals have {told}; --strip_metadata removes them."
 
 
 def _was_swapped(job: ConversionSpec, result: Dataset, listed: Sequence[str]) -> bool:

@@ -34,7 +34,9 @@ from shardwright.transforms.images.convert import ConvertedImage, Frame, Reserve
 from shardwright.transforms.images.decode import no_image
 from shardwright.transforms.images.hook import Hook, HookDropped, MappedImage, call_hook, load_hook
 from shardwright.transforms.images.mapped_refs import decoded_image, mapped_ref
+from shardwright.transforms.images.private_metadata import private_metadata
 from shardwright.transforms.images.read import check_sha256, read_image
+from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.records.build import build_example, check_labels
 from shardwright.transforms.storage import changed, is_remote
 
@@ -274,8 +276,16 @@ def _built(
         damaged=image.damaged,
         file_name=ref.file_name,
         fold=ref.fold if ref.fold >= 0 else None,
+        private=_private(image),
     )
     return Converted(entry, example, len(read.data), image.decode_seconds, on_background=image.on_background)
+
+
+def _private(image: ConvertedImage) -> str:
+    """Returns the kinds of private data in an image whose original bytes were kept, joined by commas."""
+    if not image.kept:
+        return ""
+    return ",".join(private_metadata(image.encoded, kind_of(image.encoded[:HEAD_BYTES]) or ""))
 
 
 def _map(read: ReadImage, recipe: ShardRecipe, hook: Hook, reserve: Reserve | None) -> Converted:

@@ -11,9 +11,13 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 
-POSITION, SERIAL_NUMBER, PERSON = "a GPS position", "a serial number", "a name of a person"
-#: All kinds of private data, in the order in which they are listed.
-PRIVATE_KINDS = (POSITION, SERIAL_NUMBER, PERSON)
+POSITION, SERIAL_NUMBER, PERSON = "position", "serial_number", "person"
+#: All kinds of private data, in the order in which they are listed, and their names in sentences.
+PRIVATE_KINDS: Mapping[str, str] = {
+    POSITION: "a GPS position",
+    SERIAL_NUMBER: "a serial number",
+    PERSON: "a name of a person",
+}
 
 _EXIF = b"Exif\0\0"
 _JPEG_XMP = b"http://ns.adobe.com/xap/1.0/\0"
@@ -64,7 +68,8 @@ def private_metadata(data: bytes, kind: str) -> tuple[str, ...]:
 
 def in_words(kinds: Sequence[str]) -> str:
     """Returns kinds as part of a sentence: `a GPS position and a serial number`."""
-    return " and ".join((", ".join(kinds[:-1]), kinds[-1])) if len(kinds) > 1 else "".join(kinds)
+    words = [PRIVATE_KINDS[kind] for kind in kinds]
+    return " and ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else "".join(words)
 
 
 def _of_jpeg(data: bytes) -> Iterator[str]:

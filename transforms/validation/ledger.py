@@ -13,6 +13,7 @@ from shardwright.schemas.dataset import Shard
 from shardwright.schemas.digests import PlanDigest
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.ledger import (
+    OPTIONAL_TOTALS,
     READABLE_VERSIONS,
     Entry,
     ShardHeader,
@@ -71,11 +72,8 @@ class LedgerSummary(NamedTuple):
 #: Fields of a header that are compared with the values computed from the lines.
 _COUNTED = (
     "records", "counts", "reasons", "class_counts", "kept", "animated", "damaged", "warned", "boxes",
-    "formats", "bad_boxes", "sources", "multiplied", "folds",
+    "formats", "bad_boxes", "sources", *OPTIONAL_TOTALS,
 )  # fmt: skip
-
-#: Values of the fields of a header that are left out if they are empty.
-_ABSENT: dict[str, Any] = {"multiplied": 0, "folds": {}}
 
 
 class LedgerCheck:
@@ -204,12 +202,12 @@ class LedgerCheck:
             return
         stated, shard = summary.stated, self._shard
         true = json.loads(json.dumps(summary.counted.as_json()))
-        wanted = {name: true.get(name, _ABSENT.get(name)) for name in _COUNTED}
+        wanted: dict[str, Any] = {name: true.get(name, OPTIONAL_TOTALS.get(name)) for name in _COUNTED}
         wanted |= {"file": shard.file, "bytes": shard.bytes}
         if stated.crc32c and crc32c:
             wanted["crc32c"] = crc32c
         for name, value in wanted.items():
-            said = self._header.get(name, _ABSENT.get(name, value))  # an older one may lack it
+            said = self._header.get(name, OPTIONAL_TOTALS.get(name, value))  # an older one may lack it
             if said != value:
                 yield (
                     FindingCode.LEDGER_MISMATCH,

@@ -65,7 +65,7 @@ def raw_profile(kind: str, content: bytes) -> bytes:
     return with_text((f"Raw profile type {kind}", f"\n{kind}\n {len(content):7}\n{content.hex()}\n", True))
 
 
-ALL = PRIVATE_KINDS
+ALL = tuple(PRIVATE_KINDS)
 CASES: dict[str, tuple[str, Callable[[], bytes], tuple[str, ...]]] = {
     "JPEG, EXIF": ("jpeg", lambda: encoded("jpeg", exif=exif()), ALL),
     "JPEG, EXIF without a fix": (
