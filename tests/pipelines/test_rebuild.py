@@ -78,7 +78,7 @@ def test_another_version_of_the_software_converts_everything_and_reports_it(
 
     def versions(**others: str) -> None:
         for module in (convert, rebuild):
-            monkeypatch.setattr(module, "software_versions", lambda: {**known, **others})
+            monkeypatch.setattr(module, "software_versions", lambda hook: {**known, **others})
 
     versions(shardwright="99.0")
     result = rebuilt.again()
