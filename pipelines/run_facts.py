@@ -12,7 +12,7 @@ from shardwright.pipelines.prepare import ConversionRequest
 from shardwright.pipelines.workers import Workers
 from shardwright.schemas import __version__
 from shardwright.schemas.image_ref import printable
-from shardwright.transforms.images.encode import codec_versions, installed_version
+from shardwright.transforms.images.encode import codec_versions, decoder_versions, installed_version
 from shardwright.transforms.images.hook import hook_versions
 
 
@@ -29,6 +29,7 @@ def software_versions(hook: str = "") -> dict[str, str]:
         "shardwright": __version__,
         "beam": installed_version("apache-beam"),
         **codec_versions(),
+        **decoder_versions(),
         **hook_versions(hook),
     }
 

@@ -20,7 +20,7 @@ class Bounds(NamedTuple):
 
     Attributes:
       scans: scans of a JPEG of 43 megapixels; a smaller picture may have more, in proportion.
-      segments: segments of a JPEG. A color profile takes up to 255.
+      segments: segments of a JPEG, or of a header in a JPEG 2000. A color profile takes up to 255.
       exif_segments: segments of a JPEG with Exif data. Most files have one; Pillow joins them.
       stray_bytes: bytes between the segments of a JPEG, the blocks of a GIF or the runs of a BMP.
       chunks: chunks of a PNG or a WebP.
@@ -35,6 +35,10 @@ class Bounds(NamedTuple):
       runs: pixels, and bytes, of a run-length encoded BMP, which Pillow decodes in Python.
       columns: columns of a run-length encoded BMP. One command may skip 255 rows.
       comments: bytes of a PNM's header, with its comments.
+      boxes: boxes of a HEIF, JPEG 2000 or JPEG XL, and parts and properties of a HEIF's images.
+      tiles: tiles of a HEIF or JPEG 2000. The tiles of a HEIF may share their bytes.
+      code_blocks: code blocks of a JPEG 2000, for which OpenJPEG keeps a kilobyte each.
+      packets: packets of a JPEG 2000.
     """
 
     scans: int = 100
@@ -52,6 +56,10 @@ class Bounds(NamedTuple):
     runs: int = 1 << 25
     columns: int = 1 << 17
     comments: int = 1 << 16
+    boxes: int = 1 << 14
+    tiles: int = 1 << 14
+    code_blocks: int = 1 << 22
+    packets: int = 1 << 22
 
     def check(self, name: str, found: int, text: str) -> None:
         """Checks that a file does not have more parts of a kind than it may have.

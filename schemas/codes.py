@@ -38,6 +38,7 @@ class FilterReason(StrEnum):
     NESTED_ARCHIVE = "nested_archive"
     LABEL_NOT_KEPT = "label_not_kept"
     NOT_LISTED = "not_listed"  # none of the source's own lists names it
+    SKIPPED_FORMAT = "skipped_format"  # of a format that `--skip_formats` names
     OUTSIDE_SPLITS = "outside_splits"  # outside the split folders, with `--folders splits`
     DROPPED_BY_MAP = "dropped_by_map"  # the function of `--map` left it out
     # Images that a setting of the same name leaves out.
@@ -104,6 +105,10 @@ class QuarantineReason(StrEnum):
     TOO_MANY_RUNS = "TOO_MANY_RUNS"
     TOO_MANY_COLUMNS = "TOO_MANY_COLUMNS"
     TOO_MANY_COMMENTS = "TOO_MANY_COMMENTS"
+    TOO_MANY_BOXES = "TOO_MANY_BOXES"
+    TOO_MANY_TILES = "TOO_MANY_TILES"
+    TOO_MANY_CODE_BLOCKS = "TOO_MANY_CODE_BLOCKS"
+    TOO_MANY_PACKETS = "TOO_MANY_PACKETS"
     TOO_MUCH_MEMORY = "TOO_MUCH_MEMORY"
     DECODE_TIMEOUT = "DECODE_TIMEOUT"  # reserved: the clock never decides whether an image is left out
     MAP_FAILED = "MAP_FAILED"  # the function of `--map` raised an exception

@@ -14,6 +14,7 @@ from shardwright.schemas.bounds import Bounds, format_bounds, parse_bounds
 from shardwright.schemas.codes import OF_ONE_PICTURE, QUALITY
 from shardwright.schemas.columns import ExtraColumn, parse_extra_columns
 from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.image_formats import parse_formats
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.key_rules import parse_key_list
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs, extended, layout_by_name
@@ -83,7 +84,8 @@ RECORDED = frozenset({Affects.RECORD, Affects.SHARD, Affects.PLACEMENT, Affects.
 #: Settings that the plan records only if they are not empty. So datasets from before these settings existed
 #: keep their digests.
 RECORDED_IF_GIVEN = (
-    "bounds", "map", "split_mode", "folds", "min_bytes", "min_side", "max_aspect", "max_per_class", "drop",
+    "bounds", "skip_formats", "map",
+    "split_mode", "folds", "min_bytes", "min_side", "max_aspect", "max_per_class", "drop",
 )  # fmt: skip
 
 
@@ -679,6 +681,15 @@ class ConvertSettings:
         check=iso_date,
         metavar="DATE",
     )
+    skip_formats: str = _setting(
+        "",
+        "formats to leave out on purpose, by name or extension: heic,psd; such images are filtered, "
+        "and do not count as bad",
+        Affects.RECORD,
+        Topic.INPUT,
+        check=parse_formats,
+        metavar="FORMAT,...",
+    )
     max_bad_fraction: float = _setting(
         0.01,
         "publish nothing if quarantined / (written + quarantined) is larger",
@@ -810,6 +821,11 @@ class ConvertSettings:
     def dropped_codes(self) -> tuple[str, ...]:
         """The codes of `drop`."""
         return parse_drop(self.drop)
+
+    @cached_property
+    def skipped_formats(self) -> frozenset[str]:
+        """The image formats to leave out, by their names in `schemas/image_formats.py`."""
+        return parse_formats(self.skip_formats)
 
     @cached_property
     def parsed_bounds(self) -> Bounds:
@@ -964,6 +980,7 @@ class ConvertSettings:
         values["resize"] = "x".join(map(str, self.target)) if self.target else ""
         values["image_format"] = self.stored_format
         values["background"] = "#{:02x}{:02x}{:02x}".format(*self.background_rgb)
+        values["skip_formats"] = ",".join(sorted(self.skipped_formats))
         values["bounds"] = format_bounds(self.parsed_bounds)
         values["split_mode"] = "" if self.split_mode == "hash" else self.split_mode
         values["min_bytes"] = self.min_source_bytes

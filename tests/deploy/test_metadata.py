@@ -89,7 +89,7 @@ WRONG = [
 TOLD_AT_LAUNCH = re.compile(
     "add up to|occurs twice|there is no bound|at most 1|is not a color|is not a regular expression"
     "|write a date|it needs a group|has no meaning|has a feature of that name|has not been read"
-    "|do not store their size"
+    "|do not store their size|there is no image format"
 )
 
 

@@ -14,7 +14,9 @@ import random
 import sys
 import warnings
 from collections.abc import Iterator
+from importlib.util import find_spec
 
+import imagecodecs
 import numpy as np
 from PIL import Image
 
@@ -25,7 +27,8 @@ TIFF_COMPRESSIONS = (
     "raw", "tiff_ccitt", "group3", "group4", "tiff_lzw", "jpeg", "tiff_adobe_deflate", "packbits", "zstd",
     "lzma",
 )  # fmt: skip
-OTHERS = ("JPEG", "PROGRESSIVE", "PNG", "GIF", "WEBP", "BMP", "PPM", "AVIF")
+_HEIF = ("HEIF",) if find_spec("pillow_heif") else ()
+OTHERS = ("JPEG", "PROGRESSIVE", "PNG", "GIF", "WEBP", "BMP", "PPM", "AVIF", "JPEG2000", "JXL", *_HEIF)
 _FAX = ("tiff_ccitt", "group3", "group4")
 _MAX_PIXELS = 1 << 22
 
@@ -49,6 +52,15 @@ def original(kind: str) -> bytes:
         file_format, options = "JPEG", {"progressive": True}
     else:
         file_format = kind
+    if kind == "JXL":
+        return bytes(imagecodecs.jpegxl_encode(np.asarray(image), level=80, usecontainer=True))
+    if kind == "HEIF":
+        import pillow_heif
+
+        pillow_heif.register_heif_opener()
+        options = {"tile_size": 64}
+    if kind == "JPEG2000":
+        options = {"tile_size": (64, 64), "irreversible": True, "quality_layers": [10]}
     buffer = io.BytesIO()
     image.save(buffer, file_format, **options)
     return buffer.getvalue()

@@ -23,6 +23,7 @@ _DISTRIBUTIONS = {
     "google": "google-cloud-storage",
     "google.cloud.dataflow": "apache-beam[gcp]",
     "botocore": "boto3",
+    "pillow_heif": "pillow-heif",
     "prometheus_client": "prometheus-client",
     "tensorflow_metadata": "tensorflow-metadata",
     "yaml": "pyyaml",

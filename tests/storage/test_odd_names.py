@@ -23,7 +23,7 @@ ODD = (
 )  # fmt: skip
 
 #: The first bytes of a photo from a phone.
-HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(200)
+PSD = b"8BPS\0\1" + bytes(200)
 
 
 def test_odd_names_give_the_same_keys_as_on_a_disk(bucket: Bucket, tmp_path: Path) -> None:
@@ -31,9 +31,9 @@ def test_odd_names_give_the_same_keys_as_on_a_disk(bucket: Bucket, tmp_path: Pat
     files |= {
         "bee/image-without-suffix": picture(100),
         "bee/text-without-suffix": b"hello",
-        "bee/photo.heic": HEIC,
-        "bee/photo": HEIC,
-        "bee/renamed.heic": picture(104, "JPEG"),
+        "bee/photo.psd": PSD,
+        "bee/photo": PSD,
+        "bee/renamed.psd": picture(104, "JPEG"),
         "bee/notes.txt": b"hello",
         "bee/.hidden.png": picture(101),
         ".folder/1.png": picture(102),
@@ -56,9 +56,9 @@ def test_odd_names_give_the_same_keys_as_on_a_disk(bucket: Bucket, tmp_path: Pat
     assert remote.dataset.fingerprint == document(tmp_path / "local")["fingerprint"]
     assert outcomes(fetched)["top.png"] == "UNKNOWN_LABEL"
     assert outcomes(fetched)["bee/empty.png"] == "EMPTY_FILE"
-    assert outcomes(fetched)["bee/photo.heic"] == outcomes(fetched)["bee/photo"] == "UNSUPPORTED_FORMAT"
+    assert outcomes(fetched)["bee/photo.psd"] == outcomes(fetched)["bee/photo"] == "UNSUPPORTED_FORMAT"
     assert outcomes(fetched)["bee/image-without-suffix"] == "written"
-    assert outcomes(fetched)["bee/renamed.heic"] == "written"
+    assert outcomes(fetched)["bee/renamed.psd"] == "written"
     assert outcomes(fetched)["bee/text-without-suffix"] == "not_an_image"
 
 

@@ -221,7 +221,11 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
                 check_quality(image, recipe.settings, reserve)
             with UNDERWAY.working_on(ref.location, "annotate"):
                 annotated = annotate(ref, image, recipe.settings, recipe.ids, read.mask, reserve)
-        except NotACandidate:
+        except NotACandidate as left_out:
+            if left_out.reason == FilterReason.SKIPPED_FORMAT:
+                entry = _left_out(ref, Outcome.FILTERED, left_out.reason)
+                # The stage shows that the file was read: its state belongs to the plan's digest.
+                return Converted(entry._replace(stage=Stage.DECODE), source_bytes=len(read.data))
             # The source names it as an image: in a row of a manifest, an annotation, a record.
             raise no_image(read.data) from None
         except MemoryError:

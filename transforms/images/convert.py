@@ -124,7 +124,9 @@ def open_chosen(data: bytes, name: str, settings: ConvertSettings) -> decode.Ope
       LeftOut: if its sides are not as the settings want them.
       NotACandidate: if the file is not an image by content or by name.
     """
-    opened = decode.open_image(data, name, settings.max_pixels, settings.parsed_bounds)
+    opened = decode.open_image(
+        data, name, settings.max_pixels, settings.parsed_bounds, settings.skipped_formats
+    )
     found = side_reason(*opened.size, settings)
     if found is not None:
         raise LeftOut(found[0], Stage.DECODE, found[1], opened.size)
@@ -190,7 +192,7 @@ def _convert(
             image = resize(image, size, settings.resample, part)
         if geometry.canvas != geometry.size:
             image = _pad(image, geometry.canvas, geometry.offset, settings.background_rgb)
-        stored, encoded, channels = _encoded(image, opened.kind, settings)
+        stored, encoded, channels = _encoded(image, opened, settings)
         width, height = image.size
         del image  # free the source before other threads use its reservation
     return ConvertedImage(
@@ -275,7 +277,7 @@ def _map(
                 picture = resize(picture, part_size, settings.resample, part)
             if geometry.canvas != geometry.size:
                 picture = _pad(picture, geometry.canvas, geometry.offset, settings.background_rgb)
-            stored, encoded, channels = _encoded(picture, opened.kind, settings)
+            stored, encoded, channels = _encoded(picture, opened, settings)
             size_and_orientation = (frame.size, frame.orientation) if fits else (mapped.image.size, 1)
             converted = ConvertedImage(
                 encoded=encoded,
@@ -298,17 +300,19 @@ def _pixels_digest(image: Image.Image) -> bytes:
     return hashlib.sha256(f"{image.mode} {image.size} ".encode() + image.tobytes()).digest()
 
 
-def _encoded(image: Image.Image, kind: str, settings: ConvertSettings) -> tuple[str, bytes, int]:
+def _encoded(
+    image: Image.Image, opened: decode.OpenedImage, settings: ConvertSettings
+) -> tuple[str, bytes, int]:
     """Encodes a picture; returns its stored format, its bytes and the number of channels.
 
     Args:
       image: picture in mode RGB or L.
-      kind: format of the source.
+      opened: the source.
       settings: checked settings.
     """
     stored = settings.stored_format
     if stored == "keep":
-        stored = "jpeg" if kind == "jpeg" else "png"
+        stored = "jpeg" if opened.kind == "jpeg" and not opened.unpacked else "png"
     channels = 3 if stored == "webp" else len(image.getbands())  # WebP has no gray
     return stored, encode_image(image, stored, settings.quality), channels
 
@@ -321,7 +325,7 @@ def reserve_nothing(_: int) -> AbstractContextManager[None]:
 def _bytes_can_stay(opened: decode.OpenedImage, geometry: Geometry, settings: ConvertSettings) -> bool:
     """Returns whether an image needs no change, judging by its header."""
     image = opened.image
-    if opened.kind not in _KEEPABLE or opened.orientation != 1 or opened.animated:
+    if opened.kind not in _KEEPABLE or opened.orientation != 1 or opened.animated or opened.unpacked:
         return False
     if geometry.canvas != image.size or geometry.size != image.size:
         return False

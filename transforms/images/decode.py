@@ -6,8 +6,8 @@ import contextlib
 import io
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from PIL import Image, UnidentifiedImageError
 from PIL.Image import DecompressionBombError, DecompressionBombWarning, Transpose
@@ -16,20 +16,31 @@ from PIL.TiffImagePlugin import TiffImageFile
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault, NotACandidate
-from shardwright.transforms.images import gif, jpeg, memory, png, pnm, tiff, webp
+from shardwright.schemas.image_formats import SUPPORTED_KINDS, WITHOUT_SIGNATURE
+from shardwright.transforms.images import gif, heif, jpeg, jpeg2000, jpeg_xl, memory, png, pnm, tiff, webp
 from shardwright.transforms.images.bounds import check_exif, check_structure, check_work
 from shardwright.transforms.images.pillow_settings import pillow_settings
 from shardwright.transforms.images.plugin_decoders import open_with_plugin, plugin_kind
 from shardwright.transforms.images.signatures import (
     HEAD_BYTES,
-    SUPPORTED_KINDS,
-    WITHOUT_SIGNATURE,
     claims_to_be_image,
     is_image_name,
     kind_of,
     unsupported_kind_by_name,
 )
 
+#: Format -> the name of the plugin of Pillow that may open it.
+_PLUGINS = {
+    "jpeg": "JPEG",
+    "png": "PNG",
+    "webp": "WEBP",
+    "gif": "GIF",
+    "bmp": "BMP",
+    "tiff": "TIFF",
+    "avif": "AVIF",
+    "ppm": "PPM",
+    "jpeg2000": "JPEG2000",
+}
 #: EXIF orientation (TIFF 6.0, tag 274) -> operation that makes the stored pixels upright.
 _UPRIGHT = {
     2: Transpose.FLIP_LEFT_RIGHT,
@@ -66,11 +77,13 @@ class OpenedImage:
       orientation: EXIF orientation, 1 to 8.
       animated: whether the file has more than one frame.
       data: the whole file.
-      depth: bits per channel in the file if known (PNG), else 8.
+      depth: bits per channel in the file if known (PNG, JPEG 2000), else 8.
       png_pixels: the compressed pixels of a PNG.
       factor: factor by which `reduce_jpeg` will reduce each side.
       bounds: limits on the parts of the file.
       coefficient_bytes: number of bytes that libjpeg keeps until it has read all scans.
+      jxl: header of a JPEG XL.
+      unpacked: whether it is the JPEG inside of a JPEG XL; `data` is that JPEG.
     """
 
     image: Image.Image
@@ -83,6 +96,8 @@ class OpenedImage:
     factor: int = 1
     bounds: Bounds = DEFAULT_BOUNDS
     coefficient_bytes: int = 0
+    jxl: jpeg_xl.Header | None = None
+    unpacked: bool = False
 
     @property
     def size(self) -> tuple[int, int]:
@@ -118,21 +133,25 @@ def _too_many_pixels(pixels: int | str, max_pixels: int) -> ImageFault:
     return ImageFault(QuarantineReason.TOO_MANY_PIXELS, Stage.DECODE, message)
 
 
-def check_kind(head: bytes, name: str) -> str:
+def check_kind(head: bytes, name: str, skipped: Collection[str] = ()) -> str:
     """Returns the format of an image file, detected from its content.
 
     Args:
       head: the first `HEAD_BYTES` bytes of the file, or all if it is shorter.
       name: its name; only the extension is used.
+      skipped: formats that a user leaves out.
 
     Raises:
       ImageFault: if it is an image by content or by name, but cannot be decoded.
-      NotACandidate: if it is not an image by content or by name.
+      NotACandidate: if it is not an image by content or by name, or its format is skipped.
     """
     kind = kind_of(head)
     named = unsupported_kind_by_name(name)
     if kind == "tiff" and named == "camera_raw":
         kind = named  # a TIFF decoder would find only a small preview
+    by_name = named if named in WITHOUT_SIGNATURE and head else None
+    if (kind or by_name) in skipped:
+        raise NotACandidate(FilterReason.SKIPPED_FORMAT)
     if kind in SUPPORTED_KINDS:
         return kind
     if head and (added := plugin_kind(head)) is not None:
@@ -146,11 +165,11 @@ def check_kind(head: bytes, name: str) -> str:
         )
     if not is_image_name(name):
         raise NotACandidate(FilterReason.NOT_AN_IMAGE)
-    if head and named in WITHOUT_SIGNATURE:
+    if by_name:
         raise ImageFault(
             QuarantineReason.UNSUPPORTED_FORMAT,
             Stage.DECODE,
-            f"its name says {_shown(named)}, a format that is not read; convert it to JPEG or PNG",
+            f"its name says {_shown(by_name)}, a format that is not read; convert it to JPEG or PNG",
         )
     raise no_image(head)
 
@@ -168,7 +187,13 @@ def no_image(data: bytes) -> ImageFault:
     return ImageFault(QuarantineReason.NOT_AN_IMAGE, Stage.DECODE, message)
 
 
-def open_image(data: bytes, name: str, max_pixels: int, bounds: Bounds = DEFAULT_BOUNDS) -> OpenedImage:
+def open_image(
+    data: bytes,
+    name: str,
+    max_pixels: int,
+    bounds: Bounds = DEFAULT_BOUNDS,
+    skipped: Collection[str] = (),
+) -> OpenedImage:
     """Reads an image's header.
 
     Args:
@@ -176,18 +201,18 @@ def open_image(data: bytes, name: str, max_pixels: int, bounds: Bounds = DEFAULT
       name: its name or key.
       max_pixels: largest width x height that is accepted.
       bounds: limits on the parts of the file.
+      skipped: formats that a user leaves out.
 
     Raises:
       ImageFault: if the image cannot be opened, is too large or has too many parts.
-      NotACandidate: if the file is not an image by content or by name.
+      NotACandidate: if the file is not an image by content or by name, or its format is skipped.
     """
-    kind = check_kind(data[:HEAD_BYTES], name)
+    kind = check_kind(data[:HEAD_BYTES], name, skipped)
+    if kind == "jpeg_xl":
+        return _open_jpeg_xl(data, max_pixels, bounds)
     with _faults_of(kind, max_pixels):
         check_structure(data, kind, bounds)
-        if kind in SUPPORTED_KINDS:
-            image: Image.Image = Image.open(io.BytesIO(data), formats=(SUPPORTED_KINDS[kind],))
-        else:
-            image = open_with_plugin(data, kind)
+        image, depth = _open(data, kind, max_pixels, bounds)
         width, height = image.size
         if width * height > max_pixels:
             raise _too_many_pixels(width * height, max_pixels)
@@ -200,7 +225,6 @@ def open_image(data: bytes, name: str, max_pixels: int, bounds: Bounds = DEFAULT
             pixels = chunks.pixels
             for field, content in chunks.late_metadata.items():
                 image.info.setdefault(field, content)
-        depth = data[_PNG_BIT_DEPTH] if kind == "png" else 8
         orientation, animated = _orientation(image, kind, bounds), _is_animated(image, kind)
         coefficients = memory.coefficient_bytes(data) if kind == "jpeg" else 0
         return OpenedImage(
@@ -209,8 +233,45 @@ def open_image(data: bytes, name: str, max_pixels: int, bounds: Bounds = DEFAULT
         )  # fmt: skip
 
 
+def _open(data: bytes, kind: str, max_pixels: int, bounds: Bounds) -> tuple[Image.Image, int]:
+    """Returns an image that is not decoded, and its bits per channel if they are known, else 8."""
+    if kind == "heif":
+        return heif.open_heif(data, max_pixels, bounds), 8
+    if kind not in SUPPORTED_KINDS:
+        return open_with_plugin(data, kind), 8
+    depth, profile = 8, b""
+    if kind == "jpeg2000":
+        (width, height), depth, profile = jpeg2000.read_header(data, max_pixels, bounds)
+        if width * height > max_pixels:
+            raise _too_many_pixels(width * height, max_pixels)
+    image = Image.open(io.BytesIO(data), formats=(_PLUGINS[kind],))
+    if kind == "png":
+        depth = data[_PNG_BIT_DEPTH]
+    if profile:
+        image.info["icc_profile"] = profile
+    return image, depth
+
+
+def _open_jpeg_xl(data: bytes, max_pixels: int, bounds: Bounds) -> OpenedImage:
+    """Reads the header of a JPEG XL. One that was made from a JPEG is decoded as that JPEG."""
+    with _faults_of("jpeg_xl", max_pixels):
+        header = jpeg_xl.read_header(data, bounds)
+        width, height = header.size
+        if width * height > max_pixels:
+            raise _too_many_pixels(width * height, max_pixels)
+        original = jpeg_xl.original_jpeg(data) if header.is_jpeg else b""
+    if original:
+        return replace(open_image(original, "", max_pixels, bounds), unpacked=True)
+    # Pillow has no plugin: this picture has a size and a mode, but no pixels.
+    image = Image.Image()
+    image._size, image._mode = header.size, header.mode
+    return OpenedImage(image, "jpeg_xl", 1, header.is_animated, data, bounds=bounds, jxl=header)
+
+
 def _orientation(image: Image.Image, kind: str, bounds: Bounds) -> int:
     """Returns the EXIF orientation; 1 if there is none or it cannot be read."""
+    if kind in ("heif", "jpeg2000"):
+        return 1  # libheif rotates itself, and JPEG 2000 has no orientation
     if kind == "tiff" or (kind == "jpeg" and "exif" not in image.info and "xmp" not in image.info):
         return 1  # Pillow rotates TIFFs itself
     check_exif(image.info, bounds)
@@ -275,6 +336,8 @@ class LoadedImage:
 
 def decoder_bytes(opened: OpenedImage) -> int:
     """Returns the largest number of bytes that decoding an image can take, after `reduce_jpeg`."""
+    if opened.jxl is not None:
+        return memory.jpeg_xl_bytes(*opened.jxl.size, opened.jxl.channels)
     return memory.decoder_bytes(
         opened.image, opened.kind, opened.data, opened.animated, opened.coefficient_bytes
     )
@@ -314,6 +377,13 @@ def _decode(opened: OpenedImage, keep_damaged: bool) -> LoadedImage:
     if isinstance(image, TiffImageFile):
         tiff.load_tiff(image, opened.data, opened.bounds)
         return LoadedImage(image)
+    if opened.jxl is not None:
+        return LoadedImage(jpeg_xl.decode_jpeg_xl(opened.data, opened.jxl))
+    if opened.kind == "heif":
+        heif.decode_heif(image)
+        return LoadedImage(image)
+    if opened.kind == "jpeg2000" and opened.depth != 8 and image.mode not in jpeg2000.DECODED_BY_PILLOW:
+        return LoadedImage(jpeg2000.decode_other_depth(opened.data, image, opened.depth))
     if opened.kind == "ppm":
         pnm.load_pnm(image, opened.data)
         return LoadedImage(image)

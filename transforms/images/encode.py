@@ -15,6 +15,7 @@ from PIL import Image, features
 
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault
+from shardwright.transforms.images.heif import installed_heif_version
 from shardwright.transforms.images.plugin_decoders import plugin_versions
 
 #: Stored format -> value of `image/format`.
@@ -23,6 +24,8 @@ FORMAT_NAMES = {"jpeg": "jpg", "png": "png", "webp": "webp", "raw": "raw"}
 _MAX_SIDE = {"jpeg": 65_500, "webp": 16_383}
 
 CODEC = "pillow"
+#: Name of the version of the decoder of HEIF in `dataset.json`.
+HEIF_DECODER = "pillow_heif"
 _THREAD = threading.local()
 
 
@@ -56,6 +59,16 @@ def codec_versions() -> dict[str, str]:
         "python_zlib": zlib.ZLIB_RUNTIME_VERSION,
         **plugin_versions(),
     }
+
+
+def decoder_versions() -> dict[str, str]:
+    """Returns the versions of decoders that only some installations have, and only some formats need.
+
+    Only the images that are named like such a format depend on them, so installing or upgrading one rebuilds
+    nothing else.
+    """
+    found = {HEIF_DECODER: installed_heif_version()}
+    return {name: number for name, number in found.items() if number}
 
 
 def encode_image(image: Image.Image, stored_format: str, quality: int) -> bytes:

@@ -28,6 +28,10 @@ _COEFFICIENT_BYTES = 2
 #: Bytes per pixel in Pillow's decoder of animated WebP (two canvases, a copy, the image, its colors) and of
 #: AVIF (planes of up to 16 bits, the decoder's image, and Pillow's image).
 _ANIMATED_WEBP_BYTES, _AVIF_BYTES = 20, 14
+#: The same in OpenJPEG (a sample of 4 bytes for each channel, a copy, and Pillow's picture) and in libheif.
+_JPEG2000_BYTES, _HEIF_BYTES = 24, 12
+#: Bytes per pixel and channel in libjxl, which computes with floating-point numbers.
+_JPEG_XL_BYTES = 10
 
 
 def decoder_bytes(image: Image.Image, kind: str, data: bytes, animated: bool, coefficients: int = 0) -> int:
@@ -50,9 +54,18 @@ def decoder_bytes(image: Image.Image, kind: str, data: bytes, animated: bool, co
         return 2 * decoded if b"VP8L" in data else decoded  # the lossless decoder keeps its own picture
     if kind == "avif":
         return pixels * _AVIF_BYTES
+    if kind == "heif":
+        return pixels * _HEIF_BYTES
+    if kind == "jpeg2000":
+        return pixels * _JPEG2000_BYTES
     if kind == "tiff":
         return decoded + _tiff_bytes(image)
     return decoded
+
+
+def jpeg_xl_bytes(width: int, height: int, channels: int) -> int:
+    """Returns the largest number of bytes that decoding a JPEG XL takes."""
+    return width * height * channels * _JPEG_XL_BYTES
 
 
 def check_memory(needed: int, max_pixels: int, file_bytes: int) -> None:

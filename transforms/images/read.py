@@ -14,7 +14,7 @@ from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
-from shardwright.transforms.images.parts import read_part
+from shardwright.transforms.images.parts import read_part, read_part_head
 
 #: Errors of a single file; any other OSError is a fault of the storage or the machine.
 _FAULTS_OF_ONE_FILE = frozenset(
@@ -51,6 +51,18 @@ def read_image(ref: ImageRef, max_bytes: int) -> bytes:
                 raise storage.fault(error, "read", ref.uri) from error
             time.sleep(pause)
     raise AssertionError
+
+
+def read_head(ref: ImageRef, count: int) -> bytes:
+    """Returns the first bytes of an image, or all if it has fewer.
+
+    Raises:
+      ImageFault: if they cannot be unpacked.
+      OSError: if they cannot be read.
+    """
+    if ref.place:
+        return read_part_head(ref.uri, decode_place(ref.place), count)
+    return storage.read_head(ref.uri, count)
 
 
 def check_sha256(ref: ImageRef, found: str) -> None:

@@ -5,71 +5,10 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from shardwright.schemas.image_formats import EXTENSIONS, KIND_OF_EXTENSION, SUPPORTED_KINDS
+
 #: Number of bytes that `kind_of` needs.
 HEAD_BYTES = 512
-
-#: Supported formats, with the names of Pillow's plugins that may open them.
-SUPPORTED_KINDS = {
-    "jpeg": "JPEG",
-    "png": "PNG",
-    "webp": "WEBP",
-    "gif": "GIF",
-    "bmp": "BMP",
-    "tiff": "TIFF",
-    "avif": "AVIF",
-    "ppm": "PPM",
-}
-
-#: Extensions of the supported formats.
-_EXTENSIONS = frozenset(
-    """jpg jpeg jpe jfif mpo png apng webp gif bmp dib tif tiff avif ppm pgm pbm pnm""".split()  # noqa: SIM905
-)
-
-#: Extensions of camera raw formats. Many of these are TIFFs whose first picture is a small preview, and whose
-#: pixels only raw converters can read.
-_CAMERA_RAW = """3fr arw bay cr2 cr3 crw dcr dng erf fff iiq k25 kdc mef mos mrw nef nrw orf pef raf rw2 rwl
-    sr2 srf srw x3f"""
-#: Image formats that are detected but not decoded, with their extensions. Extensions that other kinds of
-#: files use too (`.raw`, `.hdr`, `.pcd`, `.rgb`) are missing on purpose: for these, the content decides.
-UNSUPPORTED_KINDS = {
-    "camera_raw": frozenset(_CAMERA_RAW.split()),
-    "heif": frozenset(("heic", "heif", "heics", "heifs", "hif", "avci")),
-    "jpeg_xl": frozenset(("jxl",)),
-    "jpeg2000": frozenset(("jp2", "j2k", "jpf", "jpx", "jpm", "j2c", "jpc", "jph")),
-    "jpeg_xr": frozenset(("jxr", "wdp", "hdp")),
-    "jpeg_ls": frozenset(("jls",)),
-    "psd": frozenset(("psd", "psb")),
-    "xcf": frozenset(("xcf",)),
-    "svg": frozenset(("svg", "svgz")),
-    "eps": frozenset(("eps", "epsf")),
-    "wmf": frozenset(("wmf", "emf")),
-    "ico": frozenset(("ico",)),
-    "cur": frozenset(("cur",)),
-    "icns": frozenset(("icns",)),
-    "tga": frozenset(("tga", "vda", "icb")),
-    "pcx": frozenset(("pcx", "dcx")),
-    "dds": frozenset(("dds",)),
-    "qoi": frozenset(("qoi",)),
-    "bpg": frozenset(("bpg",)),
-    "flif": frozenset(("flif",)),
-    "farbfeld": frozenset(),
-    "mng": frozenset(("mng", "jng")),
-    "pam": frozenset(("pam",)),
-    "pfm": frozenset(("pfm",)),
-    "openexr": frozenset(("exr",)),
-    "radiance": frozenset(),
-    "fits": frozenset(("fits", "fts")),
-    "dicom": frozenset(("dcm", "dicom")),
-    "sgi": frozenset(("sgi",)),
-    "sun_raster": frozenset(),
-    "xbm": frozenset(("xbm",)),
-    "xpm": frozenset(("xpm",)),
-}
-#: Formats without a signature that all of their files have. They are detected by the extension alone.
-WITHOUT_SIGNATURE = frozenset(("camera_raw", "tga", "pcx", "svg", "wmf", "dicom"))
-_KIND_OF_EXTENSION = {
-    extension: kind for kind, extensions in UNSUPPORTED_KINDS.items() for extension in extensions
-}
 
 _PREFIXES = (
     (b"\xff\xd8\xff\xf7", "jpeg_ls"),
@@ -135,7 +74,9 @@ def kind_of(head: bytes) -> str | None:
     """
     for prefix, kind in _PREFIXES:
         if head.startswith(prefix):
-            return "camera_raw" if kind == "tiff" and _is_raw_tiff(head) else kind
+            if kind == "tiff" and _is_raw_tiff(head):
+                return "camera_raw"
+            return "jpm" if head[16:24] == b"ftypjpm " else kind
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "webp"
     if head[:2] == b"BM" and len(head) >= 18 and head[14] in (12, 16, 40, 52, 56, 64, 108, 124):
@@ -202,22 +143,27 @@ def _kind_further_on(head: bytes) -> str | None:
 
 def claims_to_be_image(name: str) -> bool:
     """Returns whether a file has the extension of a supported image format."""
-    return _extension(name) in _EXTENSIONS
+    return _extension(name) in EXTENSIONS
 
 
 def unsupported_kind_by_name(name: str) -> str | None:
     """Returns the image format of a file's extension if that format is not supported.
 
-    >>> unsupported_kind_by_name("IMG_0001.HEIC"), unsupported_kind_by_name("a.jpg")
-    ('heif', None)
+    >>> unsupported_kind_by_name("IMG_0001.DNG"), unsupported_kind_by_name("a.jpg")
+    ('camera_raw', None)
     """
-    return _KIND_OF_EXTENSION.get(_extension(name))
+    return KIND_OF_EXTENSION.get(_extension(name))
 
 
 def is_image_name(name: str) -> bool:
     """Returns whether a file has the extension of any image format, supported or not."""
     extension = _extension(name)
-    return extension in _EXTENSIONS or extension in _KIND_OF_EXTENSION
+    return extension in EXTENSIONS or extension in KIND_OF_EXTENSION
+
+
+def has_extension_of(name: str, kind: str) -> bool:
+    """Returns whether a file has an extension of a supported image format."""
+    return _extension(name) in SUPPORTED_KINDS[kind]
 
 
 def _extension(name: str) -> str:

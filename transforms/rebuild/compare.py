@@ -19,6 +19,7 @@ from shardwright.schemas.version import version_path
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.pool import READS_AHEAD, map_ordered, reading_executor
 from shardwright.transforms.conversion.convert import ShardRecipe, has_bytes_of, read_ref
+from shardwright.transforms.images.encode import HEIF_DECODER
 from shardwright.transforms.lease import renew
 from shardwright.transforms.plan.planned_shard import PlannedShard, ShardId
 from shardwright.transforms.rebuild.begin import PreviousState
@@ -209,7 +210,7 @@ def _reasons(begun: PreviousState, forecast: Forecast, versions: Mapping[str, st
             yield f"--{name} is {new.settings.get(name)!r}, was {old.settings.get(name)!r}"
     before = begun.dataset.versions
     for name in sorted({*before, *versions}):
-        if before.get(name) != versions.get(name):
+        if name != HEIF_DECODER and before.get(name) != versions.get(name):
             yield f"{name} is {versions.get(name)}, was {before.get(name)}: its output is rebuilt"
     if old.labels != new.labels:
         added = [name for name in new.labels if name not in old.labels]

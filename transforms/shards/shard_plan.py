@@ -17,6 +17,8 @@ from shardwright.schemas.image_ref import ImageRef, decode_refs
 from shardwright.schemas.plan import Forecast
 from shardwright.schemas.source_ids import source_id_of
 from shardwright.transforms.conversion.convert import ShardRecipe
+from shardwright.transforms.images.encode import HEIF_DECODER
+from shardwright.transforms.images.signatures import has_extension_of
 from shardwright.transforms.plan.assign import shard_order
 from shardwright.transforms.plan.planned_shard import PlannedShard
 from shardwright.transforms.records.build import label_ids
@@ -76,6 +78,7 @@ def plan_shard(
             *_texts_of(ref, texts),
             *_names_of(ref, roles),
             *_least_bytes(ref, settings),
+            *_decoders_of(ref, versions),
         )
         for ref in refs
     ]
@@ -107,12 +110,20 @@ def recipes_of(identity: Mapping[str, Any], versions: Mapping[str, str]) -> Reci
     Raises:
       KeyError: if a setting is missing.
     """
+    versions = {name: number for name, number in versions.items() if name != HEIF_DECODER}
     chosen = {
         name: identity[name] for name in _SHARD_SETTINGS if name in identity or name not in RECORDED_IF_GIVEN
     }
     making = {name: value for name, value in chosen.items() if name in _RECORD_SETTINGS}
     makers = {name: version for name, version in versions.items() if name not in _FRAMING}
     return Recipes(recipe_digest(making, makers), recipe_digest(chosen, versions))
+
+
+def _decoders_of(ref: ImageRef, versions: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Returns the version of the decoder of an image if it is not one that every image depends on."""
+    if has_extension_of(ref.key, "heif") and (number := versions.get(HEIF_DECODER)):
+        return [(HEIF_DECODER, number)]
+    return []
 
 
 def _names_of(ref: ImageRef, roles: Collection[FeatureRole]) -> list[tuple[str, str]]:

@@ -30,7 +30,7 @@ from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.concurrency.workers import worker_threads
 from shardwright.transforms.conversion.convert import Converted, convert_ref, convert_refs
 from shardwright.transforms.conversion.reusable import ReusableRecord
-from shardwright.transforms.images.encode import codec_versions
+from shardwright.transforms.images.encode import HEIF_DECODER, codec_versions, decoder_versions
 from shardwright.transforms.images.hook import hook_versions
 from shardwright.transforms.lease import HeldLease
 from shardwright.transforms.plan.planned_shard import PlannedShard
@@ -370,11 +370,14 @@ def _check_codec(recorded: Mapping[str, str], spec: str) -> None:
     Raises:
       EngineError: if a version differs.
     """
-    for name, here in {**codec_versions(), **hook_versions(spec)}.items():
-        if recorded.get(name, here) != here:
+    heif = {HEIF_DECODER: decoder_versions().get(HEIF_DECODER, "")}
+    for name, here in {**codec_versions(), **hook_versions(spec), **heif}.items():
+        there = recorded.get(name, "" if name == HEIF_DECODER else here)
+        if there != here:
+            here, there = (number or "(not installed)" for number in (here, there))
             raise EngineError(
-                f"A worker has {name} {here}, the launcher {recorded[name]}: give both the same image or "
-                "packages, then run again with --resume."
+                f"A worker has {name} {here}, the launcher {there}: "
+                "give both the same image or packages, then run again with --resume."
             )
 
 

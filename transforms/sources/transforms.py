@@ -13,6 +13,7 @@ from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.sources.confinement import Confinement
 from shardwright.transforms.sources.label_rules import LabelRules
 from shardwright.transforms.sources.selection import ListingRules
+from shardwright.transforms.sources.skipped_formats import without_skipped
 from shardwright.transforms.sources.source import Context, Input, InputSplit, source_by_name, whole
 
 _CLASS_IDS = "class_ids"
@@ -39,6 +40,7 @@ def list_part(
         PROGRESS.add(listed=1)
         if confinement is not None:
             found = confinement.check(found)
+        found = without_skipped(found, context.settings.skipped_formats)
         yield rules.apply(selection.apply(found))
 
 

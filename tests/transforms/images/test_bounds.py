@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from helpers import oversized, pictures
+from helpers import iso_files, oversized, pictures
 from PIL import Image
 
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds, format_bounds
@@ -17,6 +17,7 @@ from shardwright.transforms.images.bounds import check_tags
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
+_SQUARE = Image.new("L", (128, 128), 90)
 #: Name of a bound -> (value for this test, a file within it, a file that exceeds it, the reason).
 CASES: dict[str, tuple[dict[str, int], Callable[[], bytes], Callable[[], bytes], QuarantineReason]] = {
     "scans": (
@@ -144,6 +145,30 @@ CASES: dict[str, tuple[dict[str, int], Callable[[], bytes], Callable[[], bytes],
         lambda: oversized.long_ppm_header(70),
         lambda: oversized.long_ppm_header(100),
         QuarantineReason.TOO_MANY_COMMENTS,
+    ),
+    "boxes": (
+        {"boxes": 20},
+        lambda: iso_files.jxl_of_boxes(20),
+        lambda: iso_files.jxl_of_boxes(21),
+        QuarantineReason.TOO_MANY_BOXES,
+    ),
+    "tiles": (
+        {"tiles": 16},
+        lambda: iso_files.jp2_of(_SQUARE, tile_size=(32, 32)),
+        lambda: iso_files.jp2_of(_SQUARE, tile_size=(32, 16)),
+        QuarantineReason.TOO_MANY_TILES,
+    ),
+    "code blocks": (
+        {"code_blocks": 1000},
+        lambda: iso_files.jp2_of(_SQUARE, codeblock_size=(64, 64)),
+        lambda: iso_files.jp2_of(_SQUARE, codeblock_size=(4, 4)),
+        QuarantineReason.TOO_MANY_CODE_BLOCKS,
+    ),
+    "packets": (
+        {"packets": 100},
+        lambda: iso_files.jp2_of(_SQUARE),
+        lambda: iso_files.jp2_of(_SQUARE, quality_layers=[50, 20, 10, 5, 2]),
+        QuarantineReason.TOO_MANY_PACKETS,
     ),
 }
 

@@ -75,10 +75,10 @@ def test_messages_about_faults_name_file_and_line(tmp_path: Path) -> None:
 
 def test_unreadable_images_are_faults(tmp_path: Path) -> None:
     put_kitti(tmp_path)
-    (tmp_path / "image_2" / "new.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
+    (tmp_path / "image_2" / "new.psd").write_bytes(b"8BPS\0\1" + bytes(40))
     (tmp_path / "label_2" / "new.txt").write_text(DONT_CARE)
     found = listed(tmp_path)
-    assert found.reasons() == {"image_2/new.heic": "UNSUPPORTED_FORMAT"}
+    assert found.reasons() == {"image_2/new.psd": "UNSUPPORTED_FORMAT"}
 
 
 def test_other_text_files_are_ignored() -> None:

@@ -153,11 +153,11 @@ def test_messages_about_faults_name_the_file(tmp_path: Path) -> None:
 
 def test_unreadable_images_are_faults(tmp_path: Path) -> None:
     photos = put_labelme(tmp_path)
-    for name in ("new.heic", "alone.heic"):
-        (tmp_path / name).write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
-    save(tmp_path / "new.json", document(photos[1]._replace(name="new.heic")))
+    for name in ("new.psd", "alone.psd"):
+        (tmp_path / name).write_bytes(b"8BPS\0\1" + bytes(40))
+    save(tmp_path / "new.json", document(photos[1]._replace(name="new.psd")))
     found = listed(tmp_path)
-    assert found.reasons() == dict.fromkeys(("new.heic", "alone.heic"), "UNSUPPORTED_FORMAT")
+    assert found.reasons() == dict.fromkeys(("new.psd", "alone.psd"), "UNSUPPORTED_FORMAT")
 
 
 def test_class_folders_with_json_inside_stay_class_folders(tmp_path: Path) -> None:

@@ -216,8 +216,8 @@ def test_any_record_gives_one_reference(layout: str, tmp_path: Path) -> None:
 
 
 def test_records_with_unsupported_pictures_are_faults(tmp_path: Path) -> None:
-    heic = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(200)
-    data = [JPEGS[0], heic, JPEGS[1]]
+    psd = b"8BPS\0\1" + bytes(200)
+    data = [JPEGS[0], psd, JPEGS[1]]
     records = [{"image/encoded": item, "image/class/label": i % 2} for i, item in enumerate(data)]
     made = converted(write(tmp_path / "a.tfrecord", records), tmp_path / "out", max_bad_fraction=1)
     (entry,) = (entry for entry in ledger_entries(made) if entry["outcome"] != "written")

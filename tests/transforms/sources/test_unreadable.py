@@ -17,19 +17,19 @@ from PIL import Image
 
 from shardwright.pipelines.convert import convert
 
-HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(range(200))
+PSD = b"8BPS\0\1" + bytes(range(200))
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"/>'
 #: Names below a class, contents, and their outcomes in folders and archives.
 FILES: Mapping[str, tuple[bytes, str]] = {
-    "1.heic": (HEIC, "UNSUPPORTED_FORMAT"),
-    "2.jpg": (HEIC, "UNSUPPORTED_FORMAT"),
-    "3": (HEIC, "UNSUPPORTED_FORMAT"),
+    "1.psd": (PSD, "UNSUPPORTED_FORMAT"),
+    "2.jpg": (PSD, "UNSUPPORTED_FORMAT"),
+    "3": (PSD, "UNSUPPORTED_FORMAT"),
     "4.tga": (b"\0\0\2\0" + bytes(200), "UNSUPPORTED_FORMAT"),
     "5.NEF": (b"II*\0\x08\0\0\0\0\0", "UNSUPPORTED_FORMAT"),
     "6.svg": (SVG, "UNSUPPORTED_FORMAT"),
-    "7.heic": (b"<html>404</html>", "NOT_AN_IMAGE"),
-    "8.heic": (b"", "EMPTY_FILE"),
-    "9.heic": (picture(50, "JPEG"), "written"),
+    "7.psd": (b"<html>404</html>", "NOT_AN_IMAGE"),
+    "8.psd": (b"", "EMPTY_FILE"),
+    "9.psd": (picture(50, "JPEG"), "written"),
     "10.jpg": (b"plain words", "NOT_AN_IMAGE"),
     "11.mp4": (b"\0\0\0\x18ftypmp42", "not_an_image"),
     "12.txt": (b"plain words", "not_an_image"),
@@ -52,22 +52,21 @@ def _converted(tmp_path: Path, source: Path, **settings: Any) -> Path:
     return output
 
 
-def test_a_class_with_only_heic_is_counted(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_class_with_only_psd_is_counted(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for name in ("ant", "bee"):
         (tmp_path / "in" / name).mkdir(parents=True)
         for i in range(4):
-            data = HEIC if name == "ant" else picture(i)
-            (tmp_path / "in" / name / f"{i}.{'heic' if name == 'ant' else 'png'}").write_bytes(data)
+            data = PSD if name == "ant" else picture(i)
+            (tmp_path / "in" / name / f"{i}.{'psd' if name == 'ant' else 'png'}").write_bytes(data)
     argv = ("convert", "--input", tmp_path / "in", "--output", tmp_path / "out")
     done = run(capfd, *argv)
     assert done.code == 1
     assert "4 of 8 images are bad (4 UNSUPPORTED_FORMAT), more than --max_bad_fraction 0.01" in done.err
     assert "convert (to JPEG or PNG)" in done.err and "--max_bad_fraction 0.5" in done.err
     lines = [json.loads(line) for line in (tmp_path / "out/quarantine.jsonl").read_text().splitlines()]
-    assert [line["key"] for line in lines] == [f"ant/{i}.heic" for i in range(4)]
+    assert [line["key"] for line in lines] == [f"ant/{i}.psd" for i in range(4)]
     assert all(
-        line["message"] == lines[0]["message"]
-        and "it is HEIC (HEIF), a format that is not read" in line["message"]
+        line["message"] == lines[0]["message"] and "it is psd, a format that is not read" in line["message"]
         for line in lines
     )
     done = run(capfd, *argv, "--max_bad_fraction=0.5", "--resume")
@@ -101,20 +100,20 @@ def test_unsupported_images_in_archives_are_faults(form: str, tmp_path: Path) ->
 
 
 def test_unsupported_images_in_webdataset_are_faults(tmp_path: Path) -> None:
-    members = {"1.cls": b"0", "1.png": picture(1), "2.cls": b"1", "2.heic": HEIC, "3.svg": SVG, "3.cls": b"0"}
+    members = {"1.cls": b"0", "1.png": picture(1), "2.cls": b"1", "2.psd": PSD, "3.svg": SVG, "3.cls": b"0"}
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a-0.tar").write_bytes(tar_of(members))
     (tmp_path / "in/logo.svg").write_bytes(SVG)  # it belongs to no sample
     output = _converted(tmp_path, tmp_path / "in")
     assert outcomes(output) == {
-        "a-0.tar!1.png": "written", "a-0.tar!2.heic": "UNSUPPORTED_FORMAT",
+        "a-0.tar!1.png": "written", "a-0.tar!2.psd": "UNSUPPORTED_FORMAT",
         "a-0.tar!3.svg": "UNSUPPORTED_FORMAT", "logo.svg": "not_listed",
     }  # fmt: skip
     assert document(output)["labels"] == ["0", "1"]
 
 
-def test_a_webdataset_with_only_heic_is_recognized(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "a.tar").write_bytes(tar_of({"1.cls": b"0", "1.heic": HEIC}))
+def test_a_webdataset_with_only_psd_is_recognized(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(tar_of({"1.cls": b"0", "1.psd": PSD}))
     done = run(capfd, "convert", "--input", tmp_path / "a.tar", "--output", tmp_path / "out")
     assert done.code == 1 and "(1 UNSUPPORTED_FORMAT)" in done.err, done
 
@@ -134,14 +133,14 @@ def test_an_image_without_its_mask_is_counted_once(tmp_path: Path) -> None:
     for folder in ("in", "masks"):
         (tmp_path / folder).mkdir()
         Image.new("L", (16, 16)).save(tmp_path / folder / "1.png")
-    (tmp_path / "in/2.heic").write_bytes(HEIC)
+    (tmp_path / "in/2.psd").write_bytes(PSD)
     Image.new("L", (16, 16)).save(tmp_path / "masks/2.png")
     names = tmp_path / "names.txt"
     names.write_text("sky\n")
     output = _converted(
         tmp_path, tmp_path / "in", layout="segmentation", mask_dir=tmp_path / "masks", class_names=names
     )
-    assert outcomes(output) == {"1.png": "written", "2.heic": "UNSUPPORTED_FORMAT"}
+    assert outcomes(output) == {"1.png": "written", "2.psd": "UNSUPPORTED_FORMAT"}
 
 
 def test_images_of_a_filtered_class_are_not_faults(tmp_path: Path) -> None:
@@ -155,18 +154,18 @@ def test_images_of_a_filtered_class_are_not_faults(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_files_without_permission_are_faults(tmp_path: Path) -> None:
     source = _tree(tmp_path / "in")
-    for name in ("1.heic", "3"):
+    for name in ("1.psd", "3"):
         (source / "ant" / name).chmod(0)
     found = outcomes(_converted(tmp_path, source))
-    assert found["ant/1.heic"] == "UNREADABLE" and found["ant/3"] == "not_an_image"
+    assert found["ant/1.psd"] == "UNREADABLE" and found["ant/3"] == "not_an_image"
 
 
 def test_broken_links_are_faults(tmp_path: Path) -> None:
     source = _tree(tmp_path / "in")
-    (source / "ant/gone.heic").symlink_to("nowhere")
+    (source / "ant/gone.psd").symlink_to("nowhere")
     (source / "ant/gone").symlink_to("nowhere")
     found = outcomes(_converted(tmp_path, source))
-    assert found["ant/gone.heic"] == "UNREADABLE" and found["ant/gone"] == "not_an_image"
+    assert found["ant/gone.psd"] == "UNREADABLE" and found["ant/gone"] == "not_an_image"
 
 
 def test_a_rebuild_after_a_version_that_filtered_them_quarantines_them(
@@ -191,4 +190,4 @@ def test_a_rebuild_after_a_version_that_filtered_them_quarantines_them(
     versions = sorted((output / "versions").iterdir())
     assert len(versions) == 2
     before, after = map(outcomes, versions)
-    assert before["ant/1.heic"] == "unsupported_kind" and after["ant/1.heic"] == "UNSUPPORTED_FORMAT"
+    assert before["ant/1.psd"] == "unsupported_kind" and after["ant/1.psd"] == "UNSUPPORTED_FORMAT"

@@ -12,12 +12,13 @@ import numpy as np
 from shardwright.schemas.byte_range import BASE64, BASE64_PIXELS, PIXELS, STORED, VARINT_PIXELS, ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.example import ExampleSpans, FeatureType, Span
+from shardwright.schemas.image_formats import SUPPORTED_KINDS
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.tensor_proto import tensor_sides
 from shardwright.schemas.units import counted
 from shardwright.schemas.wire_format import fields_in, read_varint
 from shardwright.transforms.images.parts import bare_pixels
-from shardwright.transforms.images.signatures import HEAD_BYTES, SUPPORTED_KINDS, kind_of
+from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.sources.tfrecord.layouts import FeatureNames
 from shardwright.transforms.sources.tfrecord.own import OwnRecords
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
@@ -184,7 +185,9 @@ def _base64_file(data: bytes, span: Span) -> FoundImage | None:
 
 
 def _is_file(data: bytes, span: Span) -> bool:
-    return kind_of(data[span.begin : min(span.end, span.begin + HEAD_BYTES)]) in SUPPORTED_KINDS
+    head = data[span.begin : min(span.end, span.begin + HEAD_BYTES)]
+    # Raw pixels may begin like a JPEG XL without boxes, whose signature has only two bytes.
+    return kind_of(head) in SUPPORTED_KINDS and not head.startswith(b"\xff\x0a")
 
 
 def _is_rather_pixels(

@@ -18,8 +18,9 @@ from shardwright.schemas.layouts import FeatureRole, FeatureSpec
 from shardwright.schemas.ledger import Entry
 from shardwright.transforms.conversion.convert import Converted, ReadImage
 from shardwright.transforms.images.decode import load, open_image
+from shardwright.transforms.images.encode import FORMAT_NAMES
 from shardwright.transforms.images.metadata import strip_metadata
-from shardwright.transforms.images.signatures import HEAD_BYTES, SUPPORTED_KINDS, kind_of
+from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.records.encodings import WrongEncoding, plain_feature
 from shardwright.transforms.records.record_schema import Problem
 from shardwright.transforms.sources.image_files import MISSING
@@ -306,7 +307,7 @@ def _alike(one: bytes, other: bytes) -> bool:
 
 
 def _pixels(data: bytes) -> np.ndarray | None:
-    if kind_of(data[:HEAD_BYTES]) not in SUPPORTED_KINDS:
+    if kind_of(data[:HEAD_BYTES]) not in FORMAT_NAMES:
         return np.frombuffer(data, np.uint8)  # raw pixels
     try:
         return np.asarray(load(open_image(data, "", _MAX_PIXELS), _MAX_PIXELS).convert("RGB"))

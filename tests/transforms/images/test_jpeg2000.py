@@ -1,0 +1,94 @@
+"""JPEG 2000: pixels, colors, depths, and files that lie about themselves."""
+
+from __future__ import annotations
+
+import struct
+
+import imagecodecs
+import numpy as np
+import pytest
+from helpers import iso_files, pictures
+from PIL import Image, ImageCms
+
+from shardwright.schemas.errors import ImageFault
+from shardwright.transforms.images.decode import load, open_image
+
+RGB = Image.fromarray(pictures.rgb_pixels(160, 120))
+GRAY = RGB.convert("L")
+RGBA = RGB.copy()
+RGBA.putalpha(GRAY)
+SIZE_AT = 4  # of the sides in the segment SIZ, after its marker, length and profile
+
+
+def _reason(data: bytes, **settings: object) -> str:
+    with pytest.raises(ImageFault) as fault:
+        pictures.convert(data, "a.jp2", **settings)
+    return fault.value.reason
+
+
+def _loaded(data: bytes) -> Image.Image:
+    return load(open_image(data, "a.jp2", 1 << 22), 1 << 22)
+
+
+@pytest.mark.parametrize("options", [{}, {"no_jp2": True}, {"tile_size": (64, 64)}, {"progression": "RPCL"}])
+def test_pixels_equal_the_source(options: dict) -> None:
+    for image in (RGB, GRAY, RGBA, RGBA.convert("LA")):
+        assert np.array_equal(np.asarray(_loaded(iso_files.jp2_of(image, **options))), np.asarray(image))
+
+
+def test_sixteen_bits_are_scaled_and_white_stays_white() -> None:
+    ramp = np.tile(np.arange(256, dtype=np.uint16) * 257, (8, 1))
+    for bits in (4, 10, 12, 16):
+        deep = np.stack([ramp, ramp[:, ::-1], ramp], -1) >> (16 - bits)
+        deep = deep.astype(np.uint8 if bits <= 8 else np.uint16)
+        expected = (deep.astype(int) * 255 + (2**bits - 1) // 2) // (2**bits - 1)
+        data = bytes(imagecodecs.jpeg2k_encode(deep, codecformat="JP2", bitspersample=bits))
+        assert np.array_equal(np.asarray(_loaded(data)), expected), bits
+    gray = bytes(imagecodecs.jpeg2k_encode(ramp, codecformat="J2K"))
+    assert np.array_equal(pictures.to_png(gray, "a.j2k", color="gray").squeeze(), ramp // 257)
+
+
+def test_an_icc_profile_of_a_jp2_is_applied() -> None:
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    swapped = profile.replace(b"rXYZ", b"tmpX", 1).replace(b"bXYZ", b"rXYZ", 1).replace(b"tmpX", b"bXYZ", 1)
+    data = iso_files.with_profile(iso_files.jp2_of(RGB), swapped)
+    found = pictures.to_png(data, "a.jp2").astype(int)
+    assert np.abs(found - np.asarray(RGB)[..., ::-1]).max() <= 2
+    assert np.array_equal(
+        pictures.to_png(iso_files.with_profile(iso_files.jp2_of(RGB), profile)), np.asarray(RGB)
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"no_jp2": True, "tile_size": (64, 64)}])
+def test_a_file_that_ends_early_is_truncated(options: dict) -> None:
+    data = iso_files.jp2_of(RGB, **options)
+    for sixteenth in range(1, 16):
+        assert _reason(data[: len(data) * sixteenth // 16]) in ("TRUNCATED", "CORRUPT")
+    assert _reason(data[: len(data) // 2]) == "TRUNCATED"
+    assert _reason(data[:-1]) == "TRUNCATED"
+
+
+def test_a_file_that_was_cut_and_closed_is_truncated() -> None:
+    data = iso_files.jp2_of(RGB, no_jp2=True, tile_size=(64, 64))
+    tiles = [at for at in range(len(data)) if data[at : at + 4] == b"\xff\x90\0\x0a"]
+    assert len(tiles) == 6
+    closed = data[: tiles[4]] + b"\xff\xd9"
+    with pytest.raises(ImageFault, match="2 of 6 tiles are missing") as fault:
+        _loaded(closed)
+    assert fault.value.reason == "TRUNCATED"
+
+
+def test_the_size_of_the_header_is_that_of_the_codestream() -> None:
+    data = iso_files.jp2_of(RGB)
+    at = data.index(b"\xff\x51") + 2 + SIZE_AT
+    huge = data[:at] + struct.pack(">II", 60_000, 60_000) + data[at + 8 :]
+    assert _reason(huge) == "CORRUPT"
+    bare = iso_files.jp2_of(RGB, no_jp2=True)
+    at = bare.index(b"\xff\x51") + 2 + SIZE_AT
+    assert _reason(bare[:at] + struct.pack(">II", 60_000, 60_000) + bare[at + 8 :]) == "TOO_MANY_PIXELS"
+
+
+def test_originals_become_png_when_kept() -> None:
+    for name, data in (("a.jp2", iso_files.jp2_of(RGB)), ("a.j2k", iso_files.jp2_of(RGB, no_jp2=True))):
+        kept = pictures.convert(data, name, image_format="keep")
+        assert (kept.format, kept.kept) == ("png", False)
