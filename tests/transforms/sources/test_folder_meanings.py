@@ -233,7 +233,7 @@ def test_plan_and_convert_print_the_detected_folders(
 ) -> None:
     """Before the work: the tree, and what is left out."""
     source = write_files(
-        tmp_path / "in", [*SPLITS, "Test/dog/4.jpg", "docs/x.txt", ".hidden", "train/cat/x.heic"]
+        tmp_path / "in", [*SPLITS, "Test/dog/4.jpg", "docs/x.txt", ".hidden", "train/cat/x.psd"]
     )
     tree = "3 splits x 2 classes, 4 images; left out: 2 files (1 dotfile, 1 not_an_image), 1 bad image"
     taken_for = f"{source}: class folders in train, validation and Test; no images in docs\n"
