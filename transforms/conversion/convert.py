@@ -32,7 +32,7 @@ from shardwright.transforms.images.annotate import Annotated, annotate, read_mas
 from shardwright.transforms.images.boxes import upright_size
 from shardwright.transforms.images.convert import ConvertedImage, Frame, Reserve, convert_image, map_image
 from shardwright.transforms.images.decode import no_image
-from shardwright.transforms.images.hook import Hook, HookDropped, MappedImage, call_hook, load_hook
+from shardwright.transforms.images.hook import Hook, MappedImage, call_hook, load_hook
 from shardwright.transforms.images.mapped_refs import decoded_image, mapped_ref
 from shardwright.transforms.images.private_metadata import private_metadata
 from shardwright.transforms.images.read import check_sha256, read_image
@@ -297,6 +297,7 @@ def _map(read: ReadImage, recipe: ShardRecipe, hook: Hook, reserve: Reserve | No
 
     Raises:
       ImageFault: if the image is faulty, the hook fails, or the layout cannot store what it returns.
+      LeftOut: if the hook leaves the image out.
     """
     ref, settings = read.ref, recipe.settings
     mapped_images: list[Converted] = []
@@ -305,24 +306,15 @@ def _map(read: ReadImage, recipe: ShardRecipe, hook: Hook, reserve: Reserve | No
         return call_hook(hook, decoded_image(ref, picture, frame), settings.max_pixels)
 
     with UNDERWAY.working_on(ref.location, "decode"):
-        try:
-            for mapped, image, fits in map_image(read.data, ref.key, settings, mapper, reserve):
-                item = mapped_ref(ref, mapped, fits, settings)
-                check_labels(item, recipe.layout, recipe.ids)
-                # The reservation for the image, which is still held, covers its masks.
-                annotated = annotate(item, image, settings, recipe.ids, read.mask)
-                done = _built(item, read, image, annotated, recipe)
-                if mapped_images:
-                    done = replace(done, source_bytes=0, decode_seconds=None)
-                mapped_images.append(done)
-        except HookDropped as dropped:
-            entry = _left_out(ref, Outcome.FILTERED, FilterReason.DROPPED_BY_MAP)
-            # With the sha256 of its source, a rebuild knows that it was read.
-            entry = entry._replace(
-                sha256=read.sha256, label=ref.label, message=dropped.reason, mask_sha256=read.mask_sha256,
-                stage=Stage.MAP,
-            )  # fmt: skip
-            return Converted(entry, source_bytes=len(read.data))
+        for mapped, image, fits in map_image(read.data, ref.key, settings, mapper, reserve):
+            item = mapped_ref(ref, mapped, fits, settings)
+            check_labels(item, recipe.layout, recipe.ids)
+            # The reservation for the image, which is still held, covers its masks.
+            annotated = annotate(item, image, settings, recipe.ids, read.mask)
+            done = _built(item, read, image, annotated, recipe)
+            if mapped_images:
+                done = replace(done, source_bytes=0, decode_seconds=None)
+            mapped_images.append(done)
     if len(mapped_images) > 1 or mapped_images[0].entry.key != ref.key:
         mapped_images = [
             replace(done, entry=done.entry._replace(source_key=ref.key)) for done in mapped_images

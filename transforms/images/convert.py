@@ -17,7 +17,7 @@ from shardwright.schemas.errors import ImageFault, LeftOut
 from shardwright.transforms.images import color, decode
 from shardwright.transforms.images.encode import FORMAT_NAMES, encode_image
 from shardwright.transforms.images.geometry import Geometry, plan_geometry
-from shardwright.transforms.images.hook import HookDropped, MappedImage
+from shardwright.transforms.images.hook import MappedImage
 from shardwright.transforms.images.metadata import strip_metadata
 from shardwright.transforms.images.resize import resize, resize_steps
 
@@ -236,14 +236,14 @@ def map_image(
 
     Raises:
       ImageFault: if the image is faulty or the hook fails.
-      HookDropped: if the hook leaves the image out.
+      LeftOut: if the hook leaves the image out.
       LeftOut: if the sides of the source are not as the settings want them.
       NotACandidate: if the file is not an image by content or by name.
     """
     opened = open_chosen(data, name, settings)
     try:
         yield from _map(data, opened, settings, mapper, reserve or reserve_nothing)
-    except (ImageFault, HookDropped, MemoryError):
+    except (ImageFault, LeftOut, MemoryError):
         raise
     except Exception as error:
         raise ImageFault(QuarantineReason.CORRUPT, Stage.TRANSFORM, f"{opened.kind}: {error}") from error

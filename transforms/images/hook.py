@@ -16,8 +16,8 @@ from typing import Any
 from PIL import Image
 
 from shardwright.schemas.annotations import ObjectAnnotation
-from shardwright.schemas.codes import QuarantineReason, Stage
-from shardwright.schemas.errors import ImageFault, UsageError
+from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
+from shardwright.schemas.errors import ImageFault, LeftOut, UsageError
 
 #: Number of hex digits of the source's digest in `dataset.json`.
 _HEX = 16
@@ -171,7 +171,7 @@ def call_hook(hook: Hook, item: DecodedImage, max_pixels: int) -> Iterator[Mappe
       max_pixels: most pixels of a picture.
 
     Raises:
-      HookDropped: if the hook leaves the image out.
+      LeftOut: if the hook leaves the image out.
       ImageFault: if the hook raises an exception or returns something else.
       MemoryError: if the machine has no memory left.
     """
@@ -184,32 +184,20 @@ def call_hook(hook: Hook, item: DecodedImage, max_pixels: int) -> Iterator[Mappe
                 raise _failed(f"it returned two pictures with the suffix {mapped.suffix!r}")
             suffixes.add(mapped.suffix)
             yield mapped
-    except (ImageFault, HookDropped, MemoryError):
+    except (ImageFault, LeftOut, MemoryError):
         raise
     except (Exception, SystemExit) as error:  # whatever the user's function does
         text = " ".join(str(error).split())
         raise _failed(f"{type(error).__name__}: {text}" if text else type(error).__name__) from error
     if not suffixes:
-        raise HookDropped("the hook returned no picture")
-
-
-class HookDropped(Exception):
-    """A hook leaves an image out, which is no fault.
-
-    Attributes:
-      reason: why, in the hook's words.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+        raise _dropped("the hook returned no picture")
 
 
 def _results(returned: Any) -> Iterable[Any]:
     if returned is None:
-        raise HookDropped("the hook returned None")
+        raise _dropped("the hook returned None")
     if isinstance(returned, DroppedImage):
-        raise HookDropped(" ".join(str(returned.reason).split())[:_MESSAGE])
+        raise _dropped(str(returned.reason))
     if isinstance(returned, MappedImage | Image.Image):
         return (returned,)
     if isinstance(returned, Iterable) and not isinstance(returned, str | bytes | Mapping):
@@ -224,6 +212,10 @@ def _check(mapped: Any, max_pixels: int) -> None:
     width, height = mapped.image.size
     if not 0 < width * height <= max_pixels:
         raise _failed(f"it returned a picture of {width} x {height} pixels; 1 to {max_pixels} are allowed")
+
+
+def _dropped(reason: str) -> LeftOut:
+    return LeftOut(FilterReason.DROPPED_BY_MAP, Stage.MAP, " ".join(reason.split())[:_MESSAGE])
 
 
 def _failed(message: str) -> ImageFault:

@@ -13,14 +13,13 @@ from PIL import Image
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import ImageFault, UsageError
+from shardwright.schemas.errors import ImageFault, LeftOut, UsageError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.transforms.images.convert import Frame
 from shardwright.transforms.images.geometry import plan_geometry
 from shardwright.transforms.images.hook import (
     DecodedImage,
     DroppedImage,
-    HookDropped,
     MappedImage,
     call_hook,
     hook_version,
@@ -55,7 +54,7 @@ def test_a_generator_gives_several_results() -> None:
     ],
 )
 def test_an_image_can_be_left_out(returned: Any, reason: str) -> None:
-    with pytest.raises(HookDropped, match=f"^{reason}$"):
+    with pytest.raises(LeftOut, match=f"^{reason}$"):
         results(lambda item: returned)
 
 
