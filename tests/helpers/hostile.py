@@ -194,6 +194,7 @@ def _child(before: Callable[[], None] | None, argv: list[str], log: str) -> None
         os.dup2(os.open(f"{log}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     # A suite that runs in the background ignores Ctrl-C, and its child processes would too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` ignores it
     if before:
         before()
     code = main(argv)
