@@ -6,6 +6,7 @@ import math
 import struct
 from typing import NamedTuple
 
+from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault
 from shardwright.transforms.images.convert import Frame
@@ -70,6 +71,23 @@ def is_upright(size: tuple[int, int], frame: Frame, what: str) -> bool:
     raise bad_annotation(
         f"{what} {size[0]} x {size[1]} pixels, but the image has {frame.size[0]} x {frame.size[1]}"
     )
+
+
+def are_upright(said: Annotations, frame: Frame) -> bool:
+    """Returns whether objects are described for the upright picture, not as the file stores it.
+
+    Args:
+      said: the annotations of a picture.
+      frame: sizes and orientation of the picture.
+
+    Raises:
+      ImageFault: if they are for a picture of another size.
+    """
+    if not said.size or min(said.size) <= 0 or said.relative:
+        return said.upright
+    if said.upright and said.size == upright_size(frame):
+        return True
+    return is_upright(said.size, frame, "its annotations are for")
 
 
 def check_box(box: Box, size: tuple[int, int]) -> Box | BoxFault:

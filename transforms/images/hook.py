@@ -36,7 +36,8 @@ class DecodedImage:
       labels: class names; most images have one.
       split: split of the image; empty while the size of the dataset is estimated.
       columns: values of the extra columns, by name.
-      objects: objects with boxes and polygons in pixels of the picture; None if the source describes none.
+      objects: objects with boxes, polygons and key points in pixels of the picture; None if the source
+        describes none.
     """
 
     image: Image.Image

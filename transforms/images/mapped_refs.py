@@ -14,7 +14,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, one_label
 from shardwright.schemas.layouts import Needs
-from shardwright.transforms.images.boxes import is_upright, turn, upright_size
+from shardwright.transforms.images.boxes import are_upright, turn, upright_size
 from shardwright.transforms.images.convert import Frame
 from shardwright.transforms.images.hook import DecodedImage, MappedImage
 
@@ -39,11 +39,8 @@ def decoded_image(ref: ImageRef, picture: Image.Image, frame: Frame) -> DecodedI
 
 
 def _in_picture(said: Annotations, frame: Frame) -> list[ObjectAnnotation]:
-    """Returns objects with boxes and polygons in pixels of the upright picture."""
-    upright = said.upright
-    if said.size and min(said.size) > 0 and not said.relative:
-        fits = upright and said.size == upright_size(frame)
-        upright = fits or is_upright(said.size, frame, "its annotations are for")
+    """Returns objects with boxes, polygons and key points in pixels of the upright picture."""
+    upright = are_upright(said, frame)
     size = upright_size(frame) if upright else frame.size
     scale = size if said.relative else (1, 1)
     orientation = 1 if upright else frame.orientation
@@ -60,12 +57,19 @@ def _in_picture(said: Annotations, frame: Frame) -> list[ObjectAnnotation]:
             for polygon in item.segmentation
         ]
 
+    def points(item: ObjectAnnotation) -> Sequence[float] | None:
+        if item.keypoints is None:
+            return None
+        triples = zip(item.keypoints[::3], item.keypoints[1::3], item.keypoints[2::3])
+        return [value for x, y, visibility in triples for value in (*placed(x, y, x, y)[:2], visibility)]
+
     return [
         replace(
             item,
             box=None if item.box is None else placed(*item.box),
             segmentation=outline(item),
             mask_place="",
+            keypoints=points(item),
         )
         for item in said.objects or ()
     ]
@@ -131,7 +135,7 @@ def _annotations(ref: ImageRef, mapped: MappedImage, settings: ConvertSettings) 
     objects = tuple(mapped.objects)
     if not all(isinstance(item, ObjectAnnotation) for item in objects):
         raise failed("its objects are not of the class ObjectAnnotation")
-    return Annotations(objects=objects, captions=said.captions, upright=True)
+    return replace(said, objects=objects, relative=False, size=None, upright=True)
 
 
 def failed(message: str) -> ImageFault:

@@ -19,9 +19,9 @@ from shardwright.transforms.images import keypoints, masks, outlines
 from shardwright.transforms.images.boxes import (
     Box,
     BoxFault,
+    are_upright,
     bad_annotation,
     check_box,
-    is_upright,
     normalised,
     place_box,
     turn,
@@ -137,10 +137,7 @@ def object_values(
       EngineError: if the storage failed while a mask was read.
     """
     wants_masks = FeatureRole.OBJECT_MASK in settings.record_layout.by_role()
-    upright = said.upright
-    if said.size and min(said.size) > 0 and not said.relative:
-        fits = upright and said.size == upright_size(frame)
-        upright = fits or is_upright(said.size, frame, "its annotations are for")
+    upright = are_upright(said, frame)
     stores_points = (
         not settings.record_layout.by_role().keys().isdisjoint((*KEYPOINT_ROLES, FeatureRole.KEYPOINT_NUM))
     )

@@ -147,22 +147,29 @@ def described(*objects: ObjectAnnotation, **more: Any) -> ImageRef:
 
 
 def test_a_hook_receives_boxes_in_pixels_of_the_upright_picture() -> None:
-    thing = ObjectAnnotation("cat", (0.0, 0.25, 0.5, 1.0), segmentation=[[0, 0.25, 0.5, 0.25, 0.5, 1.0]])
+    outline = [[0, 0.25, 0.5, 0.25, 0.5, 1.0]]
+    points = [0.0, 0.25, 2, 0.0, 0.0, 0]
+    thing = ObjectAnnotation("cat", (0.0, 0.25, 0.5, 1.0), segmentation=outline, keypoints=points)
     ref = described(thing, relative=True)
     # Orientation 6: the stored picture (8 x 4) is turned clockwise by 90 degrees.
     told = decoded_image(ref, Image.new("RGB", (4, 8)), frame_of((8, 4), 6))
     assert told.objects is not None
     assert told.objects[0].box == (0.0, 0.0, 3.0, 4.0)
     assert told.objects[0].segmentation == [[3.0, 0.0, 3.0, 4.0, 0.0, 4.0]]
+    assert told.objects[0].keypoints == [3.0, 0.0, 2, 4.0, 0.0, 0]
 
 
 def test_objects_of_a_hook_replace_those_of_the_source() -> None:
-    ref = described(ObjectAnnotation("cat", (0, 0, 4, 4)), captions=("a cat",))
+    names = ("nose",)
+    ref = described(ObjectAnnotation("cat", (0, 0, 4, 4)), captions=("a cat",), keypoint_names=names)
     moved = ObjectAnnotation("dog", (1, 1, 3, 3))
     mapped = MappedImage(Image.new("RGB", (4, 4)), suffix="left", objects=[moved])
     found = mapped_ref(ref, mapped, False, DETECTION)
     assert found.key == "a.png#left"
-    assert found.annotations == Annotations(objects=(moved,), captions=("a cat",), upright=True).encode()
+    assert (
+        found.annotations
+        == Annotations((moved,), captions=("a cat",), upright=True, keypoint_names=names).encode()
+    )
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ from shardwright.transforms.sources.manifest.lines import (
 )
 from shardwright.transforms.sources.manifest.parquet import parquet_parts, parquet_rows, parquet_table
 from shardwright.transforms.sources.manifest.paths import FileFault, ImageRoot, RowFault, state_of
-from shardwright.transforms.sources.manifest.rows import Rows, bare_rows
+from shardwright.transforms.sources.manifest.rows import SETTINGS, Rows, bare_rows
 from shardwright.transforms.sources.moved_files import find_moved
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 from shardwright.transforms.storage.objects import StoredObject
@@ -412,18 +412,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
 SOURCE = Source(
     name="manifest",
     provides=frozenset({Needs.LABEL, Needs.OBJECTS, Needs.IMAGE}),
-    settings=frozenset(
-        {
-            "image_root",
-            "image_column",
-            "label_column",
-            "split_column",
-            "group_column",
-            "sha256_column",
-            "extra_columns",
-            "label_separator",
-        }
-    ),
+    settings=SETTINGS,
     accepts=_accepts,
     describe=_describe,
     list_part=list_part,

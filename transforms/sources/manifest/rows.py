@@ -26,6 +26,19 @@ from shardwright.transforms.sources.moved_files import MovedFile, find_moved
 from shardwright.transforms.sources.split_names import split_name
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}\Z")
+#: Settings that `Rows` uses, out of those that only some sources use.
+SETTINGS = frozenset(
+    {
+        "image_root",
+        "image_column",
+        "label_column",
+        "split_column",
+        "group_column",
+        "sha256_column",
+        "extra_columns",
+        "label_separator",
+    }
+)
 #: Matches a number in its only spelling; other spellings are names.
 _NUMBER = re.compile(r"(?:0|[1-9][0-9]{0,6})\Z")
 #: Separator of the values of a list in a cell, unless --label_separator sets another.

@@ -28,7 +28,7 @@ from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.manifest.columns import OBJECTS, ROLES
 from shardwright.transforms.sources.manifest.embedded_image import EmbeddedImage
 from shardwright.transforms.sources.manifest.lines import Row
-from shardwright.transforms.sources.manifest.rows import Rows
+from shardwright.transforms.sources.manifest.rows import SETTINGS, Rows
 from shardwright.transforms.sources.parquet.arrow_files import arrow_rows, arrow_table
 from shardwright.transforms.sources.parquet.columns import ColumnFault, ImageTable, with_class_names
 from shardwright.transforms.sources.parquet.files import (
@@ -266,18 +266,7 @@ def _manifest_rows(
 SOURCE = Source(
     name="parquet",
     provides=frozenset({Needs.LABEL, Needs.OBJECTS, Needs.IMAGE}),
-    settings=frozenset(
-        {
-            "image_root",
-            "image_column",
-            "label_column",
-            "split_column",
-            "group_column",
-            "sha256_column",
-            "extra_columns",
-            "label_separator",
-        }
-    ),
+    settings=SETTINGS,
     accepts=_accepts,
     describe=_describe,
     list_part=list_part,
