@@ -33,9 +33,11 @@ def test_panoptic_masks_are_listed(tmp_path: Path, photos: list[Photo]) -> None:
     document = panoptic_of(photos, folder / "panoptic_val2017")
     path = save(folder / "panoptic_val2017.json", document)
     save(folder / "instances_val2017.json", coco_of(photos))
-    made = convert(input=tmp_path, output=tmp_path.parent / "out", layout="panoptic", verify="full")
+    made = convert(
+        input=tmp_path, output=tmp_path.parent / f"{tmp_path.name}-out", layout="panoptic", verify="full"
+    )
     assert made.dataset.ledger["written"] == len(photos)
-    (records,) = examples(tmp_path.parent / "out").values()
+    (records,) = examples(tmp_path.parent / f"{tmp_path.name}-out").values()
     for record in records:
         category = np.asarray(Image.open(io.BytesIO(_bytes(record, "image/panoptic/category_mask"))))
         assert (category[:, 0] == 3).all() and category[0, -1] == 16 and category[-1, -1] == 0
