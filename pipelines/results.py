@@ -110,5 +110,5 @@ class RebuildResult:
 def _inputs(run: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {"path": path, "detected_as": detected_as}
-        for path, detected_as in zip(run["input"], run["taken_for"])
+        for path, detected_as in zip(run["input"], run["detected_as"])
     ]

@@ -43,7 +43,7 @@ def run_facts(request: ConversionRequest, beam_options: Any, workers: Workers) -
         "runner": beam_options.view_as(StandardOptions).runner,
         "workers": {**asdict(workers), "text": str(workers)},
         "input": [printable(item) for item in request.settings.input],
-        "taken_for": [item.detected_as for item in request.inputs],
+        "detected_as": [item.detected_as for item in request.inputs],
         "listing": unstored_settings(request.settings, request.rules),
         **({"lists": dict(request.selection.files)} if request.selection.files else {}),
         "launcher": platform.node(),

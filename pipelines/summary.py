@@ -110,7 +110,7 @@ def print_convert_summary(result: ConvertResult) -> None:
         out.print(f"  {made.split_shares.sentence}", soft_wrap=True)
     for split, folds in result.run.get("folds", {}).items():
         out.print(f"  {counted(len(folds), 'fold')} of {split}: {', '.join(f'{n:,}' for n in folds)} records")
-    for path, detected_as in zip(result.run["input"], result.run["taken_for"]):
+    for path, detected_as in zip(result.run["input"], result.run["detected_as"]):
         out.print(f"  {path}: {detected_as}")
     out.print(f"  {result.run['workers']['text']}{_read_text(result.metrics)}")
     notes = {

@@ -314,7 +314,8 @@ def _drawn(sheets: Sequence[ClassSheet], seen: Mapping[RecordAt, Seen]) -> tuple
 
 def _inputs(run: Document) -> tuple[Input, ...]:
     """Returns the inputs of the conversion from `run.json`."""
-    paths, kinds = run.get("input"), run.get("taken_for")
+    # Older versions called the second list `taken_for`.
+    paths, kinds = run.get("input"), run.get("detected_as", run.get("taken_for"))
     if not isinstance(paths, list):
         return ()
     kinds = kinds if isinstance(kinds, list) and len(kinds) == len(paths) else [""] * len(paths)

@@ -304,7 +304,7 @@ def test_inputs_sizes_of_originals_and_the_origin_of_splits_are_shown(sound_data
 
 def test_a_dataset_of_an_older_version_has_no_sizes_of_originals(copied: Path) -> None:
     def change(run: dict[str, Any]) -> None:
-        for name in ("sources", "splits_from", "taken_for"):
+        for name in ("sources", "splits_from", "detected_as"):
             del run[name]
 
     _change(copied / "run.json", change)
@@ -316,11 +316,20 @@ def test_a_dataset_of_an_older_version_has_no_sizes_of_originals(copied: Path) -
     assert gather(str(copied)).inputs == ()
 
 
+def test_an_older_run_json_calls_the_kinds_of_inputs_by_another_name(copied: Path) -> None:
+    def rename(run: dict[str, Any]) -> None:
+        run["taken_for"] = run.pop("detected_as")
+
+    inputs = gather(str(copied)).inputs
+    _change(copied / "run.json", rename)
+    assert inputs and gather(str(copied)).inputs == inputs
+
+
 @pytest.mark.parametrize(
     "damaged",
     [
         "[", "3", '{"input": 3, "sources": [1], "splits_from": ["x"]}',
-        '{"input": [{}], "taken_for": [1, 2], "sources": {"images": "x", "bytes": {"sum": -1, "min": "a"}}}',
+        '{"input": [{}], "detected_as": [1, 2], "sources": {"images": "x", "bytes": {"sum": -1, "min": ""}}}',
         '{"sources": {"images": 1e999, "width": {"min": NaN, "max": 1, "mean": 2}, "bytes": {"sum": 9e999}}}',
         '{"sources": {"images": 3, "width": {"min": 1, "max": 9, "mean": []}, "bytes": {"sum": true}}}',
     ],

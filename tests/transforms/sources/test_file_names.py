@@ -30,7 +30,7 @@ def test_the_name_gives_the_class(flat: Path, tmp_path: Path) -> None:
     found = labels_by_key(tmp_path / "out")
     assert len(found) == 12 and all(key.startswith(label) for key, label in found.items())
     assert made.dataset.labels == ("fruit", "homes")
-    assert made.run["taken_for"] == ["file names that say the class"]
+    assert made.run["detected_as"] == ["file names that say the class"]
 
 
 def test_the_name_gives_splits_and_groups(flat: Path, tmp_path: Path) -> None:

@@ -236,14 +236,14 @@ def test_plan_and_convert_print_the_detected_folders(
         tmp_path / "in", [*SPLITS, "Test/dog/4.jpg", "docs/x.txt", ".hidden", "train/cat/x.psd"]
     )
     tree = "3 splits x 2 classes, 4 images; left out: 2 files (1 dotfile, 1 not_an_image), 1 bad image"
-    taken_for = f"{source}: class folders in train, validation and Test; no images in docs\n"
+    detected = f"{source}: class folders in train, validation and Test; no images in docs\n"
     argv = ["--input", str(source), "--max_bad_fraction", "0.5"]
     assert convert_main([*argv, "--output", str(tmp_path / "out")]) == 0
-    assert capsys.readouterr().err.startswith(f"{taken_for}shardwright: found: {tree}\n")
+    assert capsys.readouterr().err.startswith(f"{detected}shardwright: found: {tree}\n")
     assert not (tmp_path / "out" / "_work" / "spool").exists()
     assert plan_main(argv[:2]) == 0
     said = capsys.readouterr()
-    assert said.out.startswith(f"found: {tree}\n") and said.err.startswith(taken_for)
+    assert said.out.startswith(f"found: {tree}\n") and said.err.startswith(detected)
     shutil.make_archive(str(tmp_path / "in"), "zip", source / "train")
     assert plan_main([f"{source}.zip", "--splits", "train=0.5,test=0.5"]) == 0
     assert capsys.readouterr().out.startswith("found: 2 classes, 2 images; left out: 1 bad image\n")

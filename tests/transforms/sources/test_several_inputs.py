@@ -28,7 +28,7 @@ def test_inputs_of_different_kinds_give_one_dataset(tmp_path: Path) -> None:
         splits="train=0.7,test=0.3",
         verify="full",
     )
-    assert len(made.run["taken_for"]) == 2 and balanced(made.dataset.ledger)
+    assert len(made.run["detected_as"]) == 2 and balanced(made.dataset.ledger)
     assert {key.partition("/")[0] for key in labels_by_key(tmp_path / "out")} == {"flat", "zip"}
 
 
