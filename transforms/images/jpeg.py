@@ -19,6 +19,8 @@ from shardwright.schemas.errors import ImageFault
 
 #: Pillow mode -> (simplejpeg's color space, Pillow's raw mode for it).
 _LAYOUTS = {"RGB": ("RGBX", "RGBX"), "L": ("GRAY", "L"), "CMYK": ("CMYK", "CMYK")}
+#: Modes of Pillow to which JPEGs are decoded.
+DECODED_MODES = frozenset(_LAYOUTS)
 #: A file with this many runs of stray bytes is decoded with them; libjpeg's warning then decides.
 _MAX_CLEANINGS = 8
 #: libjpeg's warnings (jerror.h of libjpeg-turbo 3.1) for data that ends before the picture is complete.
@@ -94,18 +96,39 @@ def decode_jpeg(
         raise _fault(_words_of(error)) from error
 
 
-def _decode(
-    data: bytes, mode: str, size: tuple[int, int], factor: int, inverted: bool, strict: bool
-) -> Image.Image:
-    space, raw_mode = _LAYOUTS[mode]
+def decodes_without_warning(data: bytes, mode: str, size: tuple[int, int], factor: int) -> bool:
+    """Decodes a JPEG and drops its pixels; returns whether `decode_jpeg` accepts it without a note.
+
+    Args:
+      data: the whole file.
+      mode: Pillow's mode of the picture: RGB, L or CMYK.
+      size: width and height of the result, in pixels: ceil(side / factor).
+      factor: factor of the DCT scaling: 1, 2, 4 or 8.
+    """
+    try:
+        _pixels(data, _LAYOUTS[mode][0], size, factor, strict=True)
+    except ValueError:
+        return False
+    return True
+
+
+def _pixels(data: bytes, space: str, size: tuple[int, int], factor: int, strict: bool) -> np.ndarray:
     width, height = size
-    pixels = simplejpeg.decode_jpeg(
+    pixels: np.ndarray = simplejpeg.decode_jpeg(
         data, space, min_height=height, min_width=width, min_factor=factor, strict=strict
     )
     if pixels.shape[:2] != (height, width):
         raise ValueError(
             f"it decodes to {pixels.shape[1]} x {pixels.shape[0]} pixels, not {width} x {height}"
         )
+    return pixels
+
+
+def _decode(
+    data: bytes, mode: str, size: tuple[int, int], factor: int, inverted: bool, strict: bool
+) -> Image.Image:
+    space, raw_mode = _LAYOUTS[mode]
+    pixels = _pixels(data, space, size, factor, strict)
     if mode == "CMYK" and inverted:
         raw_mode = "CMYK;I"
     if raw_mode == "RGBX":

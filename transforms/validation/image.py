@@ -15,8 +15,17 @@ from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.units import counted
 from shardwright.transforms.images.convert import BYTES_PER_PIXEL, channels_of
-from shardwright.transforms.images.decode import decoder_bytes, load_checked, open_image, reduce_jpeg
+from shardwright.transforms.images.decode import (
+    OpenedImage,
+    decoder_bytes,
+    load_checked,
+    open_image,
+    reduce_jpeg,
+)
 from shardwright.transforms.images.encode import FORMAT_NAMES
+from shardwright.transforms.images.jpeg import DECODED_MODES, decodes_without_warning
+from shardwright.transforms.images.jpeg_headers import JpegHeader, JpegHeaders, header_bytes
+from shardwright.transforms.images.metadata import strip_metadata
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.records.build import GREY, RGB
 from shardwright.transforms.records.record_schema import Problem
@@ -28,6 +37,8 @@ SIDES = (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
 MAX_PIXELS = 2**31 - 1
 #: Largest factor by which the JPEG decoder reduces.
 _REDUCTION = 8
+#: The end of a JPEG, after the data of its last scan.
+_JPEG_END = b"\xff\xd9"
 _NOT_AN_IMAGE = "its bytes are not in an image format that can be decoded"
 
 
@@ -52,15 +63,17 @@ class Seen(NamedTuple):
 
     Attributes:
       problems: Problems that were found.
-      image: Decoded image, possibly reduced. None if it could not be decoded.
+      image: Decoded image, possibly reduced. None if it could not be decoded, or if `header` is set.
       format: Format detected from the bytes: jpg, png, webp, raw, ...
       size: Width and height of the stored image in pixels.
+      header: Header of a JPEG that was decoded by it. Its pixels are not kept.
     """
 
     problems: list[Problem]
     image: Image.Image | None
     format: str
     size: tuple[int, int] = (0, 0)
+    header: JpegHeader | None = None
 
 
 def check_image(
@@ -70,6 +83,7 @@ def check_image(
     reserve: Callable[[int], object] | None = None,
     damaged_too: bool = False,
     bounds: Bounds = DEFAULT_BOUNDS,
+    headers: JpegHeaders | None = None,
 ) -> Seen:
     """Decodes an image and compares it with the statements about it.
 
@@ -82,6 +96,8 @@ def check_image(
       reserve: Function that is called with the memory that the decoded image needs, in bytes.
       damaged_too: Whether images with missing or damaged data are allowed.
       bounds: Largest number of parts that the image may have.
+      headers: Headers of earlier images that were checked with the same bounds, and not whole. Sound images
+        with these headers need no other check than decoding. None if the caller needs the decoded image.
     """
     claimed = claims.format
     if claimed == "raw" or (claims.pixels and claimed is None):
@@ -98,25 +114,67 @@ def check_image(
         if _SPELLINGS.get(spelled, spelled) != name:
             message = f"the image is {name} but the record says {claimed}"
             problems.append((FindingCode.FORMAT_MISMATCH, message))
+    header = headers.find(encoded) if headers is not None else None
+    if header is not None:
+        if reserve is not None:
+            reserve(header.decoder_bytes)
+        if decodes_without_warning(encoded, header.mode, header.reduced_size, header.factor):
+            problems += _statement_problems((*header.size[::-1], header.channels), claims)
+            return Seen(problems, None, name, header.size, header)
     try:
         opened = open_image(encoded, "image", MAX_PIXELS, bounds)
         size = opened.image.size
         reduced = not whole and reduce_jpeg(opened, _REDUCTION) > 1
-        if reserve is not None:
-            reserve(max(math.prod(opened.image.size) * BYTES_PER_PIXEL, decoder_bytes(opened)))
-        image = load_checked(opened, MAX_PIXELS, damaged_too).image
+        needed = max(math.prod(opened.image.size) * BYTES_PER_PIXEL, decoder_bytes(opened))
+        if reserve is not None and header is None:
+            reserve(needed)
+        loaded = load_checked(opened, MAX_PIXELS, damaged_too)
+        image = loaded.image
     except NotACandidate:
         return Seen([*problems, (FindingCode.UNDECODABLE, _NOT_AN_IMAGE)], None, name)
     except ImageFault as fault:
         return Seen([*problems, (FindingCode.UNDECODABLE, fault.message)], None, name)
     size = size if reduced else image.size
     truth = (size[1], size[0], channels_of(image))
+    problems += _statement_problems(truth, claims)
+    if headers is not None and header is None and not loaded.note and not loaded.damage:
+        _remember_header(headers, opened, size, truth[2], needed)
+    return Seen(problems, image, name, size)
+
+
+def _remember_header(
+    headers: JpegHeaders, opened: OpenedImage, size: tuple[int, int], channels: int, needed: int
+) -> None:
+    """Remembers the header of a sound JPEG, if nothing but its header affected how it was opened.
+
+    Args:
+      headers: Where the header is kept.
+      opened: The image, which was decoded without a warning.
+      size: Width and height of the stored image in pixels.
+      channels: Number of its channels.
+      needed: Largest number of bytes that decoding takes.
+    """
+    if opened.image.format != "JPEG" or opened.image.mode not in DECODED_MODES:
+        return
+    length = header_bytes(opened.data)
+    if length:
+        closed = opened.data[:length] + _JPEG_END
+        headers.add(
+            opened.data,
+            JpegHeader(
+                length, opened.image.mode, size, opened.image.size, opened.factor, channels, needed,
+                bare=strip_metadata(closed, "jpeg") == closed,
+            ),
+        )  # fmt: skip
+
+
+def _statement_problems(truth: tuple[int, int, int], claims: Claims) -> Iterator[Problem]:
+    """Yields the problems with statements about height, width, channels and color space."""
     for claim in claims.sides:
         if claim != truth:
-            problems += _size_problems(truth, claims.sides)
+            yield from _size_problems(truth, claims.sides)
             break
-    problems += _check_colorspace(truth[2], claims)
-    return Seen(problems, image, name, size)
+    yield from _check_colorspace(truth[2], claims)
 
 
 def _size_problems(truth: tuple[int, int, int], sides: Sequence[PictureShape]) -> Iterator[Problem]:

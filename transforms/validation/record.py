@@ -17,6 +17,7 @@ from shardwright.schemas.pictures import Picture
 from shardwright.schemas.tensor_proto import parse_tensor
 from shardwright.schemas.units import counted
 from shardwright.transforms.images.convert import Reserve, channels_of, reserve_nothing
+from shardwright.transforms.images.jpeg_headers import JpegHeader, JpegHeaders
 from shardwright.transforms.images.metadata import strip_metadata
 from shardwright.transforms.images.private_metadata import private_metadata
 from shardwright.transforms.images.quality_metrics import measure_quality
@@ -67,7 +68,7 @@ class CheckedRecord(NamedTuple):
       classes: Names of the image's or its objects' classes. None if the record does not say.
       basename: Last part of the key, if the record stores that.
       features: Features as they are stored. None if they were not requested.
-      stored_sha256: sha256 of the stored image. Empty if it was not decoded.
+      stored_sha256: sha256 of the stored image. Empty if it was not decoded, or not requested.
       bare: Whether the stored image is a file without metadata or bytes after its end. None if it was not
         decoded.
       objects: Number of objects. None if the record does not say.
@@ -107,6 +108,7 @@ class RecordChecker:
       look: Whether to compute quality metrics of the decoded images, too.
       picture: Whether to describe the images even without quality metrics.
       reserve: Function that is called with the memory in bytes that an image needs while it is decoded.
+      hash_images: Whether to compute the sha256 of the stored images that are decoded.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class RecordChecker:
         look: bool = False,
         picture: bool = False,
         reserve: Reserve | None = None,
+        hash_images: bool = False,
     ) -> None:
         self._stored = schema.features
         self._encoded = any(spec.encoding is not Encoding.PLAIN for spec in schema.features)
@@ -124,6 +127,8 @@ class RecordChecker:
         self._schema = schema
         self._decode, self._look, self._tell = decode, look, picture or look
         self._reserve = reserve or reserve_nothing
+        self._hash_images = hash_images
+        self._headers = None if self._tell else JpegHeaders()
         repeating = _REPEATING if decode else _REPEATING - _SIZES
         self._repeating = [spec for spec in schema.features if spec.fill in repeating and not self._encoded]
         single = [spec for spec in schema.features if spec not in self._repeating]
@@ -252,10 +257,9 @@ class RecordChecker:
             with ExitStack() as held:
                 if encoded is not None:
                     encoded = bytes(encoded)
-                    stored_sha256 = hashlib.sha256(encoded).hexdigest()
+                    if self._hash_images:
+                        stored_sha256 = hashlib.sha256(encoded).hexdigest()
                     claims = common.claims
-                    kind = "" if claims.format == "raw" else kind_of(encoded[:HEAD_BYTES]) or ""
-                    bare = strip_metadata(encoded, kind) == encoded
                     seen = check_image(
                         encoded,
                         claims,
@@ -263,9 +267,12 @@ class RecordChecker:
                         lambda size: held.enter_context(self._reserve(size)),
                         schema.damaged_too,
                         schema.bounds,
+                        self._headers,
                     )
                     problems += seen.problems
-                    if seen.image is not None and (not bare or kind == "tiff"):
+                    bare, kind = _is_bare(encoded, claims, seen.header)
+                    decoded = seen.image is not None or seen.header is not None
+                    if decoded and (not bare or kind == "tiff"):
                         private = private_metadata(encoded, kind)
                     if self._tell:
                         picture = self._picture(features, common, seen, encoded, sha256)
@@ -314,6 +321,20 @@ class RecordChecker:
             source=sha256,
             looks=measure_quality(seen.image) if self._look else None,
         )  # fmt: skip
+
+
+def _is_bare(encoded: bytes, claims: Claims, header: JpegHeader | None) -> tuple[bool, str]:
+    """Returns whether an image is a file without metadata or bytes after its end, and its format.
+
+    Args:
+      encoded: Bytes of the image.
+      claims: Statements about it.
+      header: Its header, if it was decoded by that.
+    """
+    if header is not None and header.bare and header.ends_after_scan(encoded):
+        return True, "jpeg"
+    kind = "" if claims.format == "raw" else kind_of(encoded[:HEAD_BYTES]) or ""
+    return strip_metadata(encoded, kind) == encoded, kind
 
 
 def _only_bytes(features: Mapping[str, Feature], name: str | None) -> bytes | None:

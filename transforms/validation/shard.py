@@ -385,7 +385,11 @@ def _check_records(
 
         promised, look = schema._replace(split=task.split), depth >= Depth.QUALITY
         checker = RecordChecker(
-            promised, decode=depth >= Depth.FULL, look=look, reserve=working_budget().reserve
+            promised,
+            decode=depth >= Depth.FULL,
+            look=look,
+            reserve=working_budget().reserve,
+            hash_images=task.terms is not None and task.terms.keeps,
         )
         reader = RecordChecker(promised, decode=False, look=look)
 

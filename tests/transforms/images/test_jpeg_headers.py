@@ -1,0 +1,117 @@
+"""An image whose header is known gets the same verdict as one whose header is read."""
+
+from __future__ import annotations
+
+import io
+import random
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from shardwright.transforms.images.jpeg_headers import JpegHeaders, header_bytes
+from shardwright.transforms.images.metadata import strip_metadata
+from shardwright.transforms.validation.image import Claims, check_image
+
+EXIF = Image.Exif()
+EXIF[274] = 6
+OPTIONS = (
+    {}, {"progressive": True}, {"restart_marker_blocks": 1}, {"subsampling": 0}, {"optimize": True},
+    {"exif": EXIF}, {"comment": b"made by hand"}, {"quality": 30},
+)  # fmt: skip
+CLAIMS = Claims([(24, None, None), (None, 31, 3)], "jpg", b"RGB")
+
+
+@cache
+def jpegs() -> tuple[bytes, ...]:
+    """JPEGs of every kind, and two pictures of each."""
+    made = []
+    noise = np.random.default_rng(5).integers(0, 255, (2, 3, 4, 4), dtype=np.uint8)
+    for picture in noise:
+        for mode in ("RGB", "L", "CMYK"):
+            image = Image.fromarray(picture.transpose(1, 2, 0)).resize((31, 24)).convert(mode)
+            for options in OPTIONS:
+                file = io.BytesIO()
+                image.save(file, "JPEG", **options)
+                made.append(file.getvalue())
+    return tuple(made)
+
+
+def damaged(data: bytes, how: str, chance: random.Random) -> bytes:
+    """Returns a file with one fault."""
+    place, some = chance.randrange(len(data)), chance.randbytes(chance.randrange(1, 30))
+    scan = header_bytes(data) or place
+    return {
+        "none": data,
+        "flip": data[:place] + bytes((data[place] ^ 1 << chance.randrange(8),)) + data[place + 1 :],
+        "flip in the scan": data[:scan] + bytes((chance.randrange(256),)) + data[scan + 1 :],
+        "cut": data[:place],
+        "remove": data[:place] + data[place + len(some) :],
+        "insert": data[:place] + some + data[place:],
+        "append": data + some,
+        "comment at the end": data[:-2] + b"\xff\xfe\x00\x05abc\xff\xd9",
+        "metadata at the end": data[:-2] + b"\xff\xe1\x00\x08Exif\0\0\xff\xd9",
+        "two ends": data + b"\xff\xd9",
+    }[how]
+
+
+WAYS = (
+    "none", "flip", "flip in the scan", "cut", "remove", "insert", "append", "comment at the end",
+    "metadata at the end", "two ends",
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.integers(0, 1000), st.sampled_from(WAYS)), max_size=8), st.integers())
+def test_a_known_header_does_not_change_the_verdict(steps: list[tuple[int, str]], seed: int) -> None:
+    headers, chance = JpegHeaders(), random.Random(seed)
+    files = jpegs()
+    for place, how in steps:
+        data = files[place % len(files)]
+        for file in (data, damaged(data, how, chance)):
+            reserved: list[list[int]] = [[], []]
+            plain = check_image(file, CLAIMS, False, reserved[0].append)
+            seen = check_image(file, CLAIMS, False, reserved[1].append, headers=headers)
+            assert (seen.problems, seen.format, seen.size) == (plain.problems, plain.format, plain.size)
+            assert reserved[0] == reserved[1]
+            assert (seen.image is None and seen.header is None) == (plain.image is None)
+            if seen.header is not None and seen.header.bare and seen.header.ends_after_scan(file):
+                assert strip_metadata(file, "jpeg") == file
+
+
+def test_pictures_of_one_size_share_their_header() -> None:
+    headers = JpegHeaders()
+    half = len(jpegs()) // 2
+    for first, second in zip(jpegs()[:half], jpegs()[half:]):
+        check_image(first, CLAIMS, False, headers=headers)
+        seen = check_image(second, CLAIMS, False, headers=headers)
+        if header_bytes(first):
+            assert (seen.header is not None) == (
+                first[: header_bytes(first)] == second[: header_bytes(first)]
+            )
+        if seen.header is not None:
+            assert seen.header.bare
+            assert seen.header.ends_after_scan(second)
+
+
+@pytest.mark.parametrize(("options", "is_plain"), zip(OPTIONS, (1, 0, 1, 1, 1, 0, 0, 1)))
+def test_only_plain_headers_of_one_scan_count(options: dict[str, object], is_plain: int) -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (9, 9)).save(file, "JPEG", **options)  # type: ignore[arg-type]
+    length = header_bytes(file.getvalue())
+    assert bool(length) == bool(is_plain)
+    assert not length or file.getvalue()[:length].rfind(b"\xff\xda") > 0
+
+
+def test_few_headers_are_kept() -> None:
+    headers = JpegHeaders()
+    found = 0
+    for side in range(1, 300):
+        file = io.BytesIO()
+        Image.new("L", (side, 8)).save(file, "JPEG")
+        for _ in range(2):
+            seen = check_image(file.getvalue(), Claims(), False, headers=headers)
+        found += seen.header is not None
+    assert found == 256

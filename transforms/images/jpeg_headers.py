@@ -1,0 +1,103 @@
+"""Remembers the headers of JPEGs that were opened, so that a file with the same header is only decoded.
+
+A program that writes many JPEGs of one size gives all of them the same header: everything up to the data of
+the scan. Whatever opening a file finds depends on the header alone, if one scan has all components. Reading a
+header takes Python as long as libjpeg takes for the data of a thumbnail, and threads cannot share that work.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+#: Limit for the bytes of a header. Plain headers have about 600.
+_MAX_BYTES = 4096
+#: Number of headers that are kept.
+_MAX_HEADERS = 256
+_START_OF_SCAN, _END_OF_IMAGE = 0xDA, b"\xff\xd9"
+_SCAN_MARKER = bytes((0xFF, _START_OF_SCAN))
+#: Baseline and extended frames with Huffman coding (ITU-T T.81, table B.1).
+_SEQUENTIAL = frozenset((0xC0, 0xC1))
+#: The segments that a header may consist of: frames, tables (DHT, DQT), DRI, JFIF and Adobe, and the scan.
+_EXPECTED = _SEQUENTIAL | {0xC4, 0xDB, 0xDD, 0xE0, 0xEE, _START_OF_SCAN}
+#: A marker in the data of a scan that is neither a stuffed byte nor a restart.
+_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7]", re.DOTALL)
+
+
+class JpegHeader(NamedTuple):
+    """What opening a JPEG without problems came to.
+
+    Attributes:
+      length: number of bytes of the header: all up to the data of the only scan.
+      mode: Pillow's mode of the picture.
+      size: width and height in pixels.
+      reduced_size: width and height to which it is decoded.
+      factor: factor by which each side is reduced.
+      channels: number of channels that a reader gets.
+      decoder_bytes: largest number of bytes that decoding takes.
+      bare: whether the header has no metadata.
+    """
+
+    length: int
+    mode: str
+    size: tuple[int, int]
+    reduced_size: tuple[int, int]
+    factor: int
+    channels: int
+    decoder_bytes: int
+    bare: bool
+
+    def ends_after_scan(self, data: bytes) -> bool:
+        """Returns whether nothing but the end of the image follows the scan of a file with this header."""
+        found = _MARKER.search(data, self.length)
+        return found is not None and found.start() == len(data) - 2 and data.endswith(_END_OF_IMAGE)
+
+
+class JpegHeaders:
+    """Headers of JPEGs that were opened under the same bounds. Several threads can use it."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, JpegHeader] = {}
+
+    def find(self, data: bytes) -> JpegHeader | None:
+        """Returns the header of a file; None if it is not known."""
+        scan = data.find(_SCAN_MARKER, 0, _MAX_BYTES)
+        if scan < 0:
+            return None
+        return self._known.get(data[: scan + 2 + int.from_bytes(data[scan + 2 : scan + 4], "big")])
+
+    def add(self, data: bytes, header: JpegHeader) -> None:
+        """Adds a header, if there is room for it.
+
+        Args:
+          data: A file with it.
+          header: The header. Its length is the result of `header_bytes`.
+        """
+        if len(self._known) < _MAX_HEADERS:
+            self._known[data[: header.length]] = header
+
+
+def header_bytes(data: bytes) -> int:
+    """Returns the number of bytes up to the data of the only scan of a JPEG.
+
+    Only plain headers count, which all decoders read in the same way: their segments follow each other
+    without other bytes between them, and none has metadata besides JFIF's and Adobe's.
+
+    Returns:
+      The number of bytes. 0 if there may be several scans, or if the header is unusual or long.
+    """
+    position, components = 2, 0
+    head = data[:_MAX_BYTES]
+    while position + 9 < len(head) and head[position] == 0xFF:
+        marker, length = head[position + 1], int.from_bytes(head[position + 2 : position + 4], "big")
+        if marker not in _EXPECTED or length < 2:
+            return 0
+        if marker in _SEQUENTIAL:
+            if components:
+                return 0
+            components = head[position + 9]
+        end = position + 2 + length
+        if marker == _START_OF_SCAN:
+            return end if components and head[position + 4] == components and end < len(head) else 0
+        position = end
+    return 0
