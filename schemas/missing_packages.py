@@ -38,6 +38,7 @@ PACKAGES: Mapping[str, _Package] = {
     "imagecodecs": _Package("imagecodecs"),
     "jinja2": _Package("Jinja"),
     "matplotlib": _Package("Matplotlib"),
+    "obstore": _Package("obstore", "aws", "aws"),
     "pillow_heif": _Package("pillow-heif", "heif"),
     "prometheus_client": _Package("prometheus-client"),
     "pyarrow": _Package("PyArrow"),

@@ -1,15 +1,21 @@
-"""Amazon S3 and compatible storages through boto3: one request per object, many at once, with retries."""
+"""Amazon S3 and compatible storages: one request per object, many at once, with retries.
+
+boto3 sends all requests except most reads, which take the quick way of `quick_reads`.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import re
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
 from typing import IO, Any, TypeVar
+from urllib.parse import urlsplit
 
 from shardwright.schemas.errors import EngineError, ShardwrightError
 from shardwright.schemas.image_ref import printable
@@ -20,6 +26,7 @@ from shardwright.transforms.storage.deadlines import Contact, Operation, timed_p
 from shardwright.transforms.storage.faults import changed, is_too_slow, no_answer_of_its_own, too_slow
 from shardwright.transforms.storage.listings import BadListing, ListedPage, listed_pages
 from shardwright.transforms.storage.objects import NoConditions, StoredObject, content_type
+from shardwright.transforms.storage.quick_reads import QuickReader, client_options, is_md5, no_retries
 
 Result = TypeVar("Result")
 
@@ -50,8 +57,15 @@ _JSON = {"ContentType": "application/json", "CacheControl": "no-store"}
 _NO_ACCESS = frozenset(("403", "AccessDenied", "Forbidden", "AllAccessDisabled"))
 _NO_LOGIN = frozenset(("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"))
 _CREDENTIALS_ADVICE = "run `aws configure`, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+#: Region in the signature of a request to S3 itself; S3 Express signs otherwise.
+_SIGNED_REGION = re.compile(r"/\d{8}/([^/]+)/s3/aws4_request\b")
+#: How long obstore may use credentials. boto3's are valid for at least 10 minutes when it hands them out.
+_CREDENTIALS_LIVE = timedelta(minutes=10)
 _lock = threading.Lock()
 _made: tuple[Any, Any] = (None, None)
+#: Buckets that boto3 has read -> their quick readers; None if there is none.
+_quick_readers: dict[str, QuickReader | None] = {}
+_sent = threading.local()
 _contact = Contact(lambda answered: RETRY_SECONDS if answered else FIRST_RETRY_SECONDS)
 
 
@@ -62,6 +76,7 @@ def _client() -> Any:
     with _lock:
         if _made[0] is None or _made[1] is not options:
             _made = (_make_client(options), options)
+            _quick_readers.clear()
             _contact.forget()
         return _made[0]
 
@@ -83,7 +98,65 @@ def _make_client(options: Any) -> Any:
     )
     session = client._endpoint.http_session
     session._pool_classes_by_scheme.update(timed_pools(AWSHTTPConnectionPool, AWSHTTPSConnectionPool))
+    client.meta.events.register("before-send.s3.GetObject", _note_request)
     return client
+
+
+def _note_request(request: Any, **_: Any) -> None:
+    """Keeps the request that boto3 sends in this thread."""
+    _sent.request = request
+
+
+def _quick_reader(client: Any, bucket: str) -> QuickReader | None:
+    """Returns a quick reader that asks the server that boto3 has just read from; None if obstore cannot.
+
+    Only boto3 knows all settings of Amazon's tools and follows a bucket to its region. Copying the address
+    and the region of a request that succeeded keeps to both.
+    """
+    try:
+        from obstore.store import S3Store
+    except ModuleNotFoundError:
+        return None
+    request, credentials = _sent.request, client._request_signer._credentials
+    place = urlsplit(request.url)
+    signature = request.headers.get("Authorization", b"")
+    region = _SIGNED_REGION.search(signature.decode() if isinstance(signature, bytes) else signature)
+    is_host = place.netloc.startswith(f"{bucket}.")
+    if credentials is None or region is None:
+        return None
+    if place.scheme == "https" and client._endpoint.http_session._verify is not True:
+        return None  # obstore would trust the system's certificates, too
+    if not is_host and not place.path.startswith(f"/{bucket}/"):
+        return None
+
+    def frozen() -> dict[str, Any]:
+        found = credentials.get_frozen_credentials()
+        return {
+            "access_key_id": found.access_key,
+            "secret_access_key": found.secret_key,
+            "token": found.token,
+            "expires_at": datetime.now(timezone.utc) + _CREDENTIALS_LIVE,
+        }
+
+    store: Any = S3Store
+    try:
+        made = store(
+            bucket,
+            # obstore also reads the environment. What is given here goes before it.
+            aws_endpoint_url_s3=f"{place.scheme}://{place.netloc}",
+            virtual_hosted_style_request=is_host,
+            region=region[1],
+            credential_provider=frozen,
+            s3_express=False,
+            skip_signature=False,
+            request_payer=False,
+            unsigned_payload=False,
+            client_options=client_options(request.url),
+            retry_config=no_retries(),
+        )
+    except Exception:  # obstore does not accept some variable of the environment
+        return None
+    return QuickReader(made)
 
 
 def _chosen(options: Any) -> dict[str, Any]:
@@ -237,18 +310,37 @@ def _retried(doing: str, path: str, send: Callable[[], Result], size: int = 0) -
             pause = min(2 * pause, _RETRY_MOST)
 
 
-def _get(path: str, **condition: str) -> bytes:
-    """Reads an object; also retries if the answer breaks off."""
+def _get(path: str, version: str, span: tuple[int, int] | None = None) -> bytes:
+    """Reads an object or a range of it; also retries if the answer breaks off.
+
+    Args:
+      path: path of the object.
+      version: version that the object must have; empty for any.
+      span: offsets of the first byte and after the last byte; None for the whole object.
+    """
+    bucket, name = split_path(path)
+    wanted = {"IfMatch": f'"{version}"'} if version else {}
+    if span:
+        wanted["Range"] = f"bytes={span[0]}-{span[1] - 1}"
+    # A quick read of a whole object needs an MD5. Objects that were sent in parts or encrypted with another
+    # key have other ETags; boto3 compares the checksums that S3 keeps of them.
+    is_quick = span is not None or not version or is_md5(version)
 
     def send() -> bytes:
-        return bytes(_client().get_object(**_place(path), **condition)["Body"].read())
+        client, reader = _client(), _quick_readers.get(bucket)
+        data = reader.read(name, version, span=span) if reader and is_quick else None
+        if data is None:
+            data = bytes(client.get_object(**_place(path), **wanted)["Body"].read())
+            if bucket not in _quick_readers:
+                _quick_readers[bucket] = _quick_reader(client, bucket)
+        return data
 
     return _retried("read", path, send)
 
 
 def read_bytes(path: str, version: str = "") -> bytes:
     """Reads an object in one request; if a version is given, only that version."""
-    return _get(path, **({"IfMatch": f'"{version}"'} if version else {}))
+    return _get(path, version)
 
 
 def read_range(path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
@@ -259,9 +351,8 @@ def read_range(path: str, offset: int, length: int, size: int = -1, version: str
     """
     if length <= 0 or 0 <= size <= offset:
         return b""
-    wanted = {"IfMatch": f'"{version}"'} if version else {}
     try:
-        return _get(path, Range=f"bytes={offset}-{offset + length - 1}", **wanted)
+        return _get(path, version, (offset, offset + length))
     except FileNotFoundError:
         if version and exists(path):
             raise changed(path) from None

@@ -23,6 +23,7 @@ class Said(NamedTuple):
       pause: seconds between single bytes; 0 sends them at once.
       head: seconds before anything is sent.
       headers: additional headers.
+      cut: number of bytes at the end of the body that never arrive.
     """
 
     body: bytes = b""
@@ -30,15 +31,17 @@ class Said(NamedTuple):
     pause: float = 0.0
     head: float = 0.0
     headers: tuple[tuple[str, str], ...] = ()
+    cut: int = 0
 
 
 class Asked(NamedTuple):
-    """A request: its method, path, query, and the number of requests before it."""
+    """A request: its method, path, query, the number of requests before it, and the program that sends it."""
 
     method: str
     path: str
     query: dict[str, str]
     number: int
+    agent: str = ""
 
     @property
     def is_listing(self) -> bool:
@@ -59,12 +62,12 @@ class Scripted:
         self.stopped = threading.Event()
         self._lock = threading.Lock()
 
-    def answer(self, method: str, target: str) -> Said:
+    def answer(self, method: str, target: str, agent: str) -> Said:
         """Returns the script's answer to a request."""
         parts = urlsplit(target)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         with self._lock:
-            asked = Asked(method, parts.path, query, len(self.asked))
+            asked = Asked(method, parts.path, query, len(self.asked), agent)
             self.asked.append(asked)
         return self.script(asked)
 
@@ -93,7 +96,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", "0")))
-        said = self.storage.answer(self.command, self.path)
+        said = self.storage.answer(self.command, self.path, self.headers.get("User-Agent", ""))
         self.storage.stopped.wait(said.head)
         with contextlib.suppress(OSError):
             self.send_response_only(said.status)
@@ -107,6 +110,10 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _serve  # noqa: N815
 
     def _send_body(self, said: Said) -> None:
+        if said.cut:
+            self.wfile.write(said.body[: -said.cut])
+            self.close_connection = True
+            return
         if not said.pause:
             self.wfile.write(said.body)
             return
