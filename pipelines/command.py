@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.beam_imports import process_is_ours
 from shardwright.pipelines.result_json import print_result
 from shardwright.pipelines.run import exit_code_of, suppress_beam_logs
 from shardwright.schemas.codes import ExitCode
@@ -93,7 +94,9 @@ class Command:
         Args:
           argv: Command line without the command's name; by default that of the process.
         """
-        argv = sys.argv[1:] if argv is None else argv
+        if argv is None:
+            process_is_ours()
+            argv = sys.argv[1:]
         wanted = cli_options.output_options(argv)
         given = argparse.Namespace()
         stdout: TextIO | None = None

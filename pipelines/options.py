@@ -12,6 +12,7 @@ from importlib import import_module
 from itertools import takewhile
 from typing import Any, NamedTuple
 
+from shardwright.pipelines.beam_imports import import_beam
 from shardwright.pipelines.help_text import HelpFormatter, examples_text, print_help, value_of, width
 from shardwright.pipelines.watchdog import STUCK_AFTER_MINUTES, WATCHDOG
 from shardwright.schemas.configuration.settings import ConvertSettings, Topic
@@ -108,9 +109,10 @@ def _is_storage_option(token: str) -> bool:
     return name in _STORAGE_OPTIONS or name.startswith("--s3_")
 
 
-def _options_of_beam() -> Mapping[str, argparse.Action]:
+def _options_of_beam(given: Sequence[str] = ()) -> Mapping[str, argparse.Action]:
     """Returns Beam's own definitions of its options; empty without Beam, which reading does not need."""
     try:
+        import_beam(given)
         return _beam_parser()._option_string_actions
     except ImportError:
         return {}
@@ -304,7 +306,7 @@ def _sorted_out(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[l
             continue
         name, equals, value = _with_underscores(token).partition("=")
         if not equals and tokens and not _looks_like_option(tokens[-1]):
-            if _takes_value(parser, name, tokens[-1]):
+            if _takes_value(parser, name, tokens[-1], argv):
                 equals, value = "=", tokens.pop()
             elif name in parser._option_string_actions and _is_switch(parser, name):
                 equals, value = "=", "true"
@@ -328,19 +330,20 @@ def _is_switch(parser: argparse.ArgumentParser, name: str) -> bool:
     return parser._option_string_actions[name].nargs == "?"
 
 
-def _takes_value(parser: argparse.ArgumentParser, name: str, following: str) -> bool:
+def _takes_value(parser: argparse.ArgumentParser, name: str, following: str, argv: Sequence[str]) -> bool:
     """Returns whether the token after an option is its value.
 
     Args:
       parser: Parser of our options.
       name: Name of the option, as `--name`.
       following: The next token, which is not an option.
+      argv: The whole command line.
     """
     if name in parser._option_string_actions:
         if _is_switch(parser, name):
             return following.lower() in ("true", "false", "yes", "no")
         return parser._option_string_actions[name].nargs != 0
-    known = _options_of_beam()
+    known = _options_of_beam(argv)
     # Beam also treats the token after an unknown option as its value.
     return bool(known) and (name not in known or known[name].nargs != 0)
 
@@ -372,6 +375,7 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
     Raises:
       UsageError: An option is unknown, and the runner is not a portable one.
     """
+    import_beam(argv)
     from apache_beam.options.pipeline_options import DebugOptions, SetupOptions, StandardOptions
 
     from shardwright.pipelines.beam_options import OptionsParsedOnce

@@ -273,12 +273,16 @@ def test_an_assignment_to_a_library_is_detected() -> None:
     assert assigned_in(text + "own.x = 4") == {"a.b.x", "vars(f)['y']", "d.'z'"}
 
 
+#: The file of the patches, and the one that imports Beam in parts and completes it later.
+_MAY_PATCH = ("beam_patches.py", "beam_imports.py")
+
+
 def test_no_other_file_patches_a_library() -> None:
     found = {
         path.relative_to(ROOT).as_posix(): assigned
         for room in ("package", "pipelines", "loader", "transforms", "schemas")
         for path in (ROOT / room).rglob("*.py")
-        if path.name != "beam_patches.py" and (assigned := assigned_in(path.read_text()))
+        if path.name not in _MAY_PATCH and (assigned := assigned_in(path.read_text()))
     }
     assert found == _MEANT_FOR_IT
 
