@@ -86,7 +86,7 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
 
     settings = job.settings
     begun = pipeline | "BeginConversion" >> BeginConversion(job)  # HeldLease or None
-    batches, forecast = build_forecast(
+    batches, forecast, _ = build_forecast(
         begun, request, Spool(job.directory), run=job.started
     )  # EncodedRefs, Forecast
     planned = build_planned_shards(batches, forecast, request)  # PlannedShard

@@ -48,7 +48,7 @@ def build_plan(pipeline: Any, request: ConversionRequest, scratch: str) -> Any:
     """
     import apache_beam as beam
 
-    _, forecast = build_forecast(pipeline, request, Spool(scratch))  # EncodedRefs, Forecast
+    _, forecast, _ = build_forecast(pipeline, request, Spool(scratch))  # EncodedRefs, Forecast
     _ = forecast | "KeepForecast" >> beam.Map(
         lambda forecast: storage.write_bytes(storage.join(scratch, _FORECAST), pickle.dumps(forecast))
     )  # None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from shardwright.pipelines import options as cli_options
@@ -25,7 +26,7 @@ from shardwright.transforms.sources.folder_tree import WITH_METADATA
 from shardwright.transforms.sources.inputs import check_inputs
 from shardwright.transforms.sources.label_rules import LabelRules, make_label_rules
 from shardwright.transforms.sources.selection import ListingRules, make_listing_rules
-from shardwright.transforms.sources.source import Context, Input
+from shardwright.transforms.sources.source import SOURCES, Context, Input
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.versions.pointer import located
 
@@ -61,6 +62,33 @@ class ConversionRequest:
         return ConversionFacts(
             self.settings, frozenset(item.source for item in self.inputs), metadata=metadata
         )
+
+    def digest(self, software: Mapping[str, str]) -> str:
+        """Returns a digest of everything besides the listing that decides what a conversion makes.
+
+        Args:
+          software: Versions of all software that takes part.
+
+        Returns:
+          The sha256 as a hex digest. Empty if a package added a source, since its code is not known.
+        """
+        if not all(item.source in SOURCES for item in self.inputs):
+            return ""
+        keep = self.rules.keep
+        decides = {
+            "settings": asdict(self.settings),
+            "inputs": self.inputs,
+            "carried": self.carried.as_json() if self.carried is not None else None,
+            "class_names": self.class_names,
+            "first_number": self.rules.first_number,
+            "rename": sorted(self.rules.rename.items()),
+            "keep": sorted(keep) if keep is not None else None,
+            "lists": sorted(self.selection.files.items()),
+            "given": sorted(self.given),
+            "software": sorted(software.items()),
+        }
+        text = json.dumps(decides, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 def make_request(values: Mapping[str, Any], with_output: bool) -> ConversionRequest:
@@ -145,8 +173,13 @@ def read_class_names(path: str, first_label: int = 0) -> tuple[tuple[str, ...], 
 
 
 def build_forecast(
-    pipeline: Any, request: ConversionRequest, spool: Spool, carried: Any = None, run: float = 0.0
-) -> tuple[Any, Any]:
+    pipeline: Any,
+    request: ConversionRequest,
+    spool: Spool,
+    carried: Any = None,
+    run: float = 0.0,
+    digested: bool = False,
+) -> tuple[Any, Any, Any]:
     """Builds the planning part of a conversion: list, batch, deduplicate, forecast.
 
     Args:
@@ -155,9 +188,10 @@ def build_forecast(
       spool: Place for copies of sources without random access.
       carried: Side input with the plan to carry on, if the job finds it itself; None for the request's plan.
       run: Start time of the run, if the launcher prints a summary of the input once it is listed.
+      digested: Whether to compute digests of the listing.
 
     Returns:
-      A PCollection of reference batches, and one with the forecast.
+      A PCollection of reference batches, one with the forecast, and one with the digests; None without them.
     """
     import apache_beam as beam
 
@@ -167,9 +201,9 @@ def build_forecast(
     from shardwright.transforms.sources.transforms import ListSources
 
     settings = request.settings
-    refs, class_ids = pipeline | "ListSources" >> ListSources(
-        request.inputs, Context(settings, spool), request.rules, request.selection
-    )  # ImageRef, ClassId
+    refs, class_ids, digests = pipeline | "ListSources" >> ListSources(
+        request.inputs, Context(settings, spool), request.rules, request.selection, digested
+    )  # ImageRef, ClassId, ListingDigest
     batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
     # Otherwise an unknown class is an error of one object, not of the image.
     fatal = request.class_names if settings.record_layout.needs is Needs.LABEL else ()
@@ -197,7 +231,7 @@ def build_forecast(
     )  # Forecast
     if run and not storage.is_remote(spool.directory):
         _ = forecast | "TellTree" >> beam.Map(_keep_tree, spool, run)  # None
-    return batches, forecast
+    return batches, forecast, digests
 
 
 def _keep_tree(forecast: Forecast, spool: Spool, run: float) -> None:

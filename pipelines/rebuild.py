@@ -9,7 +9,7 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Command, OtherOptions, Outcome
 from shardwright.pipelines.job_file import naming_lines, read_job
 from shardwright.pipelines.job_sections import read_fraction
-from shardwright.pipelines.one_writer import launcher_of
+from shardwright.pipelines.one_writer import dies_with_launcher, launcher_of
 from shardwright.pipelines.output import check_remote_writable, check_versioned_output
 from shardwright.pipelines.prepare import (
     ConversionRequest,
@@ -33,25 +33,29 @@ from shardwright.pipelines.prepare import (
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.results import RebuildResult
 from shardwright.pipelines.run import (
+    as_shardwright_error,
     description_of,
     run_pipeline,
     without_resume,
 )
-from shardwright.pipelines.run_facts import run_facts, software_versions
+from shardwright.pipelines.run_facts import listing_software, run_facts, software_versions
 from shardwright.pipelines.summary import print_inputs, print_rebuild_summary
 from shardwright.pipelines.workers import choose_workers
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.configuration.job import JobFile
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.errors import DataRefused, EngineError, NotRun, ShardwrightError, UsageError
+from shardwright.schemas.input_state import InputState
 from shardwright.schemas.labels import check_carried
-from shardwright.schemas.plan import Plan
+from shardwright.schemas.plan import Plan, SplitsFrom
 from shardwright.schemas.version import VersionRecord, next_version
 from shardwright.transforms import storage
-from shardwright.transforms.lease import heartbeat, release
+from shardwright.transforms.lease import heartbeat, release, this_process
 from shardwright.transforms.rebuild import events
 from shardwright.transforms.rebuild.begin import is_overtaken
+from shardwright.transforms.rebuild.outcome import outcome_file, read_outcome
 from shardwright.transforms.rebuild.task import RebuildTask
+from shardwright.transforms.rebuild.unchanged import end_if_unchanged, find_input
 from shardwright.transforms.sources.effects import without_effect
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.versions.listing import list_versions, version_names
@@ -85,7 +89,8 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
 
     from shardwright.transforms.plan.planned_shard import PlannedShard
     from shardwright.transforms.rebuild.begin import PreviousState, begin, earlier_of
-    from shardwright.transforms.rebuild.compare import CompareWithPrevious, Decision
+    from shardwright.transforms.rebuild.compare import CompareWithPrevious
+    from shardwright.transforms.rebuild.decision import Decision
     from shardwright.transforms.rebuild.finish import finish, publish
     from shardwright.transforms.rebuild.transforms import CommitVersion, GateVersion, VerifyVersion
     from shardwright.transforms.shards.reuse import ReusableBuilds
@@ -114,9 +119,13 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
         | "BeginRebuild" >> beam.Map(lambda _: begin(task)).with_output_types(PreviousState)
     )  # PreviousState
     carried = begun | "CarryPlan" >> beam.Map(carry)  # Plan or None
-    batches, forecast = build_forecast(begun, request, Spool(task.directory), one(carried))
+    batches, forecast, digests = build_forecast(
+        begun, request, Spool(task.directory), one(carried), digested=True
+    )
     planned = build_planned_shards(batches, forecast, request)  # PlannedShard
-    decision = planned | "CompareWithPrevious" >> CompareWithPrevious(task, one(forecast), begun)  # Decision
+    decision = planned | "CompareWithPrevious" >> CompareWithPrevious(
+        task, one(forecast), begun, digests
+    )  # Decision
     reusable = decision | "FindReusableBuilds" >> beam.Map(offered, one(begun)).with_output_types(
         ReusableBuilds
     )  # ReusableBuilds
@@ -183,30 +192,28 @@ def rebuild(
     said = read_job(os.fspath(job), values) if job else JobFile(values)
     extra = () if hasattr(beam_options, "view_as") else tuple(beam_options or ())
     given = None if hasattr(beam_options, "view_as") else [*said.beam, *extra]
+    engine = _Engine(given, beam_options)
     with naming_lines(said, extra) if job else contextlib.nullcontext():
-        beam_options = as_beam_options(beam_options if given is None else given)
+        if not engine.is_default:
+            engine.make_options()
         request = make_request(said.settings, with_output=True)
-    check_reachable(beam_options, **places_read(request), output=request.settings.output)
-    _check_launched_once(beam_options)
+    engine.check(request)
     check_versioned_output(request.settings.output)
-    described = bool(description_of(beam_options))
-    if storage.is_remote(request.settings.output) and not described:
+    if storage.is_remote(request.settings.output) and not engine.described:
         check_remote_writable(request.settings.output)
     if log_format:
         events.configure()
     notes = list(_notes(said, request))
     if progress:
         print_inputs(request, notes)
-    workers = choose_workers(given, beam_options, request.inputs)
-    run = run_facts(request, beam_options, workers)
-    host, pid, began = launcher_of(beam_options)
-    output = request.settings.output
+    host, pid, began = engine.launcher
+    output, versions = request.settings.output, software_versions(request.settings.map)
     task = RebuildTask(
         output=output,
         version="",
         holder="",
         settings=request.settings,
-        versions=software_versions(request.settings.map),
+        versions=versions,
         gates=said.gates,
         retention=said.retention,
         hooks=said.hooks,
@@ -217,9 +224,9 @@ def rebuild(
         host=host,
         pid=pid,
         began=began,
-        run=run,
         started=started,
         log_format=log_format or "text",
+        request=request.digest(listing_software(versions)),
     )
     if log_format == "json":
         for sentence in notes:
@@ -227,8 +234,75 @@ def rebuild(
             log.note(sentence, written=True)
     for _ in range(_ATTEMPTS - 1):
         with contextlib.suppress(_Overtaken):
-            return _run(_named(task), request, beam_options, progress)
-    return _run(_named(task), request, beam_options, progress)
+            return _run(_named(task), request, engine, progress)
+    return _run(_named(task), request, engine, progress)
+
+
+class _Engine:
+    """The engine of a rebuild. Beam is not imported for a rebuild that turns out to have nothing to do.
+
+    Args:
+      given: Beam's options as the user wrote them; None if they came as an object.
+      options: That object.
+    """
+
+    def __init__(self, given: Sequence[str] | None, options: Any) -> None:
+        self._given = given
+        self._options = options if given is None else None
+
+    @property
+    def is_default(self) -> bool:
+        """Whether the user said nothing about the engine."""
+        return self._given is not None and not self._given
+
+    def make_options(self) -> Any:
+        """Returns Beam's PipelineOptions. From then on, the storage uses them too.
+
+        Raises:
+          UsageError: An option is wrong.
+        """
+        if self._options is None:
+            self._options = as_beam_options(self._given)
+        elif self._given is None:
+            as_beam_options(self._options)
+        return self._options
+
+    def check(self, request: ConversionRequest) -> None:
+        """Checks what the job reads and writes, and that it is not a job that can be launched twice.
+
+        Raises:
+          UsageError: The engine cannot run this request.
+        """
+        if not self.is_default:
+            options = self.make_options()
+            check_reachable(options, **places_read(request), output=request.settings.output)
+            _check_launched_once(options)
+
+    @property
+    def described(self) -> bool:
+        """Whether Beam's options only describe the job."""
+        return not self.is_default and bool(description_of(self.make_options()))
+
+    @property
+    def launcher(self) -> tuple[str, int, str]:
+        """Host, pid and start time of the process that the job ends with, if there is one."""
+        return this_process() if self.is_default else launcher_of(self.make_options())
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the work is done by this machine, which may then list the input itself."""
+        return self.is_default or (not self.described and dies_with_launcher(self.make_options()))
+
+    def run(self, task: RebuildTask, request: ConversionRequest) -> None:
+        """Runs the whole rebuild.
+
+        Raises:
+          ShardwrightError: It failed.
+        """
+        options = self.make_options()
+        workers = choose_workers(self._given, options, request.inputs)
+        task = replace(task, run=run_facts(request, options, workers))
+        run_pipeline(lambda pipeline: build_rebuild(pipeline, task, request), options)
 
 
 def _notes(job: JobFile, request: ConversionRequest) -> Iterator[str]:
@@ -250,12 +324,11 @@ def _named(task: RebuildTask) -> RebuildTask:
     return replace(task, version=version, holder=uuid.uuid4().hex)
 
 
-def _run(task: RebuildTask, request: ConversionRequest, beam_options: Any, progress: bool) -> RebuildResult:
-    from shardwright.transforms.rebuild.outcome import outcome_file, read_outcome
-
+def _run(task: RebuildTask, request: ConversionRequest, engine: _Engine, progress: bool) -> RebuildResult:
     try:
         with show_progress(progress, task.directory, task.started), heartbeat(task.output, task.holder):
-            run_pipeline(lambda pipeline: build_rebuild(pipeline, task, request), beam_options)
+            if not (engine.is_here and _has_ended(task, request)):
+                engine.run(task, request)
     except (ShardwrightError, KeyboardInterrupt) as error:
         if isinstance(error, ShardwrightError):
             error = type(error)(without_resume(error.message))
@@ -278,6 +351,26 @@ def _run(task: RebuildTask, request: ConversionRequest, beam_options: Any, progr
         raise error
     outcome = json.loads(fetch_result(storage.join(task.output, outcome_file(task)), "--output"))
     return RebuildResult(task.output, outcome["version"], outcome["state"] != "no_change", outcome)
+
+
+def _has_ended(task: RebuildTask, request: ConversionRequest) -> bool:
+    """Ends a rebuild whose input is unchanged; returns whether it did.
+
+    Raises:
+      ShardwrightError: The rebuild failed.
+    """
+
+    def notes(state: InputState) -> Iterator[str]:
+        known = replace(request.known, splits_from=SplitsFrom(state.splits_from))
+        return without_effect(request.given, known, request.known)
+
+    try:
+        state = find_input(task)
+        return state is not None and end_if_unchanged(
+            task, state, request.inputs, request.rules, request.selection, notes
+        )
+    except Exception as error:
+        raise as_shardwright_error(error) from error
 
 
 def _check_launched_once(beam_options: Any) -> None:

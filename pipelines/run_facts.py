@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import platform
 import sys
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError
 from typing import Any
 
 from shardwright.pipelines.against import unstored_settings
@@ -14,6 +20,10 @@ from shardwright.schemas import __version__
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.images.encode import codec_versions, decoder_versions, installed_version
 from shardwright.transforms.images.hook import hook_versions
+
+#: Packages of this project whose code decides what is made, and packages that read sources.
+_PACKAGES = ("schemas", "transforms", "pipelines")
+_LISTING_PACKAGES = ("numpy", "pyarrow")
 
 
 def software_versions(hook: str = "") -> dict[str, str]:
@@ -32,6 +42,37 @@ def software_versions(hook: str = "") -> dict[str, str]:
         **decoder_versions(),
         **hook_versions(hook),
     }
+
+
+def listing_software(versions: Mapping[str, str]) -> dict[str, str]:
+    """Returns the versions of all software that decides how an input is listed and planned.
+
+    Args:
+      versions: The result of `software_versions`.
+    """
+    found = {**versions, "python": platform.python_version(), "code": _code_state()}
+    for package in _LISTING_PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[package] = installed_version(package)
+    return found
+
+
+def _code_state() -> str:
+    """Returns a digest of the names, sizes and times of this project's own source files.
+
+    The version of the project does not change with each edit or development version.
+    """
+    states = []
+    for name in _PACKAGES:
+        for root in import_module(f"shardwright.{name}").__path__:
+            for folder, _, files in os.walk(root):
+                for file in files:
+                    if file.endswith(".py"):
+                        path = os.path.join(folder, file)
+                        state = os.stat(path)
+                        place = f"{name}/{os.path.relpath(path, root)}"
+                        states.append(f"{place} {state.st_size} {state.st_mtime_ns}")
+    return hashlib.sha256("\n".join(sorted(states)).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def run_facts(request: ConversionRequest, beam_options: Any, workers: Workers) -> dict[str, Any]:

@@ -28,9 +28,9 @@ from shardwright.schemas.layouts.layout_file import parse_layout_file
 from shardwright.transforms.sources.folder_tree import FolderTree, TopFolders, decide
 from shardwright.transforms.sources.inputs import check_inputs
 from shardwright.transforms.sources.label_rules import make_label_rules
+from shardwright.transforms.sources.listing import list_part, split_inputs
 from shardwright.transforms.sources.source import Context
 from shardwright.transforms.sources.spool import Spool
-from shardwright.transforms.sources.transforms import list_part, split_inputs
 
 BIRDS = sorted((PHOTOS / "birds").iterdir())[:6]
 

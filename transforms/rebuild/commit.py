@@ -15,7 +15,7 @@ from shardwright.schemas.version import VersionState
 from shardwright.transforms.commit import ConversionSpec, commit
 from shardwright.transforms.dataset_files import dataset_name
 from shardwright.transforms.rebuild.begin import PreviousState
-from shardwright.transforms.rebuild.compare import Decision
+from shardwright.transforms.rebuild.decision import Decision
 from shardwright.transforms.rebuild.events import stage
 from shardwright.transforms.rebuild.scrub import scrub_facts
 from shardwright.transforms.rebuild.task import RebuildTask

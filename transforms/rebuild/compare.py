@@ -10,6 +10,7 @@ import apache_beam as beam
 from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef
+from shardwright.schemas.input_state import InputState
 from shardwright.schemas.ledger import Entry, is_whole, ledger_header, load_ledger
 from shardwright.schemas.plan import Forecast, index_file, ledger_file
 from shardwright.schemas.provenance import Provenance
@@ -23,11 +24,13 @@ from shardwright.transforms.images.encode import HEIF_DECODER
 from shardwright.transforms.lease import renew
 from shardwright.transforms.plan.planned_shard import PlannedShard, ShardId
 from shardwright.transforms.rebuild.begin import PreviousState
-from shardwright.transforms.rebuild.events import stage
-from shardwright.transforms.rebuild.scrub import ScrubbedShard, ScrubShards, scrub_facts, tell
+from shardwright.transforms.rebuild.decision import Decision, tell_decision
+from shardwright.transforms.rebuild.scrub import ScrubbedShard
+from shardwright.transforms.rebuild.scrub_transforms import ScrubShards
 from shardwright.transforms.rebuild.task import RebuildTask
 from shardwright.transforms.shards.reuse import can_stay, lists_decide_otherwise, lists_may_decide
 from shardwright.transforms.shards.shard_plan import plan_shard
+from shardwright.transforms.sources.listing_digest import ListingDigest, add_up
 
 _SHOWN = 3
 #: Reasons with which the ledger records images that could not be read.
@@ -46,31 +49,6 @@ class Compared(NamedTuple):
     place: ShardId
     changed: bool
     content_changed: bool = False
-
-
-class Decision(NamedTuple):
-    """Whether a new version is built, and why.
-
-    Attributes:
-      build: Whether a new version is built.
-      shards: Number of shards.
-      changed: Number of shards that changed.
-      content_changed: Shards whose change shows only in the bytes of their sources.
-      reasons: Reasons for the decision, one text each.
-      scrubbed: Shards of the latest version that were read again.
-    """
-
-    build: bool
-    shards: int
-    changed: int
-    content_changed: frozenset[ShardId] = frozenset()
-    reasons: tuple[str, ...] = ()
-    scrubbed: tuple[ScrubbedShard, ...] = ()
-
-    @property
-    def damaged(self) -> frozenset[str]:
-        """Files of the latest version that were read again and are damaged."""
-        return frozenset(shard.file for shard in self.scrubbed if shard.damage)
 
 
 def compare_shard(
@@ -249,6 +227,29 @@ class _CompareShard(beam.DoFn):
         )
 
 
+def input_state(task: RebuildTask, forecast: Forecast, planned: int, listing: ListingDigest) -> InputState:
+    """Returns the state of the input, without a version.
+
+    Args:
+      task: The rebuild.
+      forecast: Forecast of the input.
+      planned: Number of planned shards.
+      listing: Digest of the listing. If an image may change without a change of it, it is left out.
+    """
+    return InputState(
+        version="",
+        fingerprint="",
+        request=task.request,
+        listing="" if listing.untrusted else listing.text,
+        images=forecast.total,
+        classes=len(forecast.plan.labels) - len(forecast.plan.unused_ids),
+        planned=planned,
+        shards=dict(forecast.plan.shards),
+        tree=forecast.tree,
+        splits_from=str(forecast.splits_from),
+    )
+
+
 class CompareWithPrevious(beam.PTransform):
     """Compares planned shards with the latest version. `PCollection[PlannedShard] -> PCollection[Decision]`.
 
@@ -258,10 +259,14 @@ class CompareWithPrevious(beam.PTransform):
       task: The rebuild.
       forecast: Side input of the forecast.
       begun: PCollection of the one PreviousState.
+      digests: PCollection of the digests of the listing's parts.
     """
 
-    def __init__(self, task: RebuildTask, forecast: Any, begun: beam.PCollection) -> None:
+    def __init__(
+        self, task: RebuildTask, forecast: Any, begun: beam.PCollection, digests: beam.PCollection
+    ) -> None:
         super().__init__()
+        self._digests = digests
         self._task = task
         self._forecast = forecast
         self._begun = begun
@@ -275,25 +280,22 @@ class CompareWithPrevious(beam.PTransform):
             compared: Sequence[Compared],
             forecast: Forecast,
             scrubbed: Sequence[tuple[str, int, str]],
+            digests: Sequence[ListingDigest],
         ) -> Decision:
             read = [ScrubbedShard(*shard) for shard in scrubbed]
+            seen = input_state(task, forecast, len(compared), add_up(digests))
             decision = decide(begun, forecast, compared, task.versions, task.settings.provenance, read)
-            images, classes = forecast.total, len(forecast.plan.labels) - len(forecast.plan.unused_ids)
-            said = (
-                f"{counted(images, 'image')} of {counted(classes, 'class')} in "
-                f"{counted(decision.shards, 'shard')}"
-            )
-            splits = dict(forecast.plan.shards)
-            stage(task, "planned", said, images=images, classes=classes, shards=splits)
-            tell(task, scrub_facts(begun, decision.scrubbed))
-            said = "; ".join(decision.reasons) or "nothing changed"
-            stage(task, "compared", said, changed=decision.changed, why=decision.reasons)
-            return decision
+            tell_decision(task, begun, decision, seen)
+            return decision._replace(input=seen if seen.listing and task.request else None)
 
         compared = planned | "CompareShard" >> beam.ParDo(
             _CompareShard(task), self._forecast, beam.pvalue.AsSingleton(self._begun)
         ).with_output_types(Compared)  # Compared
         scrubbed = self._begun | "ScrubShards" >> ScrubShards(task)  # fields of ScrubbedShard
         return self._begun | "Decide" >> beam.Map(
-            decided, beam.pvalue.AsList(compared), self._forecast, beam.pvalue.AsList(scrubbed)
+            decided,
+            beam.pvalue.AsList(compared),
+            self._forecast,
+            beam.pvalue.AsList(scrubbed),
+            beam.pvalue.AsList(self._digests),
         ).with_output_types(Decision)  # Decision

@@ -18,12 +18,13 @@ from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import dataset_name
 from shardwright.transforms.lease import read_holder, release, still_mine
 from shardwright.transforms.rebuild.begin import PreviousState, is_abandoned
-from shardwright.transforms.rebuild.compare import Decision
+from shardwright.transforms.rebuild.decision import Decision
 from shardwright.transforms.rebuild.events import stage
 from shardwright.transforms.rebuild.hooks import run_hooks
 from shardwright.transforms.rebuild.leftovers import warned
 from shardwright.transforms.rebuild.outcome import read_outcome, write_outcome
 from shardwright.transforms.rebuild.prometheus import RunMetrics, write_metrics
+from shardwright.transforms.rebuild.remembered_input import remember_input
 from shardwright.transforms.rebuild.scrub import remember, scrub_facts
 from shardwright.transforms.rebuild.task import RebuildTask
 from shardwright.transforms.report.index_page import write_index
@@ -104,6 +105,7 @@ def finish(
     outcome["warnings"] += warnings
     with storage.translated_errors("tidy up", task.output):
         outcome["warnings"] += remember(task, begun, decision.scrubbed)
+        outcome["warnings"] += remember_input(task, begun, decision, record)
         outcome["warnings"] += _write_metrics(task, record, outcome)
         write_outcome(task, outcome)
     release(task.output, task.holder)  # a hook may continue to work with the dataset

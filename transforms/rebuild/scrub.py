@@ -1,4 +1,4 @@
-"""Reads a part of the latest version's shards again, to detect and repair damage on the disk."""
+"""Reads a part of the latest version's shards again, to detect and repair damage. Does not need Beam."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import errno
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-import apache_beam as beam
-
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import ShardwrightError
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.scrub import ScrubState, choose_shards, scrub_text, state_after
-from shardwright.schemas.version import SCRUB_JSON, version_path
+from shardwright.schemas.version import SCRUB_JSON
 from shardwright.transforms import storage
-from shardwright.transforms.lease import read_holder, renew
+from shardwright.transforms.lease import read_holder
 from shardwright.transforms.rebuild.begin import PreviousState
 from shardwright.transforms.rebuild.events import stage
 from shardwright.transforms.rebuild.task import RebuildTask
@@ -72,41 +70,12 @@ def scrub_shard(directory: str, file: str, sha256: str) -> str:
     return "" if found == sha256 else "its bytes do not match its sha256"
 
 
-class ScrubShards(beam.PTransform):
-    """Reads a part of the latest version again. `PCollection[PreviousState] -> PCollection[tuple]`.
-
-    Each output element has the fields of a `ScrubbedShard`.
-
-    Args:
-      task: The rebuild.
-    """
-
-    def __init__(self, task: RebuildTask) -> None:
-        super().__init__()
-        self._task = task
-
-    def expand(self, begun: beam.PCollection) -> beam.PCollection:
-        """Applies the transform."""
-        task = self._task
-
-        def chosen(begun: PreviousState) -> Iterator[tuple[str, str, int, str]]:
-            if begun.dataset is None or begun.ended or task.scrub <= 0:
-                return
-            there = [shard for shard in shards_of(begun.dataset) if shard.file not in begun.missing]
-            for shard in choose_shards(there, read_state(task.output), task.scrub):
-                yield version_path(task.output, begun.version), shard.file, shard.bytes, shard.sha256
-
-        def scrub(directory: str, file: str, size: int, sha256: str) -> tuple[str, int, str]:
-            renew(task.output, task.holder)
-            return file, size, scrub_shard(directory, file, sha256)
-
-        return (
-            begun
-            | "ChooseShards" >> beam.FlatMap(chosen).with_output_types(tuple[str, str, int, str])  # a shard
-            | "SpreadShards" >> beam.Reshuffle()  # the same
-            | "ScrubShard"
-            >> beam.MapTuple(scrub).with_output_types(tuple[str, int, str])  # file, bytes, damage
-        )
+def chosen_shards(task: RebuildTask, begun: PreviousState) -> list[Shard]:
+    """Returns the shards of the latest version that this run reads again."""
+    if begun.dataset is None or begun.ended or task.scrub <= 0:
+        return []
+    there = [shard for shard in shards_of(begun.dataset) if shard.file not in begun.missing]
+    return choose_shards(there, read_state(task.output), task.scrub)
 
 
 def scrub_facts(begun: PreviousState, scrubbed: Iterable[ScrubbedShard]) -> dict[str, Any]:

@@ -36,6 +36,8 @@ class RebuildTask:
       run: Values for `run.json`.
       started: Start of the run, in seconds since the epoch.
       log_format: Format of the log lines of stages, text or json.
+      request: Digest of everything besides the listing that decides what is made. Empty if the state of the
+        input is not to be stored, because something else decides too.
     """
 
     output: str
@@ -56,6 +58,7 @@ class RebuildTask:
     run: Mapping[str, Any] = field(default_factory=dict)
     started: float = 0.0
     log_format: str = "text"
+    request: str = ""
 
     @property
     def hold(self) -> HeldLease:

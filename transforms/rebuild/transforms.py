@@ -21,7 +21,7 @@ from shardwright.transforms.diff.transforms import CompareDatasets
 from shardwright.transforms.lease import renew
 from shardwright.transforms.rebuild.begin import PreviousState
 from shardwright.transforms.rebuild.commit import commit_version
-from shardwright.transforms.rebuild.compare import Decision
+from shardwright.transforms.rebuild.decision import Decision
 from shardwright.transforms.rebuild.gate import gate_version
 from shardwright.transforms.rebuild.task import RebuildTask
 from shardwright.transforms.records.record_schema import RecordSchema, schema_of_plan

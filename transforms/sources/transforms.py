@@ -5,43 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import apache_beam as beam
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
-from shardwright.transforms.concurrency.progress import PROGRESS
-from shardwright.transforms.concurrency.underway import UNDERWAY
-from shardwright.transforms.sources.confinement import Confinement
 from shardwright.transforms.sources.label_rules import LabelRules
+from shardwright.transforms.sources.listing import list_part, split_inputs
+from shardwright.transforms.sources.listing_digest import ListingDigester
 from shardwright.transforms.sources.selection import ListingRules
-from shardwright.transforms.sources.skipped_formats import without_skipped
 from shardwright.transforms.sources.source import Context, Input, InputSplit, source_by_name, whole
 
-_CLASS_IDS = "class_ids"
-
-
-def split_inputs(inputs: Sequence[Input], context: Context) -> Iterator[InputSplit]:
-    """Yields the splits of the inputs, which workers list in parallel."""
-    for item in inputs:
-        yield from UNDERWAY.each(source_by_name(item.source).split(item, context), item.path, "list")
-
-
-def list_part(
-    part: InputSplit, context: Context, rules: LabelRules, selection: ListingRules | None = None
-) -> Iterator[ImageRef | ClassId]:
-    """Yields a reference for every item in a split, in any order, with all rules applied."""
-    selection = selection or ListingRules()
-    confinement = Confinement(part.item, context) if context.settings.confine else None
-    listed = source_by_name(part.item.source).list_part(part, context)
-    for found in UNDERWAY.each(listed, part.path, "list"):
-        if isinstance(found, ClassId):
-            if rules.class_stored:
-                yield found
-            continue
-        PROGRESS.add(listed=1)
-        if confinement is not None:
-            found = confinement.check(found)
-        found = without_skipped(found, context.settings.skipped_formats)
-        yield rules.apply(selection.apply(found))
+_CLASS_IDS, _DIGESTS = "class_ids", "digests"
 
 
 class _ListPart(beam.DoFn):
@@ -51,21 +26,43 @@ class _ListPart(beam.DoFn):
         self._selection = selection
 
     def process(self, part: InputSplit) -> Iterator[ImageRef | beam.pvalue.TaggedOutput]:
-        for found in list_part(part, self._context, self._rules, self._selection):
+        for found in self._listed(part):
             yield beam.pvalue.TaggedOutput(_CLASS_IDS, found) if isinstance(found, ClassId) else found
+
+    def _listed(self, part: InputSplit) -> Iterator[ImageRef | ClassId]:
+        return list_part(part, self._context, self._rules, self._selection)
+
+
+class _ListAndDigest(_ListPart):
+    """Lists, and yields a digest for each bundle."""
+
+    def start_bundle(self) -> None:
+        self._digester = ListingDigester(self._context.spool.path)
+
+    def _listed(self, part: InputSplit) -> Iterator[ImageRef | ClassId]:
+        for found in super()._listed(part):
+            self._digester.add(found)
+            yield found
+
+    def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
+        window = GlobalWindow()
+        value = WindowedValue(self._digester.taken(), window.max_timestamp(), (window,))
+        yield beam.pvalue.TaggedOutput(_DIGESTS, value)
 
 
 class ListSources(beam.PTransform):
-    """Lists the inputs. `PBegin -> (PCollection[ImageRef], PCollection[ClassId])`.
+    """Lists the inputs. `PBegin -> (PCollection[ImageRef], PCollection[ClassId], ...)`.
 
-    The second result contains the ids that sources give to class names; it may have duplicates. Applied to
-    a PCollection of one element, it lists the inputs once that element is ready.
+    The second result contains the ids that sources give to class names; it may have duplicates. The third is
+    a PCollection of ListingDigests of all items together; None unless it is asked for. Applied to a
+    PCollection of one element, it lists the inputs once that element is ready.
 
     Args:
       inputs: Checked inputs.
       context: Settings and a directory for spool files.
       rules: Rules for class names.
       selection: Rules that leave out images. None to take all.
+      digested: Whether to compute digests.
     """
 
     def __init__(
@@ -74,8 +71,10 @@ class ListSources(beam.PTransform):
         context: Context,
         rules: LabelRules,
         selection: ListingRules | None = None,
+        digested: bool = False,
     ) -> None:
         super().__init__()
+        self._digested = digested
         self._selection = selection or ListingRules()
         self._inputs = tuple(inputs)
         self._context = context
@@ -83,7 +82,7 @@ class ListSources(beam.PTransform):
 
     def expand(
         self, begin: beam.pvalue.PBegin | beam.PCollection
-    ) -> tuple[beam.PCollection, beam.PCollection]:
+    ) -> tuple[beam.PCollection, beam.PCollection, beam.PCollection | None]:
         """Applies the transform."""
         inputs, context = self._inputs, self._context
         if isinstance(begin, beam.pvalue.PBegin):
@@ -93,7 +92,10 @@ class ListSources(beam.PTransform):
         ).with_output_types(InputSplit)  # InputSplit
         if len(self._inputs) > 1 or source_by_name(self._inputs[0].source).split is not whole:
             parts = parts | "SpreadOut" >> beam.Reshuffle()  # InputSplit
+        lists, tags = (
+            (_ListAndDigest, (_CLASS_IDS, _DIGESTS)) if self._digested else (_ListPart, (_CLASS_IDS,))
+        )
         listed = parts | "ListPart" >> beam.ParDo(
-            _ListPart(self._context, self._rules, self._selection)
-        ).with_outputs(_CLASS_IDS, main="refs")  # ImageRef; ClassId
-        return listed.refs, listed[_CLASS_IDS]
+            lists(self._context, self._rules, self._selection)
+        ).with_outputs(*tags, main="refs")  # ImageRef; ClassId; ListingDigest
+        return listed.refs, listed[_CLASS_IDS], listed[_DIGESTS] if self._digested else None

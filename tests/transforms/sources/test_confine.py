@@ -19,9 +19,9 @@ from shardwright.transforms.sources.confinement import Confinement
 from shardwright.transforms.sources.input_probe import look_at
 from shardwright.transforms.sources.inputs import recognise
 from shardwright.transforms.sources.label_rules import make_label_rules
+from shardwright.transforms.sources.listing import list_part, split_inputs
 from shardwright.transforms.sources.source import Context, Input
 from shardwright.transforms.sources.spool import Spool
-from shardwright.transforms.sources.transforms import list_part, split_inputs
 
 
 def _listed(path: Path, **values: Any) -> dict[str, str]:

@@ -130,7 +130,7 @@ class CompareWithSource(beam.PTransform):
         comparison = self._comparison
         settings, plan = comparison.settings, comparison.dataset.plan
         buckets = bucket_count(sum(plan.shards.values()))
-        refs, _ = begin | "ListSources" >> ListSources(
+        refs, *_ = begin | "ListSources" >> ListSources(
             self._inputs, Context(settings, self._spool), self._rules, self._selection
         )  # ImageRef, ClassId
         batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs

@@ -1,0 +1,40 @@
+"""Lists the inputs of a conversion as references, without Beam."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.labels import ClassId
+from shardwright.transforms.concurrency.progress import PROGRESS
+from shardwright.transforms.concurrency.underway import UNDERWAY
+from shardwright.transforms.sources.confinement import Confinement
+from shardwright.transforms.sources.label_rules import LabelRules
+from shardwright.transforms.sources.selection import ListingRules
+from shardwright.transforms.sources.skipped_formats import without_skipped
+from shardwright.transforms.sources.source import Context, Input, InputSplit, source_by_name
+
+
+def split_inputs(inputs: Sequence[Input], context: Context) -> Iterator[InputSplit]:
+    """Yields the splits of the inputs, which workers list in parallel."""
+    for item in inputs:
+        yield from UNDERWAY.each(source_by_name(item.source).split(item, context), item.path, "list")
+
+
+def list_part(
+    part: InputSplit, context: Context, rules: LabelRules, selection: ListingRules | None = None
+) -> Iterator[ImageRef | ClassId]:
+    """Yields a reference for every item in a split, in any order, with all rules applied."""
+    selection = selection or ListingRules()
+    confinement = Confinement(part.item, context) if context.settings.confine else None
+    listed = source_by_name(part.item.source).list_part(part, context)
+    for found in UNDERWAY.each(listed, part.path, "list"):
+        if isinstance(found, ClassId):
+            if rules.class_stored:
+                yield found
+            continue
+        PROGRESS.add(listed=1)
+        if confinement is not None:
+            found = confinement.check(found)
+        found = without_skipped(found, context.settings.skipped_formats)
+        yield rules.apply(selection.apply(found))

@@ -1,0 +1,65 @@
+"""A digest of all references of a listing, to detect that nothing has changed since an earlier one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.labels import ClassId
+
+_DIGEST_BYTES = 16
+_MODULUS = 1 << (8 * _DIGEST_BYTES)
+
+
+class ListingDigest(NamedTuple):
+    """The digest of a listing or of a part of it. Parts can be added up in any order.
+
+    Attributes:
+      items: Number of references and class ids.
+      total: Sum of the digests of all items, modulo 2^128.
+      untrusted: Number of images that may have changed although the digest is equal: the listing does not
+        state their size and version, or they were copied to a spool file for this run.
+    """
+
+    items: int = 0
+    total: int = 0
+    untrusted: int = 0
+
+    @property
+    def text(self) -> str:
+        """The digest as it is stored."""
+        return f"{self.items}:{self.total:0{2 * _DIGEST_BYTES}x}"
+
+
+class ListingDigester:
+    """Computes the digest of a listing.
+
+    Args:
+      spool: Path of the folder of spool files, which differs between runs.
+    """
+
+    def __init__(self, spool: str) -> None:
+        self._spool = f"{spool.rstrip('/')}/"
+        self._items = self._total = self._untrusted = 0
+
+    def add(self, found: ImageRef | ClassId) -> None:
+        """Adds a reference, or the id of a class."""
+        data = repr(found).encode()
+        self._items += 1
+        self._total += int.from_bytes(hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest(), "big")
+        if isinstance(found, ImageRef) and not found.outcome:
+            self._untrusted += not found.has_known_state or found.uri.startswith(self._spool)
+
+    def taken(self) -> ListingDigest:
+        """Returns the digest of the items since the last call."""
+        found = ListingDigest(self._items, self._total % _MODULUS, self._untrusted)
+        self._items = self._total = self._untrusted = 0
+        return found
+
+
+def add_up(parts: Iterable[ListingDigest]) -> ListingDigest:
+    """Returns the digest of the parts together."""
+    items, total, untrusted = (sum(column) for column in zip(ListingDigest(), *parts, strict=True))
+    return ListingDigest(items, total % _MODULUS, untrusted)
