@@ -432,7 +432,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
-    others.for_beam()  # refuses unknown options
+    if others.tokens:
+        others.for_beam()  # refuses unknown options
     if options.quiet:
         events.configure(shown=False)  # an earlier command of this process may have shown them
     known = setting_fields()

@@ -102,8 +102,8 @@ def test_a_cleanup_that_fails_is_a_warning(rebuilt: Rebuilt, monkeypatch: pytest
 
     (rebuilt.output / "versions" / ABANDONED).mkdir()
     with monkeypatch.context() as patch:
-        for name in ("remove_version", "write_index"):
-            patch.setattr(f"shardwright.transforms.rebuild.finish.{name}", failing)
+        for name in ("rebuild.finish.remove_version", "report.index_page.write_index"):
+            patch.setattr(f"shardwright.transforms.{name}", failing)
         patch.setattr("shardwright.transforms.rebuild.begin.remove_leftovers", failing)
         result = rebuilt.again(compared=False)
     assert result.changed and result.outcome["state"] == "success"

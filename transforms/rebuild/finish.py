@@ -27,7 +27,6 @@ from shardwright.transforms.rebuild.prometheus import RunMetrics, write_metrics
 from shardwright.transforms.rebuild.remembered_input import remember_input
 from shardwright.transforms.rebuild.scrub import remember, scrub_facts
 from shardwright.transforms.rebuild.task import RebuildTask
-from shardwright.transforms.report.index_page import write_index
 from shardwright.transforms.report.version_view import accept_command
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.versions.listing import (
@@ -138,6 +137,8 @@ def _tidy_up(
             if remove_version(task.output, version) and version in to_go:
                 gone.append(version)
     if record is not None or gone or begun.damaged:
+        from shardwright.transforms.report.index_page import write_index  # imports the whole report
+
         with warned(warnings, f"{INDEX_HTML} could not be updated"):
             write_index(task.output)
     return gone, warnings

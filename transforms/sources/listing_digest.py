@@ -10,6 +10,8 @@ from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 
 _DIGEST_BYTES = 16
+#: Replaces the path of the folder of spool files.
+_SPOOL = "spool://"
 _MODULUS = 1 << (8 * _DIGEST_BYTES)
 
 
@@ -19,8 +21,8 @@ class ListingDigest(NamedTuple):
     Attributes:
       items: Number of references and class ids.
       total: Sum of the digests of all items, modulo 2^128.
-      untrusted: Number of images that may have changed although the digest is equal: the listing does not
-        state their size and version, or they were copied to a spool file for this run.
+      untrusted: Number of images that may have changed although the digest is equal, because the listing does
+        not state their size and version.
     """
 
     items: int = 0
@@ -37,7 +39,8 @@ class ListingDigester:
     """Computes the digest of a listing.
 
     Args:
-      spool: Path of the folder of spool files, which differs between runs.
+      spool: Path of the folder of spool files. It differs between runs, so it does not count. The name of a
+        spool file states the state of the file that was unpacked.
     """
 
     def __init__(self, spool: str) -> None:
@@ -46,11 +49,14 @@ class ListingDigester:
 
     def add(self, found: ImageRef | ClassId) -> None:
         """Adds a reference, or the id of a class."""
-        data = repr(found).encode()
+        text = repr(found)
+        if self._spool in text:
+            text = text.replace(self._spool, _SPOOL)
+        digest = hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()
         self._items += 1
-        self._total += int.from_bytes(hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest(), "big")
+        self._total += int.from_bytes(digest, "big")
         if isinstance(found, ImageRef) and not found.outcome:
-            self._untrusted += not found.has_known_state or found.uri.startswith(self._spool)
+            self._untrusted += not found.has_known_state
 
     def taken(self) -> ListingDigest:
         """Returns the digest of the items since the last call."""

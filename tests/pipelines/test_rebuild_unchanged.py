@@ -1,0 +1,391 @@
+"""Rebuilds that end early because nothing has changed, and everything that must keep them from it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.from_nothing import alter_in_secret, other_pixels, write_bmps
+from helpers.hostile import picture
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardwright.pipelines import rebuild as pipeline
+from shardwright.pipelines.rebuild import rebuild
+from shardwright.pipelines.results import RebuildResult
+from shardwright.pipelines.rollback import rollback
+from shardwright.schemas.errors import EngineError
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.input_state import INPUT_JSON, InputState
+from shardwright.transforms import storage
+from shardwright.transforms.images import read as reading
+from shardwright.transforms.rebuild import events, remembered_input, unchanged
+from shardwright.transforms.sources import listing_digest
+
+JOB: dict[str, Any] = {
+    "input": "in", "output": "out", "shards": "2", "class_names": "names.txt", "exclude": "@exclude.txt",
+    "scrub": 1.0,
+}  # fmt: skip
+
+
+class _Planned(EngineError):
+    """The whole rebuild began."""
+
+
+def _whole(*_: object) -> None:
+    raise _Planned("The whole rebuild began.")
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Returns a folder with an input and its first version, for copies: all paths in it are relative."""
+    root = tmp_path_factory.mktemp("first")
+    write_bmps(root / "in", 8)
+    (root / "in" / "a" / "note.txt").write_text("not an image")
+    (root / "names.txt").write_text("a\nb\n")
+    (root / "exclude.txt").write_text("a/6.bmp\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        rebuild(**JOB)
+        yield root
+
+
+@pytest.fixture
+def here(first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Returns a copy of that folder, which is the current one."""
+    shutil.copytree(first, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def ends_early(**values: Any) -> bool:
+    """Rebuilds; returns whether that ended without a Beam graph."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline, "run_pipeline", _whole)
+        try:
+            result = rebuild(**{**JOB, **values})
+        except _Planned:
+            return False
+    assert not result.changed
+    return True
+
+
+def the_version() -> Path:
+    return max(Path("out/versions").iterdir())
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    replace(path, bytes(data))
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Replaces a file, whose other name may be a file of the folder that this one is a copy of."""
+    path.unlink()
+    path.write_bytes(data)
+
+
+def touch(path: Path) -> None:
+    os.utime(path, ns=(1, path.stat().st_mtime_ns + 1))
+
+
+def turn_back() -> None:
+    """Lets readers get another version than the one of which the input is known."""
+    path = Path("out/latest.json")
+    document = json.loads(path.read_text())
+    Path("out/versions/20200101T000000Z").mkdir()
+    path.write_text(json.dumps({**document, "version": "20200101T000000Z"}))
+
+
+CHANGES: dict[str, Callable[[], object]] = {
+    "an image is added": lambda: Path("in/a/new.bmp").write_bytes(picture(50, "BMP", 8)),
+    "an image is removed": lambda: Path("in/a/2.bmp").unlink(missing_ok=True),
+    "an image is longer": lambda: replace(Path("in/a/0.bmp"), picture(51, "BMP", 9)),
+    "an image has another time": lambda: touch(Path("in/a/4.bmp")),
+    "an image has another name": lambda: Path("in/b/1.bmp").rename("in/b/1a.bmp"),
+    "an image has another class": lambda: Path("in/b/3.bmp").rename("in/a/3.bmp"),
+    "an image is a link to nothing": lambda: Path("in/b/gone.bmp").symlink_to("nowhere.bmp"),
+    "a folder is added": lambda: shutil.copytree("in/b", "in/.b"),
+    "a file that is not an image is an image": lambda: replace(Path("in/a/note.txt"), picture(52, "BMP", 8)),
+    "there is metadata": lambda: Path("in/metadata.csv").write_text("file_name,x\na/0.bmp,1\n"),
+    "the class names differ": lambda: replace(Path("names.txt"), b"a\nb\nc\n"),
+    "the list of excluded images differs": lambda: replace(Path("exclude.txt"), b"a/0.bmp\n"),
+    "a shard is missing": lambda: next(the_version().glob("*.tfrecord")).unlink(),
+    "a shard is damaged": lambda: flip(sorted(the_version().glob("*.tfrecord"))[-1]),
+    "an index is missing": lambda: next(the_version().glob("_index/*")).unlink(),
+    "a ledger is missing": lambda: next(the_version().glob("_shards/*")).unlink(),
+    "a ledger is damaged": lambda: flip(sorted(the_version().glob("_shards/*"))[-1]),
+    "what is known of the input is damaged": lambda: flip(Path("out") / INPUT_JSON),
+    "what is known of the input is missing": lambda: (Path("out") / INPUT_JSON).unlink(),
+    "readers get another version": turn_back,
+}
+
+
+def test_nothing_changed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result is that of a whole rebuild, which is made if the input is not known."""
+
+    def run(log: list[str]) -> tuple[RebuildResult, set[str]]:
+        monkeypatch.setattr(events.LOGGER, "info", lambda _, line: log.append(line))
+        result = rebuild(**JOB, log_format="json")
+        files = {str(path) for path in Path("out").rglob("*") if "outcomes" not in path.parts}
+        return result, files
+
+    early, whole = list[str](), list[str]()
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "run_pipeline", _whole)
+        (ended, files), metrics = run(early), Path("out/metrics.prom").read_text()
+    (Path("out") / INPUT_JSON).unlink()
+    again, same_files = run(whole)
+    varying = {"holder", "seconds", "started"}
+    first, second = ({k: v for k, v in x.outcome.items() if k not in varying} for x in (ended, again))
+    assert first == second and not ended.changed and not again.changed
+    assert first["scrub"]["shards"] == 2
+    assert files == same_files
+    names = [line.split("{")[0].split(" ")[0] for line in metrics.splitlines() if "time" not in line]
+    now = Path("out/metrics.prom").read_text().splitlines()
+    assert names == [line.split("{")[0].split(" ")[0] for line in now if "time" not in line]
+    lines = ([json.loads(line) for line in log] for log in (early, whole))
+    varying = {"time", "version", "seconds"}
+    stages = [[{k: v for k, v in line.items() if k not in varying} for line in log] for log in lines]
+    assert stages[0] == stages[1]
+    assert [line["stage"] for line in stages[0]] == ["planned", "scrubbed", "compared", "finished"]
+    assert ends_early()  # the whole rebuild has stored the input again
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_each_change_is_planned(here: Path, kind: str) -> None:
+    CHANGES[kind]()
+    assert not ends_early()
+
+
+@settings(max_examples=25, deadline=None)
+@given(kinds=st.lists(st.sampled_from(sorted(CHANGES)), max_size=3, unique=True))
+def test_changes_together_are_planned(first: Path, kinds: list[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(first, Path(folder, "copy"))
+        patch.chdir(Path(folder, "copy"))
+        for kind in kinds:
+            try:
+                CHANGES[kind]()
+            except FileNotFoundError:  # another change came first
+                continue
+        assert ends_early() == (not kinds)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"quality": 50}, {"resize": "4"}, {"limit": 3}, {"shards": "3"}, {"license": "CC0-1.0"}, {"seed": 1},
+        {"splits": "train=0.5,test=0.5"}, {"verify": "none"}, {"exclude": ""}, {"dedupe": "exact"},
+        {"source": "class_folders"}, {"verify_sources": True}, {"input": ["in", "x=in/a"]},
+    ],
+)  # fmt: skip
+def test_other_settings_are_planned(here: Path, values: dict[str, Any]) -> None:
+    assert not ends_early(**values)
+    assert ends_early()
+
+
+def test_other_software_is_planned(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also an edited source file of this project, whose version stays the same."""
+    known = pipeline.listing_software({})
+    assert {"python", "code", "numpy"} <= known.keys()
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "listing_software", lambda versions: {**versions, **known, "code": "0"})
+        assert not ends_early()
+    with monkeypatch.context() as patch:
+        versions = pipeline.software_versions
+        patch.setattr(pipeline, "software_versions", lambda hook: {**versions(hook), "pillow": "0"})
+        assert not ends_early()
+    with monkeypatch.context() as patch:
+        patch.setattr("shardwright.pipelines.prepare.SOURCES", {})  # a package adds the source
+        assert not ends_early()
+    assert ends_early()
+
+
+def test_images_whose_state_proves_nothing_are_read_each_time(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "local_version", lambda status: "")
+        assert rebuild(**JOB).changed  # the states differ from those of the first version
+        assert not ends_early()
+        alter_in_secret(Path("in/a/0.bmp"), other_pixels(Path("in/a/0.bmp")))
+        assert rebuild(**JOB).changed
+
+
+def test_an_image_that_cannot_be_read_is_tried_each_time(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = reading._read_local
+
+    def locked(ref: ImageRef) -> bytes:
+        if ref.key == "a/0.bmp":
+            raise PermissionError(13, "Permission denied", ref.uri)
+        return read(ref)
+
+    monkeypatch.setattr(reading, "_read_local", locked)
+    touch(Path("in/a/0.bmp"))
+    touch(Path("in/a/2.bmp"))
+    result = rebuild(**JOB, max_bad_fraction=1.0)
+    assert result.outcome["work"]["quarantined"] == 1
+    assert not ends_early(max_bad_fraction=1.0)
+
+
+def test_a_version_that_is_refused_is_built_again(here: Path) -> None:
+    Path("in/a/bad.bmp").write_bytes(b"BM")
+    refused = {"max_bad_fraction": 0.0}
+    assert ends_early() is False
+    with pytest.raises(Exception, match="refused"):
+        rebuild(**JOB, **refused)
+    assert not ends_early(**refused)
+
+
+def test_a_rollback_is_seen(here: Path) -> None:
+    Path("in/a/new.bmp").write_bytes(picture(50, "BMP", 8))
+    rebuild(**JOB)
+    assert ends_early()
+    rollback("out")
+    assert not ends_early()
+
+
+def test_another_version_that_is_published_meanwhile_is_seen(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = InputState.loads((Path("out") / INPUT_JSON).read_bytes())
+    Path("in/a/new.bmp").write_bytes(picture(50, "BMP", 8))
+    rebuild(**JOB)
+    Path("in/a/new.bmp").unlink()
+    monkeypatch.setattr(pipeline, "find_input", lambda task: state)
+    assert not ends_early()
+
+
+@pytest.mark.parametrize("step", ["list_part", "scrub_shard"])
+def test_a_storage_that_fails_is_reported_by_the_whole_rebuild(
+    here: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def failing(*_: object) -> Any:
+        raise EngineError("The disk is tired.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(unchanged, step, failing)
+        assert not ends_early()
+    assert ends_early()  # the lease was given back
+
+
+def test_an_interrupt_gives_the_lease_back(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(unchanged, "list_part", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ends_early()
+    assert ends_early()
+    assert len(list(Path("out/versions").iterdir())) == 1
+
+
+def test_a_bug_is_reported(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unchanged, "list_digest", lambda *_: 1 / 0)
+    with pytest.raises(EngineError, match="ZeroDivisionError"):
+        ends_early()
+
+
+def test_another_rebuild_at_work_is_not_disturbed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[bool] = []
+
+    def listed(*_: object) -> Any:
+        with pytest.raises(EngineError, match=r"at work|is running|lease"):
+            rebuild(**JOB)
+        reported.append(True)
+        return listing_digest.ListingDigest()
+
+    monkeypatch.setattr(unchanged, "list_digest", listed)
+    assert not ends_early()
+    assert reported
+
+
+def test_an_input_that_cannot_be_remembered_is_a_warning(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(path: str, *rest: Any, **more: Any) -> None:
+        if path.endswith(INPUT_JSON):
+            raise OSError(28, "No space left on device", path)
+        writing(path, *rest, **more)
+
+    writing = remembered_input.storage.write_bytes
+    Path("in/a/new.bmp").write_bytes(picture(50, "BMP", 8))
+    with monkeypatch.context() as patch:
+        patch.setattr(remembered_input.storage, "write_bytes", failing)
+        result = rebuild(**JOB)
+    assert result.changed and any(INPUT_JSON in warning for warning in result.outcome["warnings"])
+    assert not ends_early()
+    assert not rebuild(**JOB).changed
+    assert ends_early()
+
+
+def test_a_rebuild_with_nothing_to_do_removes_old_versions(here: Path) -> None:
+    abandoned = Path("out/versions/20200101T000000Z")
+    abandoned.mkdir()
+    assert ends_early()
+    assert not abandoned.exists()
+
+
+def test_hooks_and_notes_are_those_of_a_whole_rebuild(
+    here: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    Path("job.yaml").write_text(
+        "input: in\noutput: out\nshards: 2\nclass_names: names.txt\nexclude: '@exclude.txt'\nscrub: 1\n"
+        "gates: {}\nhooks:\n  on_no_change: {command: [sh, -c, 'echo $SHARDWRIGHT_EVENT >> told']}\n"
+    )
+    from shardwright.pipelines.rebuild import main
+
+    said = []
+    assert main(["job.yaml", "--dedupe", "exact", "--label_depth", "1"]) == 0
+    capfd.readouterr()
+    for early in (True, False):
+        if not early:
+            (Path("out") / INPUT_JSON).unlink()
+        assert main(["job.yaml", "--dedupe", "exact", "--label_depth", "1"]) == 0
+        said.append(sorted(capfd.readouterr().err.splitlines()))  # another thread shows what was found
+    assert Path("told").read_text().split() == ["no_change"] * 2
+    assert said[0] == said[1]
+
+
+def test_files_inside_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_bmps(tmp_path / "in", 4)
+    with zipfile.ZipFile("in.zip", "w") as archive:
+        for path in sorted(Path("in").rglob("*.bmp")):
+            archive.write(path, path.relative_to("in"))
+    rows = [f"in/{'ab'[i % 2]}/{i}.bmp,{'ab'[i % 2]}" for i in range(4)]
+    Path("rows.csv").write_text("\n".join(["path,label", *rows]))
+    job = {"input": ["z=in.zip", "c=rows.csv"], "output": "out", "shards": "1"}
+    rebuild(**job)
+    assert ends_early(**job, class_names="", exclude="")
+    touch(Path("in/a/2.bmp"))  # only a row names it
+    assert not ends_early(**job, class_names="", exclude="")
+    rebuild(**job)
+    state = Path("rows.csv").stat()
+    Path("rows.csv").write_text(Path("rows.csv").read_text().replace("3.bmp,b", "3.bmp,a"))
+    os.utime("rows.csv", ns=(state.st_atime_ns, state.st_mtime_ns))  # its rows are read each time
+    assert not ends_early(**job, class_names="", exclude="")
+
+
+def test_unpacked_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_bmps(tmp_path / "in", 4)
+    with tarfile.open("in.tar.gz", "w:gz") as archive:
+        archive.add("in", ".")
+    job = {"input": "in.tar.gz", "output": "out", "shards": "1", "class_names": "", "exclude": ""}
+    rebuild(**job)
+    assert ends_early(**job)
+    assert len(list(Path("out/versions").iterdir())) == 1
+    touch(Path("in.tar.gz"))
+    assert not ends_early(**job)
