@@ -80,6 +80,8 @@ class Dataset:
       files: Path of every other file that was published with the shards -> its sha256.
       statements_version: `STATEMENTS_VERSION` of the code that wrote it; 0 if that code had none.
       provenance: What the user states about the dataset: license, creators and so on.
+      dtypes: Type of the stored samples (uint8, uint16, float32) -> records, in all splits. Empty if the
+        dataset does not state it, because all are uint8.
     """
 
     name: str
@@ -96,6 +98,7 @@ class Dataset:
     files: Mapping[str, str] = field(default_factory=dict)
     statements_version: int = 0
     provenance: Provenance = field(default_factory=Provenance)
+    dtypes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -182,6 +185,8 @@ class Dataset:
             "formats": {split: dict(counts) for split, counts in self.formats.items()},
             "sidecars": dict(self.sidecars),
         }
+        if self.dtypes:
+            document["dtypes"] = dict(self.dtypes)
         if stated := self.provenance.as_json():
             document["provenance"] = stated
         if not self.statements_version:  # datasets from before these digests existed
@@ -246,6 +251,7 @@ class Dataset:
                 files=value.get("files", {}),
                 statements_version=_whole(value.get("statements_version", 0)),
                 provenance=Provenance.from_json(value.get("provenance", {})),
+                dtypes={str(name): _whole(count) for name, count in value.get("dtypes", {}).items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UsageError(f"{where} is damaged ({error!r}); restore it or convert again.") from error
@@ -266,6 +272,7 @@ def picture_shape_of(settings: Mapping[str, Any]) -> PictureShape:
     channels = {"rgb": 3, "gray": 1}.get(settings["color"])
     if settings["image_format"] == "webp":
         channels = 3 if channels else None  # WebP has no gray images
+    channels = settings.get("channels") or channels
     return height, width, channels
 
 

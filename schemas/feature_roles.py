@@ -28,6 +28,7 @@ class FeatureRole(StrEnum):
     WIDTH = "width"
     CHANNELS = "channels"
     SHAPE = "shape"
+    DTYPE = "dtype"
     COLORSPACE = "colorspace"
     LABEL = "label"
     LABEL_TEXT = "label_text"
@@ -109,6 +110,9 @@ FEATURE_ROLES: Mapping[FeatureRole, RoleInfo] = {
         _INT64, _ONE, "the stored picture's channels: 1 grey, 3 RGB, 4 with alpha"
     ),
     FeatureRole.SHAPE: RoleInfo(_INT64, (3,), "the stored picture's height, width and channels"),
+    FeatureRole.DTYPE: RoleInfo(
+        _BYTES, _ONE, "the type of the stored picture's samples: uint8, uint16 or float32"
+    ),
     FeatureRole.COLORSPACE: RoleInfo(_BYTES, _ONE, "RGB, or Grayscale of a picture with one channel"),
     FeatureRole.LABEL: RoleInfo(_INT64, _ONE, "the class id; -1 without a class"),
     FeatureRole.LABEL_TEXT: RoleInfo(_BYTES, _ONE, "the class name"),

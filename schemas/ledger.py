@@ -61,6 +61,8 @@ class Entry(NamedTuple):
       source_key: key of the source image, if `--map` made several images of it or changed its key.
       fold: fold of a written image, from 0; None if the dataset has no folds.
       private: kinds of private data in the metadata of a kept original, joined by commas.
+      dtype: type of the stored samples (uint8, uint16, float32), if the dataset states it (`--depth keep`,
+        `--channels`); else empty.
     """
 
     key: str
@@ -89,6 +91,7 @@ class Entry(NamedTuple):
     source_key: str = ""
     fold: int | None = None
     private: str = ""
+    dtype: str = ""
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Entry:
@@ -132,7 +135,7 @@ class Entry(NamedTuple):
 
 
 #: Fields of a header that are absent if they have these values.
-OPTIONAL_TOTALS: Mapping[str, Any] = {"multiplied": 0, "folds": {}, "private": {}}
+OPTIONAL_TOTALS: Mapping[str, Any] = {"multiplied": 0, "folds": {}, "private": {}, "dtypes": {}}
 
 
 @dataclass(frozen=True)
@@ -164,6 +167,7 @@ class ShardHeader:
       multiplied: number of images that `--map` added: those of each source image after the first.
       folds: fold -> records; empty if the dataset has no folds.
       private: kind of private data -> number of kept originals with it in their metadata.
+      dtypes: type of the stored samples -> records; empty if the dataset does not state it.
     """
 
     file: str
@@ -190,6 +194,7 @@ class ShardHeader:
     multiplied: int = 0
     folds: Mapping[str, int] = field(default_factory=dict)
     private: Mapping[str, int] = field(default_factory=dict)
+    dtypes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def place(self) -> tuple[str, int, int]:

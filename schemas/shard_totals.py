@@ -31,6 +31,7 @@ class ShardTotals:
         self._bad_boxes: list[str] = []
         self._multiplied = 0
         self._private: Counter[str] = Counter()
+        self._dtypes: Counter[str] = Counter()
         self._source_key = ""
 
     @staticmethod
@@ -64,6 +65,8 @@ class ShardTotals:
             self._formats[entry.format] += 1
         if entry.private:
             self._private.update(entry.private.split(","))
+        if entry.dtype:
+            self._dtypes[entry.dtype] += 1
         if entry.boxes:
             self._boxes.update(entry.boxes)
         if entry.fold is not None:
@@ -105,4 +108,5 @@ class ShardTotals:
             multiplied=self._multiplied,
             folds={str(fold): count for fold, count in sorted(self._folds.items())},
             private=dict(sorted(self._private.items())),
+            dtypes=dict(sorted(self._dtypes.items())),
         )

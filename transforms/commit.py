@@ -100,8 +100,10 @@ def describe(job: ConversionSpec, forecast: Forecast, results: Sequence[ShardRes
     classes: dict[str, Counter[str]] = {split: Counter() for split in forecast.plan.shards}
     formats: dict[str, Counter[str]] = {split: Counter() for split in forecast.plan.shards}
     headers = sorted((result.header for result in results), key=lambda header: header.shard)
+    dtypes: Counter[str] = Counter()
     for header in headers:
         totals.add(header)
+        dtypes.update(header.dtypes)
         if header.split != NO_SPLIT:
             classes[header.split].update(header.class_counts)
             formats[header.split].update(header.formats)
@@ -125,6 +127,7 @@ def describe(job: ConversionSpec, forecast: Forecast, results: Sequence[ShardRes
         files={path: sha256 for result in results for path, sha256 in result.files.items()},
         statements_version=dataset.STATEMENTS_VERSION,
         provenance=job.settings.provenance,
+        dtypes=dict(sorted(dtypes.items())),
     )
 
 

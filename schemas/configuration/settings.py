@@ -34,6 +34,10 @@ RESAMPLES = ("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos")
 IMAGE_FORMATS = ("keep", "jpeg", "png", "webp", "raw")
 DAMAGED = ("quarantine", "keep")
 COLORS = ("rgb", "gray", "keep")
+DEPTHS = ("8", "keep")
+#: Largest number of channels, and the formats that cannot store more than 8 bits per channel.
+MOST_CHANNELS = 16
+_EIGHT_BIT_FORMATS = ("jpeg", "webp")
 COMPRESSIONS = ("none", "gzip", "zlib")
 #: Maximum number of folds.
 MOST_FOLDS = len(DIGITS)
@@ -86,6 +90,7 @@ RECORDED = frozenset({Affects.RECORD, Affects.SHARD, Affects.PLACEMENT, Affects.
 RECORDED_IF_GIVEN = (
     "bounds", "skip_formats", "map",
     "split_mode", "folds", "min_bytes", "min_side", "max_aspect", "max_per_class", "drop",
+    "depth", "channels",
 )  # fmt: skip
 
 
@@ -157,6 +162,11 @@ def _regex(text: str) -> re.Pattern[str]:
 def _check_folds(number: str) -> None:
     if units.parse_int(number, low=0, high=MOST_FOLDS) == 1:
         raise ValueError("write 0, or the number of folds from 2 on")
+
+
+def _check_channels(number: str) -> None:
+    if units.parse_int(number, low=0, high=MOST_CHANNELS) in (1, 3):
+        raise ValueError("choose --color gray for one channel, or --color rgb for three")
 
 
 def _check_splits(text: str) -> None:
@@ -532,6 +542,23 @@ class ConvertSettings:
         Topic.PIXELS,
         choices=COLORS,
     )
+    depth: str = _setting(
+        "8",
+        "bits per channel: 8 (everything is scaled to 8 bits), or keep (16 bits stay 16 bits, and "
+        "floating-point numbers stay 32-bit floats)",
+        Affects.RECORD,
+        Topic.PIXELS,
+        choices=DEPTHS,
+    )
+    channels: int = _setting(
+        0,
+        "store all N channels of each image as they are in its file, as raw pixels; for TIFF and arrays with "
+        "2 or 4 to 16 channels (0: --color decides)",
+        Affects.RECORD,
+        Topic.PIXELS,
+        check=_check_channels,
+        metavar="N",
+    )
     background: str = _setting(
         "white",
         "color under transparent pixels and around padded images",
@@ -798,9 +825,19 @@ class ConvertSettings:
     @cached_property
     def stored_format(self) -> str:
         """The image format with its default resolved."""
-        if self.record_layout.pixels:
+        if self.record_layout.pixels or self.channels:
             return "raw"
-        return self.image_format or ("jpeg" if self.resize else "keep")
+        return self.image_format or ("jpeg" if self.resize and self.depth == "8" else "keep")
+
+    @property
+    def states_dtype(self) -> bool:
+        """Whether each record states the type of its samples, because it may be another one than uint8."""
+        return self.depth == "keep" or self.channels > 0
+
+    @property
+    def has_one_size(self) -> bool:
+        """Whether all stored pictures have the same height and width."""
+        return bool(self.resize) and self.fit in SAME_SIZE_FITS
 
     @cached_property
     def background_rgb(self) -> tuple[int, int, int]:
@@ -853,7 +890,12 @@ class ConvertSettings:
     def record_layout(self) -> Layout:
         """The layout of the records, with the extra columns' features."""
         return extended(
-            layout_by_name(self.layout), self._option_columns, bool(self.label_separator), self.folds > 0
+            layout_by_name(self.layout),
+            self._option_columns,
+            bool(self.label_separator),
+            self.folds > 0,
+            self.states_dtype,
+            self.has_one_size,
         )
 
     @property
@@ -957,9 +999,10 @@ class ConvertSettings:
                 f"--image_format {self.image_format}: layout {layout.name} stores bare pixels; leave "
                 "--image_format out, or choose a layout of image files."
             )
-        if self.stored_format != "raw":
+        self._check_depth()
+        if self.stored_format != "raw" or self.states_dtype:  # records state the shape of such pixels
             return
-        if not layout.says_size and not (self.resize and self.fit in SAME_SIZE_FITS):
+        if not layout.says_size and not self.has_one_size:
             raise UsageError(
                 f"--layout {layout.name}: its records have bare pixels and do not store their size; choose "
                 f"one size for all with --resize (and --fit {', '.join(SAME_SIZE_FITS)})."
@@ -968,6 +1011,29 @@ class ConvertSettings:
             raise UsageError(
                 "--color keep: bare pixels would have different numbers of channels; choose --color rgb "
                 "or gray."
+            )
+
+    def _check_depth(self) -> None:
+        """Checks that the stored format and the other settings allow the type and number of channels.
+
+        Raises:
+          UsageError: if they do not.
+        """
+        if self.channels and self.image_format not in ("", "raw"):
+            raise UsageError(
+                f"--image_format {self.image_format}: pictures of {self.channels} channels (--channels) are "
+                "stored as raw pixels; leave --image_format out."
+            )
+        if self.depth == "keep" and self.image_format in _EIGHT_BIT_FORMATS:
+            raise UsageError(
+                f"--image_format {self.image_format} stores 8 bits per channel; choose png or raw, or leave "
+                "--depth keep out."
+            )
+        if self.map and self.states_dtype:
+            option = f"--channels {self.channels}" if self.channels else "--depth keep"
+            raise UsageError(
+                f"--map {self.map} receives pictures with 8 bits per channel, gray or RGB; leave {option} "
+                "out, or leave --map out."
             )
 
     def identity(self) -> dict[str, Any]:
@@ -985,6 +1051,7 @@ class ConvertSettings:
         values["split_mode"] = "" if self.split_mode == "hash" else self.split_mode
         values["min_bytes"] = self.min_source_bytes
         values["drop"] = ",".join(self.dropped_codes)
+        values["depth"] = "" if self.depth == "8" else self.depth
         for name in RECORDED_IF_GIVEN:
             if not values[name]:
                 del values[name]

@@ -11,7 +11,7 @@ from typing import Any
 from shardwright.schemas.columns import ExtraColumn
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.feature_roles import FeatureRole, Needs
+from shardwright.schemas.feature_roles import FEATURE_ROLES, FeatureRole, Needs
 from shardwright.schemas.str_enum import StrEnum
 from shardwright.schemas.values import ValueType
 
@@ -164,13 +164,28 @@ def column_of(spec: FeatureSpec) -> ExtraColumn:
 
 
 def extended(
-    layout: Layout, columns: Sequence[ExtraColumn], several_labels: bool, folds: bool = False
+    layout: Layout,
+    columns: Sequence[ExtraColumn],
+    several_labels: bool,
+    folds: bool = False,
+    dtype: bool = False,
+    one_size: bool = False,
 ) -> Layout:
-    """Returns a layout with features for extra columns and, if requested, several classes and a fold.
+    """Returns a layout with further features.
+
+    Args:
+      layout: a layout.
+      columns: extra columns to store.
+      several_labels: whether an image may have several classes.
+      folds: whether records store their fold.
+      dtype: whether records store the type and the shape of their picture.
+      one_size: whether all pictures have the same height and width, so that they need not be stored.
 
     Raises:
       UsageError: if a column has the name of a feature of the layout, or another type there.
     """
+    if dtype:
+        layout = _with_dtype(layout, one_size)
     if folds and FeatureRole.FOLD not in layout.by_role():
         nested = any(spec.name.startswith("image/") for spec in layout.features)
         fold = FeatureSpec("image/fold" if nested else "fold", FeatureType.INT64, (), FeatureRole.FOLD)
@@ -192,6 +207,29 @@ def extended(
     several = (FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET) if several_labels else ()
     features = (_several(spec) if spec.fill in several else spec for spec in layout.features)
     return replace(layout, features=(*features, *extra))
+
+
+def _with_dtype(layout: Layout, one_size: bool) -> Layout:
+    """Returns a layout that also stores the type of the samples, and the shape unless it is known."""
+    wanted = [FeatureRole.DTYPE]
+    if not layout.says_channels:
+        wanted.append(FeatureRole.CHANNELS)
+    if not layout.says_size and not one_size:
+        wanted += [FeatureRole.HEIGHT, FeatureRole.WIDTH]
+    names = {spec.name for spec in layout.features}
+    prefix = "image/" if any(name.startswith("image/") for name in names) else ""
+    added = []
+    for role in wanted:
+        if role in layout.by_role():
+            continue
+        info, name = FEATURE_ROLES[role], f"{prefix}{role.value}"
+        if name in names:
+            raise UsageError(
+                f"Layout {layout.name} has a feature {name!r} that is not the picture's {role.value}, which "
+                "--depth keep and --channels store; rename the feature."
+            )
+        added.append(FeatureSpec(name, info.type, info.shape, role))
+    return replace(layout, features=(*layout.features, *added))
 
 
 def _several(spec: FeatureSpec) -> FeatureSpec:

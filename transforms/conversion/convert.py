@@ -281,6 +281,7 @@ def _built(
         file_name=ref.file_name,
         fold=ref.fold if ref.fold >= 0 else None,
         private=_private(image),
+        dtype=image.dtype if recipe.settings.states_dtype else "",
     )
     return Converted(entry, example, len(read.data), image.decode_seconds, on_background=image.on_background)
 

@@ -41,7 +41,7 @@ def is_see_through(image: Image.Image) -> bool:
     return _expanded(image).getchannel("A").getextrema() != opaque
 
 
-def _profile(image: Image.Image) -> bytes | None:
+def profile_of(image: Image.Image) -> bytes | None:
     """Returns the embedded ICC profile; None if there is none."""
     profile = image.info.get("icc_profile")
     return profile if isinstance(profile, bytes) else None
@@ -54,11 +54,16 @@ def is_plain(image: Image.Image) -> bool:
 
 def has_profile(image: Image.Image) -> bool:
     """Returns whether a picture has an ICC profile other than sRGB."""
-    profile = _profile(image)
+    profile = profile_of(image)
     if not profile or image.mode in ("I", "F") or image.mode.startswith("I;"):
         return False
     base = _ALPHA_MODES.get(image.mode, "RGB" if image.mode == "P" else image.mode)
-    return _to_srgb(profile, "L" if base == "1" else base) is not None
+    return changes_colors(profile, "L" if base == "1" else base)
+
+
+def changes_colors(profile: bytes, mode: str) -> bool:
+    """Returns whether an ICC profile fits a mode (L, RGB, CMYK) and its colors differ from sRGB's."""
+    return _to_srgb(profile, mode) is not None
 
 
 @lru_cache(maxsize=64)
@@ -181,11 +186,11 @@ def _wanted(image: Image.Image, color: str) -> str:
 
 def _is_done(image: Image.Image, color: str) -> bool:
     """Returns whether a picture already has the mode that is wanted."""
-    return image.mode == _wanted(image, color) and not _profile(image) and "transparency" not in image.info
+    return image.mode == _wanted(image, color) and not profile_of(image) and "transparency" not in image.info
 
 
 def _to_color(image: Image.Image, color: str, background: tuple[int, int, int]) -> Image.Image:
-    profile = _profile(image)
+    profile = profile_of(image)
     wanted = _wanted(image, color)
     if _is_done(image, color):
         return image

@@ -14,7 +14,9 @@ from PIL import Image
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, LeftOut
-from shardwright.transforms.images import color, decode
+from shardwright.schemas.units import counted
+from shardwright.transforms.images import color, decode, deep_pixels
+from shardwright.transforms.images.deep_header import FLOAT32, DeepHeader
 from shardwright.transforms.images.encode import FORMAT_NAMES, encode_image
 from shardwright.transforms.images.geometry import Geometry, plan_geometry
 from shardwright.transforms.images.hook import MappedImage
@@ -62,7 +64,7 @@ class ConvertedImage:
       format: jpg, png, webp or raw.
       height: height in pixels.
       width: width in pixels.
-      channels: 1 or 3 (for kept bytes, what a decoder returns: up to 4).
+      channels: 1 or 3 (for kept bytes, what a decoder returns: up to 4), or the number of `--channels`.
       kept: whether the bytes are unchanged from the source.
       animated: whether the source has more frames than the one that is stored.
       frame: the steps from the source image to the stored image.
@@ -70,6 +72,7 @@ class ConvertedImage:
       warning: the decoder's warning about the file; empty without one.
       damaged: whether a part of the pixels is missing in the file; only with `--damaged keep`.
       on_background: whether a part of the picture shows the background color.
+      dtype: type of its samples: uint8, uint16 or float32.
     """
 
     encoded: bytes
@@ -84,6 +87,7 @@ class ConvertedImage:
     warning: str = ""
     damaged: bool = False
     on_background: bool = False
+    dtype: str = "uint8"
 
 
 def convert_image(
@@ -103,8 +107,9 @@ def convert_image(
       NotACandidate: if the file is not an image by content or by name.
     """
     opened = open_chosen(data, name, settings)
+    convert = _convert if opened.deep is None else _convert_deep
     try:
-        return _convert(data, opened, settings, reserve or reserve_nothing)
+        return convert(data, opened, settings, reserve or reserve_nothing)
     except (ImageFault, MemoryError):
         raise
     except Exception as error:
@@ -125,12 +130,37 @@ def open_chosen(data: bytes, name: str, settings: ConvertSettings) -> decode.Ope
       NotACandidate: if the file is not an image by content or by name.
     """
     opened = decode.open_image(
-        data, name, settings.max_pixels, settings.parsed_bounds, settings.skipped_formats
+        data,
+        name,
+        settings.max_pixels,
+        settings.parsed_bounds,
+        settings.skipped_formats,
+        settings.depth == "keep",
+        settings.channels > 0,
     )
+    if opened.deep is not None:
+        _check_channels(opened.deep, settings)
     found = side_reason(*opened.size, settings)
     if found is not None:
         raise LeftOut(found[0], Stage.DECODE, found[1], opened.size)
     return opened
+
+
+def _check_channels(header: DeepHeader, settings: ConvertSettings) -> None:
+    """Checks that a picture has the channels that the settings ask for.
+
+    Raises:
+      ImageFault: if it has others, or without `--channels` neither gray nor RGB.
+    """
+    if not settings.channels:
+        if header.problem:
+            raise ImageFault(QuarantineReason.UNSUPPORTED_FORMAT, Stage.DECODE, header.problem)
+    elif header.channels != settings.channels:
+        raise ImageFault(
+            QuarantineReason.WRONG_CHANNELS,
+            Stage.DECODE,
+            f"it has {counted(header.channels, 'channel')}, not {settings.channels}",
+        )
 
 
 def side_reason(width: int, height: int, settings: ConvertSettings) -> tuple[FilterReason, str] | None:
@@ -150,11 +180,13 @@ def side_reason(width: int, height: int, settings: ConvertSettings) -> tuple[Fil
 
 
 def picture_of(image: ConvertedImage, settings: ConvertSettings) -> Image.Image:
-    """Decodes the stored bytes of a converted image."""
+    """Decodes the stored bytes of a converted image, for measuring and drawing: with 8 bits per channel."""
     if image.format == "raw":
-        return Image.frombytes(
-            "L" if image.channels == 1 else "RGB", (image.width, image.height), image.encoded
-        )
+        shape = (image.height, image.width, image.channels)
+        return deep_pixels.displayed(deep_pixels.decode_raw(image.encoded, image.dtype, shape))
+    if image.dtype != "uint8":
+        opened = decode.open_image(image.encoded, "image", _ANY_SIZE, settings.parsed_bounds, keep_depth=True)
+        return deep_pixels.displayed(decode.load_samples(opened, _ANY_SIZE))
     opened = decode.open_image(image.encoded, "image", _ANY_SIZE, settings.parsed_bounds)
     return decode.load_checked(opened, _ANY_SIZE, image.damaged).image
 
@@ -209,6 +241,83 @@ def _convert(
         damaged=bool(damage),
         on_background=on_background,
     )
+
+
+def _convert_deep(
+    data: bytes, opened: decode.OpenedImage, settings: ConvertSettings, reserve: Reserve
+) -> ConvertedImage:
+    """Converts a picture with more than 8 bits per channel, or one whose channels are stored as they are."""
+    header = opened.deep
+    assert header is not None
+    geometry = plan_geometry(*opened.size, settings.target, settings.fit)
+    frame = Frame(opened.image.size, opened.orientation, geometry)
+    keep = settings.stored_format == "keep" and _deep_bytes_can_stay(opened, geometry, settings)
+    with reserve(_deep_bytes(opened, header, geometry)):
+        begun = time.perf_counter()
+        pixels = decode.load_samples(opened, settings.max_pixels)
+        decode_seconds = time.perf_counter() - begun
+        on_background = deep_pixels.is_see_through(pixels, header) and not settings.channels
+        if keep:
+            stored = strip_metadata(data, opened.kind) if settings.strip_metadata else data
+            image_format, width, height = opened.kind, *opened.size
+            channels, dtype = header.channels, header.dtype
+        else:
+            pixels = deep_pixels.upright(pixels, opened.orientation)
+            if settings.depth == "8":
+                pixels = deep_pixels.eight_bits(pixels, header.highest)
+            if not settings.channels:
+                profile = header.profile or color.profile_of(opened.image) or b""
+                pixels = deep_pixels.to_color(
+                    pixels, header, profile, settings.color, settings.background_rgb
+                )
+            pixels = deep_pixels.resize(pixels, geometry, settings.resample)
+            channels, dtype = pixels.shape[-1], pixels.dtype.name
+            fill = deep_pixels.background_of(channels, pixels.dtype, settings.background_rgb)
+            pixels = deep_pixels.pad(pixels, geometry, fill)
+            height, width = pixels.shape[:2]
+            image_format = "raw" if settings.stored_format == "raw" or dtype == FLOAT32 else "png"
+            stored = deep_pixels.encode(pixels, image_format)
+            padded = geometry.canvas != geometry.size
+            on_background = (on_background or padded) and channels in (1, 3)
+    return ConvertedImage(
+        encoded=stored,
+        format=FORMAT_NAMES[image_format],
+        height=height,
+        width=width,
+        channels=channels,
+        kept=keep,
+        animated=opened.animated,
+        frame=frame,
+        decode_seconds=decode_seconds,
+        on_background=on_background and not keep,
+        dtype=dtype,
+    )
+
+
+def _deep_bytes(opened: decode.OpenedImage, header: DeepHeader, geometry: Geometry) -> int:
+    """Returns the number of bytes that the steps of `_convert_deep` hold at once, at most."""
+    channels = max(header.channels, 3)
+    pixel = channels * header.sample_bytes
+    source, target = math.prod(opened.size), math.prod(geometry.canvas)
+    # A copy in another orientation or color, two planes for resampling, the result, and its encoded bytes.
+    return decode.decoder_bytes(opened) + source * (pixel + 8) + target * (2 * pixel + 8)
+
+
+def _deep_bytes_can_stay(opened: decode.OpenedImage, geometry: Geometry, settings: ConvertSettings) -> bool:
+    """Returns whether the bytes of an image with 16 bits need no change, judging by its header."""
+    header, size = opened.deep, opened.image.size
+    assert header is not None
+    if opened.kind != "png" or opened.orientation != 1 or opened.animated:
+        return False
+    if geometry.canvas != size or geometry.size != size:
+        return False
+    grey = header.channels < 3
+    profile = color.profile_of(opened.image)
+    if profile and color.changes_colors(profile, "L" if grey else "RGB"):
+        return False
+    if settings.color == "keep":
+        return "transparency" not in opened.image.info
+    return not header.alpha and grey == (settings.color == "gray")
 
 
 #: Calls the hook for the upright picture and its frame in the source; yields the pictures that it returns.
@@ -312,7 +421,8 @@ def _encoded(
     """
     stored = settings.stored_format
     if stored == "keep":
-        stored = "jpeg" if opened.kind == "jpeg" and not opened.unpacked else "png"
+        is_jpeg = opened.kind == "jpeg" and not opened.unpacked and settings.depth == "8"
+        stored = "jpeg" if is_jpeg else "png"
     channels = 3 if stored == "webp" else len(image.getbands())  # WebP has no gray
     return stored, encode_image(image, stored, settings.quality), channels
 

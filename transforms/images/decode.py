@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 from PIL import Image, UnidentifiedImageError
 from PIL.Image import DecompressionBombError, DecompressionBombWarning, Transpose
 from PIL.TiffImagePlugin import TiffImageFile
@@ -17,8 +18,28 @@ from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.schemas.image_formats import SUPPORTED_KINDS, WITHOUT_SIGNATURE
-from shardwright.transforms.images import gif, heif, jpeg, jpeg2000, jpeg_xl, memory, png, pnm, tiff, webp
+from shardwright.transforms.images import (
+    deep_pixels,
+    gif,
+    heif,
+    jpeg,
+    jpeg2000,
+    jpeg_xl,
+    memory,
+    png,
+    pnm,
+    tiff,
+    webp,
+)
 from shardwright.transforms.images.bounds import check_exif, check_structure, check_work
+from shardwright.transforms.images.deep_header import (
+    FLOAT32,
+    UINT8,
+    UINT16,
+    DeepHeader,
+    png_header,
+    tiff_header,
+)
 from shardwright.transforms.images.pillow_settings import pillow_settings
 from shardwright.transforms.images.plugin_decoders import open_with_plugin, plugin_kind
 from shardwright.transforms.images.signatures import (
@@ -84,6 +105,7 @@ class OpenedImage:
       coefficient_bytes: number of bytes that libjpeg keeps until it has read all scans.
       jxl: header of a JPEG XL.
       unpacked: whether it is the JPEG inside of a JPEG XL; `data` is that JPEG.
+      deep: the samples of a picture that is decoded by `load_samples`; None for one that Pillow holds.
     """
 
     image: Image.Image
@@ -98,6 +120,7 @@ class OpenedImage:
     coefficient_bytes: int = 0
     jxl: jpeg_xl.Header | None = None
     unpacked: bool = False
+    deep: DeepHeader | None = None
 
     @property
     def size(self) -> tuple[int, int]:
@@ -193,6 +216,8 @@ def open_image(
     max_pixels: int,
     bounds: Bounds = DEFAULT_BOUNDS,
     skipped: Collection[str] = (),
+    keep_depth: bool = False,
+    all_channels: bool = False,
 ) -> OpenedImage:
     """Reads an image's header.
 
@@ -202,12 +227,50 @@ def open_image(
       max_pixels: largest width x height that is accepted.
       bounds: limits on the parts of the file.
       skipped: formats that a user leaves out.
+      keep_depth: whether to read more than 8 bits per channel with `load_samples`.
+      all_channels: whether to read all channels with `load_samples`.
 
     Raises:
       ImageFault: if the image cannot be opened, is too large or has too many parts.
       NotACandidate: if the file is not an image by content or by name, or its format is skipped.
     """
     kind = check_kind(data[:HEAD_BYTES], name, skipped)
+    if kind == "tiff" and (keep_depth or all_channels):
+        header = _tiff_header(data, max_pixels, bounds)
+        if all_channels or header.dtype != UINT8:
+            return _opened_tiff(data, header, bounds)
+    opened = _open_image(data, kind, max_pixels, bounds)
+    if kind == "png" and (keep_depth or all_channels):
+        opened.deep = png_header(data, opened.image.size, "transparency" in opened.image.info)
+    if all_channels and opened.deep is None:
+        # A palette has one channel: its numbers are no colors.
+        channels = len(opened.image.getbands())
+        opened.deep = DeepHeader(UINT8, channels, opened.image.size, highest=255)
+    return opened
+
+
+def _tiff_header(data: bytes, max_pixels: int, bounds: Bounds) -> DeepHeader:
+    with _faults_of("tiff", max_pixels):
+        check_structure(data, "tiff", bounds)
+        header = tiff_header(data)
+        width, height = header.size
+        if width * height > max_pixels:
+            raise _too_many_pixels(width * height, max_pixels)
+        if width < 1 or height < 1:
+            raise ImageFault(QuarantineReason.CORRUPT, Stage.DECODE, f"{width} x {height} pixels")
+        return header
+
+
+def _opened_tiff(data: bytes, header: DeepHeader, bounds: Bounds) -> OpenedImage:
+    """Returns a TIFF whose samples Pillow does not hold: its picture has a size, but no pixels."""
+    image = Image.Image()
+    image._size, image._mode = header.size, "F"
+    assert header.tags is not None
+    return OpenedImage(image, "tiff", 1, header.tags.next > 0, data, bounds=bounds, deep=header)
+
+
+def _open_image(data: bytes, kind: str, max_pixels: int, bounds: Bounds) -> OpenedImage:
+    """Reads the header of an image that Pillow or a plugin decodes."""
     if kind == "jpeg_xl":
         return _open_jpeg_xl(data, max_pixels, bounds)
     with _faults_of(kind, max_pixels):
@@ -336,6 +399,8 @@ class LoadedImage:
 
 def decoder_bytes(opened: OpenedImage) -> int:
     """Returns the largest number of bytes that decoding an image can take, after `reduce_jpeg`."""
+    if opened.deep is not None and (opened.deep.tags is not None or opened.deep.dtype != UINT8):
+        return opened.deep.decoded_bytes
     if opened.jxl is not None:
         return memory.jpeg_xl_bytes(*opened.jxl.size, opened.jxl.channels)
     return memory.decoder_bytes(
@@ -368,6 +433,58 @@ def load_checked(opened: OpenedImage, max_pixels: int, keep_damaged: bool = Fals
         loaded = _decode(opened, keep_damaged)
         _scale_transparency(loaded.image, opened.depth)
         return loaded
+
+
+def load_samples(opened: OpenedImage, max_pixels: int) -> np.ndarray:
+    """Decodes the samples of a picture with `deep` pixels, as they are in the file.
+
+    Returns:
+      Samples of type uint8, uint16 or float32, with shape (height, width, channels). A TIFF is upright.
+
+    Raises:
+      ImageFault: if the pixels cannot be decoded or some are missing.
+    """
+    header = opened.deep
+    assert header is not None
+    with _faults_of(opened.kind, max_pixels):
+        memory.check_memory(decoder_bytes(opened), max_pixels, len(opened.data))
+        if header.tags is not None:
+            samples = _tiff_samples(header, opened)
+        elif opened.kind == "png" and header.dtype == UINT16:
+            samples = _png_samples(opened)
+        else:
+            samples = np.asarray(_decode(opened, keep_damaged=False).image)
+        samples = samples.reshape(*samples.shape[:2], -1)
+        width, height = header.size
+        if samples.shape != (height, width, header.channels) or samples.dtype != header.dtype:
+            raise ImageFault(
+                QuarantineReason.CORRUPT,
+                Stage.DECODE,
+                f"{opened.kind}: its decoder returned pixels of shape {samples.shape} and type "
+                f"{samples.dtype}",
+            )
+        return samples
+
+
+def _tiff_samples(header: DeepHeader, opened: OpenedImage) -> np.ndarray:
+    assert header.tags is not None
+    samples = tiff.read_samples(header.tags, header.compression, opened.data, opened.bounds)
+    samples = samples.view(header.source_dtype)
+    if header.dtype == FLOAT32:
+        with np.errstate(over="ignore"):  # 64-bit numbers beyond the range become infinite
+            samples = samples.astype(np.float32, copy=False)
+    return deep_pixels.upright(samples, header.orientation)
+
+
+def _png_samples(opened: OpenedImage) -> np.ndarray:
+    """Decodes a PNG of 16 bits, of which Pillow would return 8."""
+    import imagecodecs
+
+    _check_completeness(opened)
+    try:
+        return np.asarray(imagecodecs.png_decode(opened.data))
+    except imagecodecs.PngError as error:
+        raise ImageFault(QuarantineReason.CORRUPT, Stage.DECODE, f"png: {error}") from error
 
 
 def _decode(opened: OpenedImage, keep_damaged: bool) -> LoadedImage:

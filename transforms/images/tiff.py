@@ -39,6 +39,8 @@ _YCBCR_SAMPLES = 3
 _RGB, _YCBCR = 2, 6
 _SEPARATE = 2
 _HORIZONTAL, _FLOATING_POINT = 2, 3
+#: A directory of a TIFF.
+Tags = TiffImagePlugin.ImageFileDirectory_v2
 _REVERSED_BITS = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))
 #: Pixels by which a tile may exceed the image: the last tiles of a row and of a column are not full.
 _SEGMENT_SLACK = 1 << 20
@@ -98,14 +100,14 @@ def load_tiff(image: TiffImagePlugin.TiffImageFile, data: bytes, bounds: Bounds)
     if image.tile and image.tile[0].codec_name != "libtiff" and not luma_chroma:
         image.load()  # uncompressed: Pillow detects missing data itself
         return
-    organization = _organization(image)
-    places = _segments(image, data, organization, bounds)
+    organization = _organization(image.tag_v2, str(image.info["compression"]))
+    places = _segments(image.tag_v2, data, organization, bounds)
     pixels = _pixels(organization, data, places)
     arguments = image.tile[0].args
     assert isinstance(arguments, tuple)
     raw_mode = _native(arguments[0])
     if luma_chroma and organization.samples * organization.planes == _YCBCR_SAMPLES:
-        if _numbers(image.tag_v2.get(_SUBSAMPLING, (2, 2))) != (1, 1):
+        if all_numbers(image.tag_v2.get(_SUBSAMPLING, (2, 2))) != (1, 1):
             raise _unsupported("subsampled YCbCr without JPEG compression")
         pixels = memoryview(
             Image.frombytes("YCbCr", organization.size, bytes(pixels)).convert("RGB").tobytes()
@@ -117,6 +119,50 @@ def load_tiff(image: TiffImagePlugin.TiffImageFile, data: bytes, bounds: Bounds)
     image.use_load_libtiff = False
     image.fp = io.BufferedReader(_Joined(data, pixels))
     image.load()
+
+
+def read_samples(tags: Tags, compression: str, data: bytes, bounds: Bounds) -> np.ndarray:
+    """Decodes all samples of a TIFF as they are in the file.
+
+    Args:
+      tags: the directory of the picture.
+      compression: Pillow's name of the compression.
+      data: bytes of the whole file.
+      bounds: limits on strips and tiles.
+
+    Returns:
+      The samples in native byte order, as unsigned integers of 8, 16, 32 or 64 bits, with shape (height,
+      width, samples per pixel). Floating-point numbers and signed integers are returned as their bits.
+
+    Raises:
+      ImageFault: if data is damaged, missing or of an unsupported kind.
+    """
+    organization = _organization(tags, compression, all_planes=True)
+    if organization.photometric == _YCBCR and organization.compression != "jpeg":
+        raise _unsupported("YCbCr without JPEG compression")
+    segments = _segments(tags, data, organization, bounds)
+    per_plane = len(segments) // organization.planes
+    planes = [
+        _integers(_plane(organization, data, segments[begin : begin + per_plane]), organization)
+        for begin in range(0, len(segments), per_plane)
+    ]
+    return planes[0] if len(planes) == 1 else np.concatenate(planes, axis=-1)
+
+
+def _integers(rows: np.ndarray, organization: _Organization) -> np.ndarray:
+    """Returns rows of bytes as integers, with shape (height, width, samples)."""
+    width, samples = organization.size[0], organization.samples
+    if organization.bits in (8, 16, 32, 64):
+        values = rows.view(_sample_type(organization))
+    elif 8 < organization.bits < 16:
+        import imagecodecs
+
+        values = imagecodecs.packints_decode(
+            rows.tobytes(), np.uint16, organization.bits, runlen=width * samples
+        )
+    else:
+        raise _unsupported(f"samples of {organization.bits} bits")
+    return values.reshape(rows.shape[0], width, samples)
 
 
 class _Joined(io.RawIOBase):
@@ -174,16 +220,15 @@ def _native(raw_mode: str) -> str:
     return f"{kind};{layout[:2]}N{layout[2:].strip('BLN')}"  # S for signed, F for floating point
 
 
-def _organization(image: TiffImagePlugin.TiffImageFile) -> _Organization:
-    tags = image.tag_v2
+def _organization(tags: Tags, compression: str, all_planes: bool = False) -> _Organization:
     width, height = int(tags[_WIDTH]), int(tags[_HEIGHT])
-    bits = set(_numbers(tags.get(_BITS, (1,))))
+    bits = set(all_numbers(tags.get(_BITS, (1,))))
     if len(bits) != 1:
         raise _unsupported(f"samples of {sorted(bits)} bits")
     samples = int(tags.get(_SAMPLES, 1))
     separate = tags.get(_PLANES, 1) == _SEPARATE and samples > 1
-    extra = _numbers(tags.get(_EXTRA_SAMPLES, ()))
-    if separate and extra and max(extra) == 0:
+    extra = all_numbers(tags.get(_EXTRA_SAMPLES, ()))
+    if separate and extra and max(extra) == 0 and not all_planes:
         samples -= len(extra)  # planes that Pillow ignores
     if tags.get(_PLANES, 1) not in (1, _SEPARATE):
         raise _corrupt(f"its planar configuration is {tags.get(_PLANES)!r}, neither 1 nor 2")
@@ -192,7 +237,6 @@ def _organization(image: TiffImagePlugin.TiffImageFile) -> _Organization:
         segment = (int(tags[_TILE_WIDTH]), int(tags[_TILE_LENGTH]))
     if min(segment) < 1:
         raise _corrupt(f"its strips or tiles have {segment[0]} x {segment[1]} pixels")
-    compression = str(image.info["compression"])
     return _Organization(
         compression=compression,
         size=(width, height),
@@ -209,19 +253,16 @@ def _organization(image: TiffImagePlugin.TiffImageFile) -> _Organization:
     )
 
 
-def _numbers(value: Any) -> tuple[int, ...]:
+def all_numbers(value: Any) -> tuple[int, ...]:
     """Returns the value of a tag as a tuple of numbers, even if there is only one."""
     return tuple(int(item) for item in value) if isinstance(value, (tuple, list)) else (int(value),)
 
 
-def _segments(
-    image: TiffImagePlugin.TiffImageFile, data: bytes, organization: _Organization, bounds: Bounds
-) -> list[tuple[int, int]]:
+def _segments(tags: Tags, data: bytes, organization: _Organization, bounds: Bounds) -> list[tuple[int, int]]:
     """Returns the begin and end of each strip or tile, after checking that all are in the file."""
-    tags = image.tag_v2
     tiled = _TILE_OFFSETS in tags
-    offsets = _numbers(tags[_TILE_OFFSETS if tiled else _STRIP_OFFSETS])
-    sizes = _numbers(tags[_TILE_BYTES if tiled else _STRIP_BYTES])
+    offsets = all_numbers(tags[_TILE_OFFSETS if tiled else _STRIP_OFFSETS])
+    sizes = all_numbers(tags[_TILE_BYTES if tiled else _STRIP_BYTES])
     width, height = organization.size
     columns, rows = math.ceil(width / organization.segment[0]), math.ceil(height / organization.segment[1])
     needed = columns * rows * organization.planes
@@ -301,7 +342,7 @@ def _without_predictor(array: np.ndarray, rows: int, organization: _Organization
     width, samples = organization.segment[0], organization.samples
     if organization.predictor == _FLOATING_POINT:
         return _without_float_predictor(array, rows, organization)
-    if organization.bits not in (16, 32) or organization.compression in ("jpeg", "webp"):
+    if organization.bits not in (16, 32, 64) or organization.compression in ("jpeg", "webp"):
         if organization.predictor == _HORIZONTAL:
             if organization.bits != 8:
                 raise _unsupported(f"a predictor over samples of {organization.bits} bits")
@@ -319,7 +360,7 @@ def _without_predictor(array: np.ndarray, rows: int, organization: _Organization
 def _without_float_predictor(array: np.ndarray, rows: int, organization: _Organization) -> np.ndarray:
     """Reverses the floating point predictor: bytes are differences, and a row's highest bytes come first."""
     width, samples, size = organization.segment[0], organization.samples, organization.bits // 8
-    if organization.bits not in (16, 32):
+    if organization.bits not in (16, 32, 64):
         raise _unsupported(f"a floating point predictor over samples of {organization.bits} bits")
     rows_of_bytes = array.reshape(rows, width * size, samples)
     summed = np.cumsum(rows_of_bytes, axis=1, dtype=np.uint8).reshape(rows, size, width * samples)
@@ -328,7 +369,7 @@ def _without_float_predictor(array: np.ndarray, rows: int, organization: _Organi
 
 
 def _sample_type(organization: _Organization) -> np.dtype:
-    if organization.bits not in (8, 16, 32):
+    if organization.bits not in (8, 16, 32, 64):
         raise _unsupported(f"separate planes of {organization.bits} bits")
     return np.dtype(f"u{organization.bits // 8}")
 

@@ -105,6 +105,7 @@ def _values(
         FeatureRole.WIDTH: [image.width],
         FeatureRole.CHANNELS: [image.channels],
         FeatureRole.SHAPE: [image.height, image.width, image.channels],
+        FeatureRole.DTYPE: [image.dtype.encode()],
         FeatureRole.COLORSPACE: [GREY if image.channels < 3 else RGB],
         FeatureRole.LABEL: [ids[name] for name in names if name in ids],
         FeatureRole.LABEL_TEXT: texts,

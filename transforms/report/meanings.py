@@ -73,6 +73,7 @@ MEANINGS: Mapping[str, str] = {
     "BAD_ANNOTATION": "its boxes or masks cannot be understood",
     "UNKNOWN_LABEL": "its class is not in the given list",
     "BAD_ROW": "its row in the manifest cannot be understood",
+    "WRONG_CHANNELS": "it has another number of channels than --channels",
     "UNSAFE_MEMBER": "a member of an archive that leads out of it",
     "MAP_FAILED": "the function of --map failed on it",
     "DAMAGED_RECORD": "its record could not be saved from a damaged shard",

@@ -16,6 +16,7 @@ from shardwright.schemas.codes import ExitCode, Outcome, QuarantineReason
 from shardwright.schemas.dataset import STATEMENTS_VERSION, Dataset, pretty_json
 from shardwright.schemas.errors import DataRefused
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT, printable
+from shardwright.schemas.ledger import ShardHeader
 from shardwright.schemas.lost import LOST_JSONL
 from shardwright.schemas.plan import ledger_file
 from shardwright.schemas.sidecars import with_sidecars
@@ -182,6 +183,7 @@ def describe_saved(job: SalvageJob, damaged: Dataset, saved: Mapping[str, SavedS
             )
             for split, counts in damaged.formats.items()
         },
+        dtypes=_dtypes(item.result.header for item in saved.values() if item.result),
         sidecars={},
         # The features come from another version, but the side files are written by this one.
         statements_version=STATEMENTS_VERSION if damaged.statements_version == STATEMENTS_VERSION else 0,
@@ -192,6 +194,13 @@ def describe_saved(job: SalvageJob, damaged: Dataset, saved: Mapping[str, SavedS
             for path, sha256 in item.result.files.items()
         },
     )
+
+
+def _dtypes(headers: Iterable[ShardHeader]) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for header in headers:
+        counts.update(header.dtypes)
+    return dict(sorted(counts.items()))
 
 
 def _less(

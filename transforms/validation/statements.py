@@ -43,9 +43,9 @@ from shardwright.transforms.validation.ledger import LedgerSummary, ledger_books
 from shardwright.transforms.validation.shard import ShardCheck
 
 #: Fields of `dataset.json` that older versions did not write.
-_NEWER = ("first_label", "formats", "sidecars", "files", "statements_version", DIGEST)
+_NEWER = ("first_label", "formats", "dtypes", "sidecars", "files", "statements_version", DIGEST)
 #: Fields that are compared with the shards' ledgers instead of the rest of the document.
-_FROM_LEDGERS = ("ledger", "class_counts", "formats")
+_FROM_LEDGERS = ("ledger", "class_counts", "formats", "dtypes")
 _NOTE = FindingCode.NOT_COMPARED
 
 
@@ -178,8 +178,10 @@ def check_books(document: Mapping[str, Any], dataset: Dataset, told: Told) -> It
     totals = LedgerTotals()
     classes: dict[str, Counter[str]] = {split: Counter() for split in dataset.splits}
     formats: dict[str, Counter[str]] = {split: Counter() for split in dataset.splits}
+    dtypes: Counter[str] = Counter()
     for header in (ledger.counted for ledger in ledgers):
         totals.add(header)
+        dtypes.update(header.dtypes)
         if header.split in classes:
             classes[header.split].update(header.class_counts)
             formats[header.split].update(header.formats)
@@ -188,6 +190,8 @@ def check_books(document: Mapping[str, Any], dataset: Dataset, told: Told) -> It
         "class_counts": {split: dict(counts) for split, counts in classes.items()},
         "formats": {split: dict(counts) for split, counts in formats.items()},
     }
+    if dtypes or "dtypes" in document:
+        true["dtypes"] = dict(dtypes)
     if sum(map(len, formats.values())) == 0 and dataset.all_records:
         del true["formats"]  # ledgers of an older version do not contain them
     said = document.get("ledger")

@@ -1,0 +1,137 @@
+"""`--depth keep` and `--channels` from the command to the records, the ledgers and `dataset.json`."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import imagecodecs
+import numpy as np
+import pytest
+import tifffile
+from helpers.pictures import file_of, rgb_pixels
+from PIL import Image
+
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.example import parse_example
+from shardwright.schemas.ledger import load_ledger
+
+RANDOM = np.random.default_rng(3)
+DEEP = RANDOM.integers(0, 65536, (9, 14, 3), np.uint16)
+FLOATS = RANDOM.normal(size=(9, 14)).astype(np.float32)
+BANDS = RANDOM.integers(0, 65536, (9, 14, 6), np.uint16)
+
+
+def tiff_of(pixels: np.ndarray, **options: Any) -> bytes:
+    out = io.BytesIO()
+    tifffile.imwrite(out, pixels, **options)
+    return out.getvalue()
+
+
+def folder_of(root: Path, files: dict[str, bytes]) -> str:
+    for name, data in files.items():
+        path = root / "in" / "a" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return str(root / "in")
+
+
+def records(dataset: Path) -> dict[str, dict[str, Any]]:
+    """Returns the records of a dataset of one shard by the stems of their keys."""
+    shard = (dataset / "train-00000-of-00001.tfrecord").read_bytes()
+    _, entries = load_ledger((dataset / "_shards" / "train-00000-of-00001.jsonl.gz").read_bytes())
+    found = {}
+    for entry in entries:
+        if entry.offset is not None and entry.length is not None:
+            example = parse_example(shard[entry.offset + 12 : entry.offset + entry.length - 4])
+            found[Path(entry.key).stem] = {name: item.values[0] for name, item in example.items()}
+    return found
+
+
+def test_each_image_keeps_its_type(tmp_path: Path) -> None:
+    files = {
+        "photo.jpg": file_of(Image.fromarray(rgb_pixels()), "JPEG"),
+        "scan.png": bytes(imagecodecs.png_encode(DEEP)),
+        "slide.tif": tiff_of(DEEP, photometric="rgb", compression="zlib"),
+        "height.tif": tiff_of(FLOATS),
+    }
+    source, out = folder_of(tmp_path, files), tmp_path / "out"
+    convert(input=source, output=str(out), depth="keep", color="keep", verify="none")
+    document = json.loads((out / "dataset.json").read_text())
+    assert document["dtypes"] == {"float32": 1, "uint16": 2, "uint8": 1}
+    assert document["settings"]["depth"] == "keep" and "channels" not in document["settings"]
+    header, entries = load_ledger((out / "_shards" / "train-00000-of-00001.jsonl.gz").read_bytes())
+    assert header.dtypes == document["dtypes"]
+    assert {entry.key: entry.dtype for entry in entries}["a/height.tif"] == "float32"
+    found = records(out)
+    types = {name: (record["image/format"], record["image/dtype"]) for name, record in found.items()}
+    assert types == {
+        "photo": (b"jpg", b"uint8"),
+        "scan": (b"png", b"uint16"),
+        "slide": (b"png", b"uint16"),
+        "height": (b"raw", b"float32"),
+    }
+    assert found["scan"]["image/encoded"] == files["scan.png"]
+    assert np.array_equal(imagecodecs.png_decode(found["slide"]["image/encoded"]), DEEP)
+    assert found["height"]["image/encoded"] == FLOATS.astype("<f4").tobytes()
+    assert [found["height"][f"image/{name}"] for name in ("height", "width", "channels")] == [9, 14, 1]
+    # A record without a feature for it stores the shape beside the type.
+    convert(input=source, output=str(tmp_path / "tfds"), depth="keep", layout="tfds", verify="none")
+    names = json.loads((tmp_path / "tfds" / "dataset.json").read_text())["features"]
+    assert [item["name"] for item in names] == ["image", "label", "dtype", "channels", "height", "width"]
+
+
+def test_channels_and_images_with_others(tmp_path: Path) -> None:
+    files = {
+        "field.tif": tiff_of(BANDS, photometric="minisblack", planarconfig="contig"),
+        "town.tif": tiff_of(np.moveaxis(BANDS, -1, 0), photometric="minisblack", planarconfig="separate"),
+        "photo.jpg": file_of(Image.fromarray(rgb_pixels()), "JPEG"),
+    }
+    source, out = folder_of(tmp_path, files), tmp_path / "out"
+    settings = {"input": source, "channels": 6, "max_bad_fraction": 0.5, "verify": "none"}
+    convert(**settings, output=str(out), depth="keep")
+    document = json.loads((out / "dataset.json").read_text())
+    assert document["dtypes"] == {"uint16": 2} and document["formats"] == {"train": {"raw": 2}}
+    found = records(out)
+    for name in ("field", "town"):
+        assert found[name]["image/encoded"] == BANDS.astype("<u2").tobytes()
+        assert found[name]["image/channels"] == 6
+    (line,) = (out / "quarantine.jsonl").read_text().splitlines()
+    assert json.loads(line)["reason"] == "WRONG_CHANNELS"
+    convert(**settings, output=str(tmp_path / "narrow"), resize=8)
+    record = records(tmp_path / "narrow")["town"]
+    assert record["image/dtype"] == b"uint8" and len(record["image/encoded"]) == 8 * 8 * 6
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"depth": "keep", "image_format": "jpeg"}, "stores 8 bits per channel"),
+        ({"depth": "keep", "image_format": "webp"}, "stores 8 bits per channel"),
+        ({"channels": 4, "image_format": "png"}, "stored as raw pixels"),
+        ({"channels": 1}, "--color gray"),
+        ({"channels": 3}, "--color rgb"),
+        ({"channels": 17}, "--channels 17"),
+        ({"depth": "keep", "map": "a:b"}, "leave --depth keep out"),
+        ({"channels": 4, "map": "a:b"}, "leave --channels 4 out"),
+        ({"depth": "16"}, "choose one of 8, keep"),
+    ],
+    ids=str,
+)
+def test_settings_that_contradict_each_other(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ConvertSettings(input=("in",), **settings).check()
+
+
+def test_datasets_without_the_settings_do_not_mention_them(tmp_path: Path) -> None:
+    source = folder_of(tmp_path, {"scan.png": bytes(imagecodecs.png_encode(DEEP))})
+    convert(input=source, output=str(tmp_path / "out"))
+    document = json.loads((tmp_path / "out" / "dataset.json").read_text())
+    assert "dtypes" not in document and not {"depth", "channels"} & document["settings"].keys()
+    (ledger,) = (tmp_path / "out" / "_shards").glob("*.jsonl.gz")
+    header, entries = load_ledger(ledger.read_bytes())
+    assert "dtypes" not in header.as_json() and "dtype" not in next(iter(entries)).as_json()

@@ -1,0 +1,337 @@
+"""More than 8 bits per channel: exact samples, orientation, resampling, colors, alpha, and damaged files."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from typing import Any
+
+import imagecodecs
+import numpy as np
+import pytest
+import tifffile
+from helpers import pictures
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from PIL import Image
+
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import ImageFault
+from shardwright.transforms.images.convert import ConvertedImage, picture_of
+from shardwright.transforms.images.deep_pixels import displayed, eight_bits
+
+RANDOM = np.random.default_rng(7)
+RGB = RANDOM.integers(0, 65536, (17, 23, 3), np.uint16)
+GRAY = np.ascontiguousarray(RGB[..., 0])
+FLOATS = RANDOM.normal(size=(17, 23)).astype(np.float32) * 1000
+
+
+def tiff_of(pixels: np.ndarray, **options: Any) -> bytes:
+    out = io.BytesIO()
+    if pixels.ndim == 3:
+        color = "rgb" if pixels.shape[-1] in (3, 4) else "minisblack"
+        options = {"photometric": color, "planarconfig": "contig", **options}
+    tifffile.imwrite(out, pixels, **{"photometric": "minisblack", **options})
+    return out.getvalue()
+
+
+def png_of(pixels: np.ndarray) -> bytes:
+    return bytes(imagecodecs.png_encode(np.ascontiguousarray(pixels)))
+
+
+def kept(data: bytes, **values: Any) -> ConvertedImage:
+    return pictures.convert(data, "a", **{"depth": "keep", "color": "keep", **values})
+
+
+def samples(image: ConvertedImage) -> np.ndarray:
+    """Returns the stored samples, read independently."""
+    if image.format == "png":
+        pixels = imagecodecs.png_decode(image.encoded)
+    else:
+        pixels = np.frombuffer(image.encoded, np.dtype(image.dtype).newbyteorder("<"))
+    return pixels.reshape(image.height, image.width, image.channels)
+
+
+def png_by_hand(pixels: np.ndarray, filter_type: int = 0, interlaced: bool = False) -> bytes:
+    """Returns a 16-bit PNG whose rows all use one filter (PNG specification, 9.2), or Adam7."""
+    pixels = pixels[..., None] if pixels.ndim == 2 else pixels
+    steps = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
+    raw = b""
+    for left, top, column, row in steps if interlaced else ((0, 0, 1, 1),):
+        part = pixels[top::row, left::column].astype(">u2")
+        distance, above = part.shape[-1] * 2, np.zeros(part[0].nbytes, np.int32)
+        for line in part if part.size else ():
+            now = np.frombuffer(line.tobytes(), np.uint8).astype(np.int32)
+            before = np.concatenate([np.zeros(distance, np.int32), now[:-distance]])
+            corner = np.concatenate([np.zeros(distance, np.int32), above[:-distance]])
+            sums = before + above - corner
+            near = np.stack([abs(sums - before), abs(sums - above), abs(sums - corner)]).argmin(0)
+            guess = [0 * now, before, above, (before + above) // 2, np.choose(near, [before, above, corner])]
+            raw += bytes([filter_type]) + (now - guess[filter_type]).astype(np.uint8).tobytes()
+            above = now
+    color = {1: 0, 2: 4, 3: 2, 4: 6}[pixels.shape[-1]]
+    head = struct.pack(">IIBBBBB", pixels.shape[1], pixels.shape[0], 16, color, 0, 0, interlaced)
+    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(raw)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(pictures.png_chunk(kind, content) for kind, content in chunks)
+
+
+@pytest.mark.parametrize("pixels", [RGB, GRAY], ids=["rgb", "gray"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"byteorder": ">"},
+        {"bigtiff": True, "rowsperstrip": 5},
+        {"compression": "lzw", "tile": (16, 16)},
+        {"compression": "zlib", "predictor": 2, "byteorder": ">"},
+        {"compression": "zstd", "predictor": 2, "tile": (16, 32)},
+        {"compression": "packbits"},
+        {"planarconfig": "separate", "compression": "lzma"},
+    ],
+    ids=str,
+)
+def test_tiff_of_16_bits_keeps_every_sample(pixels: np.ndarray, options: dict[str, Any]) -> None:
+    if "planarconfig" in options and pixels.ndim == 3:
+        data = tiff_of(np.moveaxis(pixels, -1, 0), photometric="rgb", **options)
+    else:
+        data = tiff_of(pixels, **{name: options[name] for name in options if name != "planarconfig"})
+    image = kept(data)
+    assert (image.format, image.dtype, image.kept) == ("png", "uint16", False)
+    assert np.array_equal(samples(image).squeeze(), pixels)
+    color = "gray" if pixels.ndim == 2 else "rgb"
+    assert np.array_equal(samples(kept(data, image_format="raw", color=color)).squeeze(), pixels)
+
+
+@pytest.mark.parametrize("interlaced", [False, True])
+@pytest.mark.parametrize("filter_type", range(5))
+def test_png_of_16_bits_with_every_filter(filter_type: int, interlaced: bool) -> None:
+    for pixels in (RGB, GRAY):
+        data = png_by_hand(pixels, filter_type, interlaced)
+        image = kept(data)
+        assert image.kept and image.encoded == data and image.dtype == "uint16"
+        image = kept(data, image_format="png")
+        assert not image.kept and np.array_equal(samples(image).squeeze(), pixels)
+
+
+def test_tensorflow_reads_the_stored_samples() -> None:
+    tf = pytest.importorskip("tensorflow")
+    for pixels in (RGB, GRAY):
+        stored = kept(tiff_of(pixels)).encoded
+        assert np.array_equal(tf.io.decode_png(stored, dtype=tf.uint16).numpy().squeeze(), pixels)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"compression": "zlib", "predictor": 3}, {"compression": "lzw"}, {"byteorder": ">"}],
+    ids=str,
+)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_floats_become_float32(dtype: type, options: dict[str, Any]) -> None:
+    values = FLOATS.copy()
+    values[0, :3] = np.nan, np.inf, -np.inf
+    for pixels in (values.astype(dtype), np.repeat(values.astype(dtype)[..., None], 3, -1)):
+        image = kept(tiff_of(pixels, **options))
+        assert (image.format, image.dtype) == ("raw", "float32")
+        np.testing.assert_array_equal(samples(image).squeeze(), pixels.astype(np.float32))
+
+
+def test_signed_and_packed_integers_keep_their_values() -> None:
+    signed = RANDOM.integers(-32768, 32768, (9, 11), np.int16)
+    assert np.array_equal(samples(kept(tiff_of(signed))).squeeze(), signed)
+    for bits in (9, 12, 15):
+        packed = RANDOM.integers(0, 1 << bits, (9, 11), np.uint16)
+        data = tiff_of(packed, bitspersample=bits)
+        with tifffile.TiffFile(io.BytesIO(data)) as file:
+            assert file.pages[0].bitspersample == bits
+        assert np.array_equal(samples(kept(data)).squeeze(), packed)
+
+
+def test_white_is_zero_is_inverted() -> None:
+    image = kept(tiff_of(GRAY, photometric="miniswhite"))
+    assert np.array_equal(samples(image).squeeze(), 65535 - GRAY)
+
+
+@pytest.mark.parametrize(
+    "pixels", [np.zeros((4, 5), np.uint32), np.zeros((4, 5), np.int32), np.zeros((4, 5), np.complex64)]
+)
+def test_types_without_a_stored_type_are_refused(pixels: np.ndarray) -> None:
+    with pytest.raises(ImageFault, match="cannot be kept") as fault:
+        kept(tiff_of(pixels))
+    assert fault.value.reason == "UNSUPPORTED_FORMAT"
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_orientation_is_applied(orientation: int) -> None:
+    upright = pictures.UPRIGHT[orientation]
+    exif = Image.Exif()
+    exif[274] = orientation
+    data = png_of(RGB)
+    chunk = pictures.png_chunk(b"eXIf", exif.tobytes().removeprefix(b"Exif\0\0"))
+    image = kept(data[:33] + chunk + data[33:])
+    assert np.array_equal(samples(image), upright(RGB)) and image.kept == (orientation == 1)
+    image = kept(tiff_of(RGB, extratags=[(274, "H", 1, orientation, True)]))
+    assert np.array_equal(samples(image), upright(RGB))
+
+
+def resampled(pixels: np.ndarray, size: int) -> np.ndarray:
+    """Returns pixels resampled in double precision with the triangle filter, as Pillow defines it."""
+
+    def weights(count: int) -> np.ndarray:
+        scale = max(1.0, count / size)
+        centers = (np.arange(size) + 0.5) * count / size
+        found = np.maximum(0, 1 - abs(np.arange(count) + 0.5 - centers[:, None]) / scale)
+        return found / found.sum(1, keepdims=True)
+
+    return np.einsum("yr,rcn,xc->yxn", weights(len(pixels)), pixels.astype(float), weights(pixels.shape[1]))
+
+
+@pytest.mark.parametrize("size", [7, 40])
+def test_resampling_has_16_bits(size: int) -> None:
+    image = kept(tiff_of(RGB), resize=str(size))
+    assert image.format == "png" and (image.width, image.height) == (size, size)
+    assert abs(samples(image) - resampled(RGB, size)).max() <= 0.51
+    floats = samples(kept(tiff_of(FLOATS), resize=str(size)))
+    assert abs(floats - resampled(FLOATS[..., None], size)).max() < 0.01
+
+
+def test_nearest_copies_samples_and_fit_crops_the_middle() -> None:
+    doubled = kept(tiff_of(RGB), resize="46x34", resample="nearest")
+    assert np.array_equal(samples(doubled), RGB.repeat(2, 0).repeat(2, 1))
+    cropped = kept(tiff_of(GRAY), resize="17x17", fit="fit")
+    assert np.array_equal(samples(cropped).squeeze(), GRAY[:, 3:20])
+
+
+@pytest.mark.parametrize("pixels", [RGB, FLOATS, np.dstack([GRAY] * 5)], ids=["rgb", "float", "bands"])
+def test_padding(pixels: np.ndarray) -> None:
+    bands = {"channels": 5} if pixels.shape[2:] == (5,) else {}
+    image = kept(tiff_of(pixels), resize="23x27", fit="pad", background="#ff8000", **bands)
+    found = samples(image)
+    assert np.array_equal(found[5:22].squeeze(), pixels)
+    color = {3: [65535, 32896, 0], 5: [0] * 5}.get(found.shape[-1], [np.float32(151 / 255)])
+    assert (found[:5] == color).all() and (found[22:] == color).all()
+
+
+def test_alpha_is_flattened_in_16_bits() -> None:
+    alpha = RANDOM.integers(0, 65536, GRAY.shape, np.uint16)
+    alpha[0, :2] = 0, 65535
+    share = alpha[..., None] / 65535
+    expected = RGB * share + np.array([65535, 32896, 0]) * (1 - share)
+    for data in (
+        png_of(np.dstack([RGB, alpha])),
+        tiff_of(np.dstack([RGB, alpha]), extrasamples=["unassalpha"]),
+    ):
+        image = kept(data, color="rgb", background="#ff8000")
+        assert abs(samples(image) - expected).max() <= 0.51 and image.on_background
+    gray = kept(png_of(np.dstack([GRAY, alpha])), color="gray")
+    assert abs(samples(gray)[..., 0] - (GRAY * share[..., 0] + 65535 * (1 - share[..., 0]))).max() <= 0.51
+    keep = kept(png_of(np.dstack([RGB, alpha])))
+    assert keep.kept and keep.channels == 4
+
+
+def test_a_transparent_color_becomes_the_background() -> None:
+    data = png_of(RGB)
+    key = pictures.png_chunk(b"tRNS", RGB[3, 4].astype(">u2").tobytes())
+    image = kept(data[:33] + key + data[33:])
+    expected = RGB.copy()
+    expected[3, 4] = 65535
+    assert not image.kept and np.array_equal(samples(image), expected)
+
+
+def test_profiles_are_applied_in_16_bits() -> None:
+    profile = pictures.icc_profile(pictures.SRGB_PRIMARIES, 1.8)
+    image = kept(tiff_of(RGB, iccprofile=profile))
+    linear = (RGB / 65535) ** 1.8
+    curve = np.where(linear <= 0.0031308, linear * 12.92, 1.055 * linear ** (1 / 2.4) - 0.055)
+    assert abs(samples(image) - curve * 65535).max() < 60  # rounded numbers inside the profile
+    assert len(np.unique(samples(image) & 0xFF)) > 200
+
+
+def test_gray_has_the_same_weights_as_with_8_bits() -> None:
+    gray = samples(kept(tiff_of(RGB), color="gray"))[..., 0]
+    assert abs(gray - RGB @ np.array([0.299, 0.587, 0.114])).max() < 1.5
+    assert np.array_equal(samples(kept(tiff_of(GRAY), color="rgb")), np.dstack([GRAY] * 3))
+
+
+@pytest.mark.parametrize("count", [2, 4, 5, 16])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
+def test_channels_are_stored_as_they_are(count: int, dtype: type) -> None:
+    bands = (RANDOM.random((9, 11, count)) * 255).astype(dtype)
+    planar = tiff_of(np.moveaxis(bands, -1, 0), photometric="minisblack", planarconfig="separate")
+    chunky = tiff_of(bands)
+    for data in (planar, chunky):
+        image = kept(data, channels=count)
+        assert (image.format, image.channels, image.dtype) == ("raw", count, np.dtype(dtype).name)
+        assert np.array_equal(samples(image), bands)
+
+
+def test_channels_with_8_bits_are_scaled() -> None:
+    bands = np.dstack([GRAY] * 4)
+    image = pictures.convert(tiff_of(bands), "a", channels=4)
+    assert image.dtype == "uint8"
+    assert np.array_equal(samples(image), (bands.astype(np.uint32) * 255 + 32767) // 65535)
+    with pytest.raises(ImageFault, match="no defined brightness"):
+        pictures.convert(tiff_of(np.dstack([FLOATS] * 2)), "a", channels=2)
+
+
+def test_another_number_of_channels_is_refused() -> None:
+    for data in (tiff_of(RGB), png_of(GRAY), pictures.file_of(Image.new("RGB", (5, 5)), "JPEG")):
+        with pytest.raises(ImageFault, match="not 4") as fault:
+            kept(data, channels=4)
+        assert (fault.value.reason, fault.value.stage) == ("WRONG_CHANNELS", "decode")
+    with pytest.raises(ImageFault, match="keep them with --channels 5"):
+        kept(tiff_of(np.dstack([GRAY] * 5)))
+    rgba = pictures.rgb_pixels()
+    rgba = np.dstack([rgba, rgba[..., 0]])
+    assert np.array_equal(samples(kept(pictures.file_of(Image.fromarray(rgba), "PNG"), channels=4)), rgba)
+
+
+def test_pictures_of_8_bits_stay_and_are_reencoded_as_png() -> None:
+    photo = Image.fromarray(pictures.rgb_pixels())
+    jpeg = pictures.file_of(photo, "JPEG")
+    assert kept(jpeg).encoded == jpeg and kept(jpeg).dtype == "uint8"
+    assert kept(jpeg, resize="9").format == "png"
+    assert kept(pictures.file_of(photo, "TIFF")).dtype == "uint8"
+
+
+@pytest.mark.parametrize("data", [png_of(RGB), tiff_of(RGB, compression="zlib"), tiff_of(FLOATS)])
+def test_truncated_files_are_faults(data: bytes) -> None:
+    for length in range(0, len(data), 31):
+        if length > 8:
+            with pytest.raises(ImageFault):
+                kept(data[:length], image_format="png")
+
+
+@given(place=st.integers(8, 2000), value=st.integers(0, 255), which=st.integers(0, 2))
+def test_changed_bytes_give_pixels_or_a_fault(place: int, value: int, which: int) -> None:
+    data = bytearray((png_of(RGB), tiff_of(RGB, compression="zlib", predictor=2), tiff_of(FLOATS))[which])
+    data[place % len(data)] = value
+    try:
+        image = kept(bytes(data), image_format="png", max_pixels=1 << 16)
+    except ImageFault:
+        return
+    assert samples(image).shape == (image.height, image.width, image.channels)
+
+
+@given(
+    arrays.arrays(
+        st.sampled_from([np.uint16, np.float32, np.int16, np.float64]),
+        st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    ),
+    st.sampled_from(["<", ">"]),
+)
+def test_any_tiff_equals_tifffile(pixels: np.ndarray, order: str) -> None:
+    data = tiff_of(pixels, byteorder=order)
+    with np.errstate(over="ignore"):
+        expected = tifffile.imread(io.BytesIO(data)).astype("u2" if pixels.dtype == np.uint16 else "f4")
+    np.testing.assert_array_equal(samples(kept(data))[..., 0], expected.reshape(pixels.shape))
+
+
+def test_display() -> None:
+    shown = np.asarray(picture_of(kept(tiff_of(GRAY)), ConvertSettings(depth="keep")))
+    assert np.array_equal(shown, eight_bits(GRAY, 65535)) and abs(shown - GRAY / 257).max() <= 0.51
+    values = np.array([[[np.nan], [-1.0]], [[1.0], [np.inf]]], np.float32)
+    assert np.asarray(displayed(values)).tolist() == [[0, 0], [255, 255]]
+    assert displayed(np.zeros((2, 3, 2), np.uint16)).mode == "L"
+    assert displayed(np.zeros((2, 3, 7), np.float32)).mode == "RGB"
