@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import importlib
 import re
 import sys
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
-from importlib import import_module
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -35,7 +35,7 @@ _CLOSED_RUNNERS = (
 #: folder: a list of installed packages, which Beam only logs.
 _NO_LIST_OF_PACKAGES = "disable_logging_submission_environment"
 DEFAULT_RUNNER = "FnApiRunner"
-_STORAGE_OPTIONS = ("--no_auth", "--impersonate_service_account")
+_STORAGE_OPTIONS = ("--no_auth", "--impersonate_service_account", "--gcs_user_project")
 #: Options with which Beam describes a job and does not run it.
 _ONLY_DESCRIBE = ("--dry_run", "--template_location", "--output_executable_path")
 
@@ -411,12 +411,14 @@ def _check_runner(runner: str, known: Sequence[str]) -> None:
         raise UsageError(f"--runner {runner}: Beam has no such runner{hint}")
     if "dataflow" in runner.lower():
         with needed_by(f"--runner {runner}"):
-            import_module("google.cloud.dataflow")
+            importlib.import_module("google.cloud.dataflow")
 
 
 def _beam_parser() -> argparse.ArgumentParser:
-    """Returns a parser of all options that Beam knows."""
+    """Returns a parser of all options that Beam knows, with those that this package adds to Beam's."""
     from apache_beam.options.pipeline_options import PipelineOptions
+
+    importlib.import_module("shardwright.transforms.storage.bucket_options")
 
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
     classes = [PipelineOptions]

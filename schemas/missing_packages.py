@@ -43,6 +43,7 @@ PACKAGES: Mapping[str, _Package] = {
     "prometheus_client": _Package("prometheus-client"),
     "pyarrow": _Package("PyArrow"),
     "pycocotools": _Package("pycocotools"),
+    "pycurl": _Package("pycurl", "", "gcs"),
     "pydantic": _Package("pydantic"),
     "requests": _Package("requests", "", "gcs"),
     "shtab": _Package("shtab"),

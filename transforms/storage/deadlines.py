@@ -222,7 +222,7 @@ def own_longest_wait() -> tuple[str, float] | None:
     return path, time.monotonic() - since
 
 
-class _Clock:
+class TransferClock:
     """Watches the bytes of one request or answer.
 
     Args:
@@ -236,6 +236,20 @@ class _Clock:
         self._operation = current()
         self.is_reading, self.is_answer = is_reading, False
         self.restart()
+
+    def answer_begins(self, status: int, size: int) -> None:
+        """Records the head of an answer.
+
+        Args:
+          status: HTTP status.
+          size: number of bytes of the body; 0 or less if unknown.
+        """
+        self.restart()  # waiting for the head says nothing about the rate
+        if self._operation:
+            self._operation.expect(size)
+            if status < _SERVER_ERROR and status not in _BUSY:
+                self.is_answer = True
+                self._operation.contact.alive()
 
     def restart(self) -> None:
         """Begins a new period."""
@@ -274,7 +288,7 @@ class _TimedReader(io.RawIOBase):
     """Reads a socket within the limits of a clock."""
 
     def __init__(self, raw: Any, sock: socket.socket) -> None:
-        self.clock = _Clock(is_reading=True)
+        self.clock = TransferClock(is_reading=True)
         self._raw, self._sock = raw, sock
 
     def readable(self) -> bool:
@@ -311,15 +325,11 @@ class _TimedResponse(http.client.HTTPResponse):
     def begin(self) -> None:
         """Reads the head of the answer."""
         super().begin()
-        self._reader.clock.restart()  # waiting for the head says nothing about the rate
+        self._reader.clock.answer_begins(self.status, self.length or 0)
         operation = current()
-        if operation:
-            operation.expect(self.length or 0)
-            if self.status < _SERVER_ERROR and self.status not in _BUSY:
-                self._reader.clock.is_answer = True
-                operation.contact.alive()
-            if self._method not in _READING and self.status < _REFUSED:  # part of an upload or a copy is done
-                operation.flowed(time.monotonic() - operation.quiet_since)
+        # Part of an upload or a copy is done.
+        if operation and self._method not in _READING and self.status < _REFUSED:
+            operation.flowed(time.monotonic() - operation.quiet_since)
 
 
 class _TimedConnection:
@@ -341,7 +351,7 @@ class _TimedConnection:
 
     def send(self, data: Any) -> None:
         """Sends bytes in parts."""
-        clock = _Clock(is_reading=False)
+        clock = TransferClock(is_reading=False)
         stretches: Any = (data,)
         if isinstance(data, bytes | bytearray | memoryview):
             view = memoryview(data)

@@ -1,14 +1,21 @@
-"""Google Cloud Storage through its own client: one request per object, many at once, with retries."""
+"""Google Cloud Storage: one request per object, many at once, with retries.
+
+`gcs_media` reads objects. Google's own client does everything else. Its import takes long, so that it is only
+imported when it is used.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import random
 import re
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from http import HTTPStatus
 from typing import IO, Any, NamedTuple, TypeVar
 from urllib.parse import quote
 from urllib.request import getproxies
@@ -27,6 +34,23 @@ from shardwright.transforms.storage.deadlines import (
     within,
 )
 from shardwright.transforms.storage.faults import changed, is_too_slow, no_answer_of_its_own, too_slow
+from shardwright.transforms.storage.gcs_access import (
+    GcsAccess,
+    access_from,
+    credentials_for,
+    emulator_host,
+    endpoint,
+    needs_client_certificate,
+)
+from shardwright.transforms.storage.gcs_media import (
+    TRANSIENT_STATUSES,
+    Damaged,
+    Download,
+    MediaReader,
+    Refused,
+    Unreachable,
+    is_available,
+)
 from shardwright.transforms.storage.listings import BadListing, ListedPage, listed_pages
 from shardwright.transforms.storage.objects import StoredObject, content_type
 
@@ -39,7 +63,6 @@ FIRST_RETRY_SECONDS = 20.0
 _RETRY_FIRST, _RETRY_MOST = 0.2, 10.0
 #: Seconds to wait for a connection and for the next bytes; `deadlines` shortens both.
 _TIMEOUT = (10, 60)
-_RETRIED_STATUSES = frozenset((408, 429, 500, 502, 503, 504))
 _LISTED_FIELDS = "items(name,size,generation,crc32c),prefixes,nextPageToken"
 _CREDENTIALS_ADVICE = (
     "run `gcloud auth application-default login` or set GOOGLE_APPLICATION_CREDENTIALS, or read a public "
@@ -50,6 +73,7 @@ _NEEDS_A_BUCKET_ONLY = ("list", "write")
 #: Prefix of the client before the storage's message.
 _METHOD_AND_URL = re.compile(r"\A[A-Z]+ \S+: ")
 _NO_BUCKET = "specified bucket does not exist"
+_NO_PAYER = "requester pays bucket but no user project"
 #: Number of attempts to send or fetch an object whose bytes arrive damaged.
 _ATTEMPTS = 3
 #: Answers to bytes that do not match their checksum, and to lost upload sessions.
@@ -62,76 +86,68 @@ _lock = threading.Lock()
 _contact = Contact(lambda answered: RETRY_SECONDS if answered else FIRST_RETRY_SECONDS)
 
 
-class _Access(NamedTuple):
-    """The options that determine how to reach the storage."""
-
-    emulator: str = ""
-    no_auth: bool = False
-    impersonate: str = ""
-
-
 class _Made(NamedTuple):
-    """The client of this process, and the options for which it was made."""
+    """What this process uses to reach the storage, and the options for which it was made.
 
-    client: Any
-    access: _Access
-    options: Any
-
-
-_made = _Made(None, _Access(), None)
-
-
-def _access(options: Any) -> _Access:
-    emulator = os.environ.get("STORAGE_EMULATOR_HOST", "")
-    if options is None:
-        return _Access(emulator)
-    from apache_beam.options.pipeline_options import GoogleCloudOptions
-
-    google_options = options.view_as(GoogleCloudOptions)
-    principals = google_options.impersonate_service_account or ""
-    return _Access(emulator, bool(google_options.no_auth), principals)
-
-
-def _credentials(access: _Access) -> Any:
-    """Returns the credentials that Beam's options select.
-
-    If there are none, Beam's GcsIO would search five times with pauses, 20 seconds in total.
+    Attributes:
+      access: how to reach the storage.
+      options: Beam's options that say so.
+      credentials: credentials of google-auth.
+      media: reads objects; None if Google's own client does.
+      client: list of Google's own client, or empty before its first use, because its import takes long.
     """
-    import google.auth
-    from google.auth import impersonated_credentials
-    from google.auth.credentials import AnonymousCredentials
 
-    if access.emulator or access.no_auth:
-        return AnonymousCredentials()
-    scope = "https://www.googleapis.com/auth/devstorage.read_write"
-    found, _ = google.auth.default(scopes=[scope])
-    if access.impersonate:
-        *delegates, principal = access.impersonate.split(",")
-        return impersonated_credentials.Credentials(
-            source_credentials=found,
-            target_principal=principal,
-            delegates=delegates,
-            target_scopes=[scope],
-        )
-    return found
+    access: GcsAccess
+    options: Any
+    credentials: Any
+    media: MediaReader | None
+    client: list[Any]
 
 
-def _client() -> Any:
-    """Returns this process's client; threads share its connections, and other options make a new client."""
+_made: _Made | None = None
+
+
+def _access() -> _Made:
+    """Returns how this process reaches the storage; all threads share it, other options make another."""
     global _made
     options = job_options()
     with _lock:
-        same_host = _made.access.emulator == os.environ.get("STORAGE_EMULATOR_HOST", "")
-        if _made.client is None or _made.options is not options or not same_host:
-            access = _access(options)
-            client = _made.client if _made.access == access else None
-            if client is None:
+        known = _made
+        same_host = known is not None and known.access.emulator == emulator_host()
+        if known is None or known.options is not options or not same_host:
+            access = access_from(options)
+            if known is not None and known.access == access:
+                known = known._replace(options=options)
+            else:
                 _contact.forget()
-            _made = _Made(client or _make_client(access), access, options)
-        return _made.client
+                known = _make_access(access, options)
+            _made = known
+        return known
 
 
-def _make_client(access: _Access) -> Any:
+def _make_access(access: GcsAccess, options: Any) -> _Made:
+    credentials = credentials_for(access)
+    media = None
+    if is_available() and not needs_client_certificate():
+        media = MediaReader(endpoint(access), credentials, access.user_project)
+    return _Made(access, options, credentials, media, [])
+
+
+def _client() -> Any:
+    """Returns Google's own client; threads share its connections."""
+    made = _access()
+    with _lock:
+        if not made.client:
+            made.client.append(_make_client(made.credentials))
+        return made.client[0]
+
+
+def _bucket(name: str) -> Any:
+    """Returns a bucket of the client; requests to it are charged to the project that the options name."""
+    return _client().bucket(name, user_project=_access().access.user_project or None)
+
+
+def _make_client(credentials: Any) -> Any:
     from google.api_core.client_info import ClientInfo
     from google.cloud import storage
 
@@ -139,7 +155,7 @@ def _make_client(access: _Access) -> Any:
     os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
     client = storage.Client(
         project=None,
-        credentials=_credentials(access),
+        credentials=credentials,
         client_info=ClientInfo(user_agent=f"shardwright/{__version__}"),
     )
     for scheme in ("https://", "http://"):
@@ -195,12 +211,12 @@ def split_path(path: str) -> tuple[str, str]:
 
 def _blob(path: str, generation: str = "") -> Any:
     bucket, name = split_path(path)
-    return _client().bucket(bucket).blob(name, generation=int(generation) if generation else None)
+    return _bucket(bucket).blob(name, generation=int(generation) if generation else None)
 
 
 @contextlib.contextmanager
-def _translated_errors(doing: str, path: str, size: int = 0) -> Iterator[None]:
-    """Makes the block one operation with a deadline, and turns what the client raises into one sentence.
+def _translated_errors(doing: str, path: str, size: int = 0) -> Iterator[Operation]:
+    """Makes the block one operation with a deadline, and turns what the clients raise into one sentence.
 
     Missing or forbidden objects raise an OSError.
 
@@ -209,68 +225,112 @@ def _translated_errors(doing: str, path: str, size: int = 0) -> Iterator[None]:
       path: path of the object or folder.
       size: number of bytes to send.
     """
-    with needed_by("gs://"):
-        from google.api_core.exceptions import (
-            Forbidden,
-            GoogleAPICallError,
-            NotFound,
-            RetryError,
-            Unauthorized,
-        )
-        from google.auth.exceptions import GoogleAuthError, TransportError
-        from google.cloud.storage.exceptions import DataCorruption
-        from requests.exceptions import RequestException
-        from urllib3.exceptions import HTTPError
-
-    shown = printable(path)
     here = Operation(_contact, path, size)
     try:
-        with within(here):
-            yield
+        with needed_by("gs://"), within(here):
+            yield here
         _contact.answered()
     except ShardwrightError:
         raise
-    except NotFound as error:
-        if doing in _NEEDS_A_BUCKET_ONLY or _NO_BUCKET in str(error):
-            bucket = split_path(path)[0]
-            raise EngineError(
-                f"Cannot {doing} {shown}: there is no bucket {bucket}; check its name or make it first."
-            ) from error
-        raise FileNotFoundError(errno.ENOENT, "no such object", path) from error
-    except Forbidden as error:
-        raise PermissionError(errno.EACCES, "permission denied", path) from error
-    except DataCorruption as error:
-        raise EngineError(
-            f"Cannot {doing} {shown}: its bytes do not match its checksum, again and again; "
-            "check the network, then run again with --resume."
-        ) from error
-    except (
-        RetryError, TransportError, RequestException, HTTPError, ConnectionError, TimeoutError, BadListing
-    ) as error:  # fmt: skip
+    except (Refused, Unreachable, Damaged) as error:
+        raise _reading_error(path, here, error) from error
+    except Exception as error:
+        found = _client_error(doing, path, here, error)
+        if found is None:
+            raise
+        raise found from error
+
+
+def _reading_error(path: str, here: Operation, error: Refused | Unreachable | Damaged) -> Exception:
+    """Returns what an error of the media reader means for the caller."""
+    shown = printable(path)
+    if isinstance(error, Damaged):
+        return _damaged("read", shown)
+    if error.is_transient:
         here.give_up()
-        raise _unreachable(doing, shown, here.fault or error) from error
-    except (Unauthorized, GoogleAuthError) as error:
-        raise EngineError(
-            f"Cannot {doing} {shown}: there are no valid credentials for Google Cloud; {_CREDENTIALS_ADVICE}."
-        ) from error
-    except GoogleAPICallError as error:
-        if error.code in _RETRIED_STATUSES:
-            here.give_up()
-            raise _unreachable(doing, shown, here.fault or error) from error
-        said = " ".join(_METHOD_AND_URL.sub("", error.message).split())[:300].rstrip(".")
-        raise EngineError(f"Cannot {doing} {shown}: Google Cloud Storage refuses it: {said}.") from error
+        return _unreachable("read", shown, here.fault or error)
+    if isinstance(error, Unreachable):
+        return EngineError(
+            f"Cannot read {shown}: the certificate of the server cannot be checked ({error}); set "
+            "REQUESTS_CA_BUNDLE to the file with the certificates that your network uses."
+        )
+    return _refusal("read", path, error.status, error.message)
+
+
+def _refusal(doing: str, path: str, status: int, message: str) -> Exception:
+    """Returns what a refusal of the storage means for the caller."""
+    shown = printable(path)
+    if status == HTTPStatus.NOT_FOUND:
+        if doing in _NEEDS_A_BUCKET_ONLY or _NO_BUCKET in message:
+            bucket = split_path(path)[0]
+            return EngineError(
+                f"Cannot {doing} {shown}: there is no bucket {bucket}; check its name or make it first."
+            )
+        return FileNotFoundError(errno.ENOENT, "no such object", path)
+    if status == HTTPStatus.FORBIDDEN:
+        return PermissionError(errno.EACCES, "permission denied", path)
+    if status == HTTPStatus.UNAUTHORIZED:
+        return _no_credentials(doing, shown)
+    said = " ".join(_METHOD_AND_URL.sub("", message).split())[:300].rstrip(".")
+    advice = "; name the project that pays with --gcs_user_project" if _NO_PAYER in said else ""
+    return EngineError(f"Cannot {doing} {shown}: Google Cloud Storage refuses it: {said}{advice}.")
+
+
+def _no_credentials(doing: str, shown: str) -> EngineError:
+    return EngineError(
+        f"Cannot {doing} {shown}: there are no valid credentials for Google Cloud; {_CREDENTIALS_ADVICE}."
+    )
+
+
+def _damaged(doing: str, shown: str) -> EngineError:
+    return EngineError(
+        f"Cannot {doing} {shown}: its bytes do not match its checksum, again and again; "
+        "check the network, then run again with --resume."
+    )
+
+
+def _client_error(doing: str, path: str, here: Operation, error: Exception) -> Exception | None:
+    """Returns what an error of Google's libraries means for the caller; None for any other error."""
+    from google.auth.exceptions import GoogleAuthError, TransportError
+
+    shown = printable(path)
+    if isinstance(error, GoogleAuthError) and not isinstance(error, TransportError):
+        return _no_credentials(doing, shown)
+    from google.api_core.exceptions import GoogleAPICallError, RetryError
+    from google.cloud.storage.exceptions import DataCorruption
+    from requests.exceptions import RequestException
+    from urllib3.exceptions import HTTPError
+
+    if isinstance(error, DataCorruption):
+        return _damaged(doing, shown)
+    refusal: Any = error if isinstance(error, GoogleAPICallError) else None
+    is_unreachable = isinstance(
+        error,
+        RetryError | TransportError | RequestException | HTTPError | ConnectionError | TimeoutError
+        | BadListing,
+    )  # fmt: skip
+    if is_unreachable or (refusal is not None and refusal.code in TRANSIENT_STATUSES):
+        here.give_up()
+        return _unreachable(doing, shown, here.fault or error)
+    return None if refusal is None else _refusal(doing, path, int(refusal.code or 0), refusal.message)
 
 
 def _unreachable(doing: str, shown: str, error: Exception) -> EngineError:
-    from requests.exceptions import JSONDecodeError
-
     cause = getattr(error, "cause", None) or error.__cause__ or error
-    status = getattr(cause, "code", None) or getattr(getattr(cause, "response", None), "status_code", None)
     if is_too_slow(error):
         return too_slow(doing, shown)
-    if any(isinstance(item, JSONDecodeError | BadListing) for item in (error, cause)):
-        return no_answer_of_its_own(doing, shown, "Google Cloud Storage")
-    answer = f"answers with {int(status)}" if status else f"does not answer ({type(cause).__name__})"
+    if isinstance(error, Refused):
+        answer = f"answers with {error.status}"
+    elif isinstance(error, Unreachable):
+        answer = f"does not answer ({error})"
+    else:
+        from requests.exceptions import JSONDecodeError
+
+        if any(isinstance(item, JSONDecodeError | BadListing) for item in (error, cause)):
+            return no_answer_of_its_own(doing, shown, "Google Cloud Storage")
+        response = getattr(cause, "response", None)
+        status = getattr(cause, "code", None) or getattr(response, "status_code", None)
+        answer = f"answers with {int(status)}" if status else f"does not answer ({type(cause).__name__})"
     return EngineError(
         f"Cannot {doing} {shown}: Google Cloud Storage {answer} again and again; check the network, then "
         "run again with --resume."
@@ -298,11 +358,36 @@ def read_bytes(path: str, generation: str = "", checked: bool = True) -> bytes:
       generation: generation to read; empty for the newest.
       checked: whether to compare the bytes with the checksum in the answer.
     """
-    with _translated_errors("read", path):
+    with _translated_errors("read", path) as here:
+        media = _access().media
+        if media is not None:
+            return _fetched(media, Download(path, generation, checked=checked), here).content()
         return _again(lambda: _download(path, generation, checksum="crc32c" if checked else None))
 
 
+def _fetched(media: MediaReader, download: Download, here: Operation) -> Download:
+    """Fetches a download: again after transient errors, with the pauses of Google's own client."""
+    pause, attempts = 0.0, 1
+    while True:
+        try:
+            media.fetch(download)
+            return download
+        except Damaged:
+            attempts += 1
+            if attempts > _ATTEMPTS:
+                raise
+            continue
+        except (Refused, Unreachable) as error:
+            if not error.is_transient:
+                raise
+            pause = min(max(2 * pause, _RETRY_FIRST), _RETRY_MOST)
+            if not here.may_retry(error, pause):
+                raise
+        time.sleep(random.uniform(0, pause))
+
+
 def _download(path: str, generation: str, **options: Any) -> bytes:
+    """Reads an object with Google's own client."""
     data = _blob(path, generation).download_as_bytes(
         raw_download=True,
         retry=_retry(),
@@ -319,19 +404,22 @@ def read_range(path: str, offset: int, length: int, size: int = -1, version: str
     Raises:
       EngineError: if the object changed since it was listed.
     """
-    from google.api_core.exceptions import RequestRangeNotSatisfiable
-
     if length <= 0 or 0 <= size <= offset:
         return b""
     try:
-        with _translated_errors("read", path):
+        with _translated_errors("read", path) as here:
+            media = _access().media
+            if media is not None:
+                return _fetched(media, Download(path, version, offset, length), here).content()
             return _download(path, version, checksum=None, start=offset, end=offset + length - 1)
     except FileNotFoundError:
         if version and exists(path):
             raise changed(path) from None
         raise
     except EngineError as error:
-        if isinstance(error.__cause__, RequestRangeNotSatisfiable):
+        cause = error.__cause__
+        status = cause.status if isinstance(cause, Refused) else getattr(cause, "code", 0)
+        if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             return b""  # the object ends before
         raise
 
@@ -340,7 +428,7 @@ def stat(path: str) -> StoredObject | None:
     """Returns the storage's metadata of an object; None if there is no such object."""
     bucket, name = split_path(path)
     with _translated_errors("look for", path):
-        blob = _client().bucket(bucket).get_blob(name, retry=_retry(), timeout=_TIMEOUT)
+        blob = _bucket(bucket).get_blob(name, retry=_retry(), timeout=_TIMEOUT)
     return _stored(bucket, blob) if blob is not None else None
 
 
@@ -348,7 +436,7 @@ def modified_at(path: str) -> float | None:
     """Returns when an object was last written, by the storage's clock in seconds since the epoch."""
     bucket, name = split_path(path)
     with _translated_errors("look for", path):
-        blob = _client().bucket(bucket).get_blob(name, retry=_retry(), timeout=_TIMEOUT)
+        blob = _bucket(bucket).get_blob(name, retry=_retry(), timeout=_TIMEOUT)
     return None if blob is None or blob.updated is None else float(blob.updated.timestamp())
 
 
@@ -410,8 +498,12 @@ def open_local(path: str) -> Iterator[IO[bytes]]:
                 file, raw_download=True, checksum="crc32c", retry=_retry(), timeout=_TIMEOUT
             )
 
-        with _translated_errors("read", path):
-            _again(fetch)
+        with _translated_errors("read", path) as here:
+            media = _access().media
+            if media is not None:
+                _fetched(media, Download(path, checked=True, file=file), here)
+            else:
+                _again(fetch)
         file.seek(0)
         yield file
 
@@ -419,7 +511,12 @@ def open_local(path: str) -> Iterator[IO[bytes]]:
 def _pages(directory: str, delimiter: str = "") -> Iterator[ListedPage]:
     """Yields pages of the objects below a directory, or directly in it with `/` as the delimiter."""
     bucket, name = split_path(directory)
-    query = {"prefix": _prefix(name), "delimiter": delimiter, "fields": _LISTED_FIELDS}
+    query = {
+        "prefix": _prefix(name),
+        "delimiter": delimiter,
+        "fields": _LISTED_FIELDS,
+        "userProject": _access().access.user_project,
+    }
     query = {key: value for key, value in query.items() if value}
 
     def page(token: str) -> ListedPage:

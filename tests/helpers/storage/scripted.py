@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
+import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
@@ -24,6 +27,8 @@ class Said(NamedTuple):
       head: seconds before anything is sent.
       headers: additional headers.
       cut: number of bytes at the end of the body that never arrive.
+      only: number of bytes of the body after which the connection ends; -1 sends all.
+      closes: whether the connection ends after the answer, without notice.
     """
 
     body: bytes = b""
@@ -32,16 +37,23 @@ class Said(NamedTuple):
     head: float = 0.0
     headers: tuple[tuple[str, str], ...] = ()
     cut: int = 0
+    only: int = -1
+    closes: bool = False
 
 
 class Asked(NamedTuple):
-    """A request: its method, path, query, the number of requests before it, and the program that sends it."""
+    """A request: its method, path, query, the number of requests before it, and its headers."""
 
     method: str
     path: str
     query: dict[str, str]
     number: int
-    agent: str = ""
+    headers: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def agent(self) -> str:
+        """The program that sends it."""
+        return self.headers.get("User-Agent", "")
 
     @property
     def is_listing(self) -> bool:
@@ -62,25 +74,35 @@ class Scripted:
         self.stopped = threading.Event()
         self._lock = threading.Lock()
 
-    def answer(self, method: str, target: str, agent: str) -> Said:
+    def answer(self, method: str, target: str, headers: Any) -> Said:
         """Returns the script's answer to a request."""
         parts = urlsplit(target)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         with self._lock:
-            asked = Asked(method, parts.path, query, len(self.asked), agent)
+            asked = Asked(method, parts.path, query, len(self.asked), headers)
             self.asked.append(asked)
         return self.script(asked)
 
 
 @contextlib.contextmanager
-def scripted(script: Callable[[Asked], Said]) -> Iterator[tuple[str, Scripted]]:
+def scripted(
+    script: Callable[[Asked], Said], host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+) -> Iterator[tuple[str, Scripted]]:
     """Serves a script on a free port; yields its URL and the requests."""
     storage = Scripted(script)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"storage": storage}))
+    kind = type(
+        "Server",
+        (ThreadingHTTPServer,),
+        {"address_family": socket.AF_INET6 if ":" in host else socket.AF_INET},
+    )
+    server = kind((host, 0), type("Handler", (_Handler,), {"storage": storage}))
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", storage
+        shown = f"[{host}]" if ":" in host else host
+        yield f"http{'s' if tls else ''}://{shown}:{server.server_address[1]}", storage
     finally:
         storage.stopped.set()
         server.shutdown()
@@ -96,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", "0")))
-        said = self.storage.answer(self.command, self.path, self.headers.get("User-Agent", ""))
+        said = self.storage.answer(self.command, self.path, self.headers)
         self.storage.stopped.wait(said.head)
         with contextlib.suppress(OSError):
             self.send_response_only(said.status)
@@ -104,6 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.send_header(name, value)
             self.end_headers()
             self._send_body(said)
+            self.close_connection |= said.closes or said.only >= 0
             return
         self.close_connection = True
 
@@ -115,7 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         if not said.pause:
-            self.wfile.write(said.body)
+            self.wfile.write(said.body[: said.only] if said.only >= 0 else said.body)
             return
         for byte in said.body:
             self.wfile.write(bytes((byte,)))

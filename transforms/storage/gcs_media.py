@@ -1,0 +1,434 @@
+"""Reads objects of Google Cloud Storage: one GET of the JSON API for each, through libcurl.
+
+Google's own client spends about ten times the processor time on a small object. libcurl transfers without the
+interpreter lock, so that other threads decode meanwhile.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import IO, Any
+from urllib.parse import quote
+
+import google_crc32c
+
+from shardwright.schemas import __version__
+from shardwright.transforms.concurrency.pool import CONNECTIONS
+from shardwright.transforms.storage.deadlines import CONNECT_SECONDS, TransferClock, current
+
+try:
+    import pycurl
+except ImportError:  # no wheel for this system: Google's own client reads
+    pycurl = None
+
+#: Statuses of an answer that the same request may not get again.
+TRANSIENT_STATUSES = frozenset((408, 429, 500, 502, 503, 504))
+_OK, _PARTIAL, _UNAUTHORIZED, _NOT_FOUND = 200, 206, 401, 404
+#: Seconds between two looks at the deadline while bytes flow. libcurl itself looks once a second when idle.
+_LOOK_SECONDS = 0.05
+#: Bytes that libcurl receives at once.
+_BUFFER_BYTES = 1 << 19
+#: Bytes of a refusal that are kept for the message.
+_REFUSAL_BYTES = 1 << 14
+_MOST_REDIRECTS = 5
+#: Environment variables with other certificates, in the order in which they count.
+_CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
+
+
+def is_available() -> bool:
+    """Returns whether libcurl is installed."""
+    return pycurl is not None
+
+
+class Refused(Exception):
+    """The storage answers with an error.
+
+    Attributes:
+      status: HTTP status.
+      message: what the storage says.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status} {message}")
+        self.status, self.message = status, message
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.status in TRANSIENT_STATUSES
+
+
+class Unreachable(Exception):
+    """A request got no complete answer.
+
+    Attributes:
+      is_transient: whether the same request may succeed later.
+    """
+
+    def __init__(self, message: str, is_transient: bool = True) -> None:
+        super().__init__(message)
+        self.is_transient = is_transient
+
+
+class Damaged(Exception):
+    """The bytes of an object do not match its checksum."""
+
+
+class Download:
+    """An object, or a range of it, on its way to this machine. A broken transfer goes on where it stopped.
+
+    Args:
+      path: the object's `gs://` path.
+      generation: generation to read; empty for the newest.
+      first: offset of the first byte.
+      length: number of bytes; -1 for all.
+      checked: whether to compare the bytes with the checksum in the answer; only for whole objects.
+      file: file that gets the bytes; None to keep them in memory.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        generation: str = "",
+        first: int = 0,
+        length: int = -1,
+        checked: bool = False,
+        file: IO[bytes] | None = None,
+    ) -> None:
+        bucket, _, name = path.removeprefix("gs://").partition("/")
+        self._object = f"/b/{quote(bucket, safe='')}/o/{quote(name, safe='')}?alt=media"
+        self._wanted, self._first, self._length = generation, first, length
+        self._checked, self._file = checked, file
+        self.restart()
+
+    def restart(self) -> None:
+        """Drops what has arrived."""
+        self._parts: list[bytes] = []
+        self._received, self._crc32c = 0, 0
+        self._generation, self._stated = self._wanted, ""
+        self._is_whole = False
+        if self._file is not None:
+            self._file.seek(0)
+            self._file.truncate()
+
+    def target(self) -> str:
+        """Returns path and query of the request."""
+        generation = f"&generation={self._generation}" if self._generation else ""
+        return f"/download/storage/v1{self._object}{generation}"
+
+    def range(self) -> str:
+        """Returns the range of bytes to request, as HTTP writes it; empty for the whole object."""
+        begin = self._first + self._received
+        if self._length < 0:
+            return f"bytes={begin}-" if begin else ""
+        return f"bytes={begin}-{self._first + self._length - 1}"
+
+    def begin(self, status: int) -> None:
+        """Prepares for the bytes of an answer. One to a range may hold the whole object all the same."""
+        self._is_whole = False
+        if status == _OK and self.range():
+            generation, stated = self._generation, self._stated
+            self.restart()
+            self._generation, self._stated, self._is_whole = generation, stated, True
+
+    def note_header(self, name: bytes, value: str) -> None:
+        """Keeps the headers that say which bytes are on their way."""
+        if name == b"x-goog-generation":
+            self._generation = value
+        elif name == b"x-goog-hash":
+            for part in value.split(","):
+                method, _, digest = part.strip().partition("=")
+                if method == "crc32c":
+                    self._stated = digest
+
+    def take(self, data: bytes) -> None:
+        """Adds bytes."""
+        if self._file is None:
+            self._parts.append(data)
+        else:
+            self._file.write(data)
+        self._received += len(data)
+        if self._checked:
+            self._crc32c = google_crc32c.extend(self._crc32c, data)
+
+    def interrupted(self) -> None:
+        """Prepares for the next attempt: it goes on from here if it is sure to get the same object."""
+        if self._is_whole or not self._generation:
+            self.restart()
+
+    def vanished(self) -> bool:
+        """Returns whether the object was replaced while it was read, so that its start is of no use."""
+        if self._received and not self._wanted:
+            self.restart()
+            return True
+        return False
+
+    def check(self) -> None:
+        """Compares the bytes with the checksum that the storage states.
+
+        Raises:
+          Damaged: if they differ.
+        """
+        if self._checked and self._stated:
+            found = base64.b64encode(self._crc32c.to_bytes(4, "big")).decode()
+            if found != self._stated:
+                self.restart()
+                raise Damaged(f"crc32c is {found} instead of {self._stated}")
+
+    def content(self) -> bytes:
+        """Returns the bytes."""
+        data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        if not self._is_whole:
+            return data
+        return data[self._first : self._first + self._length if self._length >= 0 else None]
+
+
+class MediaReader:
+    """Reads objects; all threads share its connections.
+
+    Args:
+      endpoint: address of the storage without a path.
+      credentials: credentials of google-auth.
+      user_project: project that pays; empty for none.
+    """
+
+    def __init__(self, endpoint: str, credentials: Any, user_project: str = "") -> None:
+        self._endpoint = endpoint
+        self._authorization = _Authorization(credentials)
+        self._project = f"&userProject={quote(user_project, safe='')}" if user_project else ""
+        self._common = [f"User-Agent: shardwright/{__version__}", "Accept-Encoding: gzip", "Accept: */*"]
+        self._idle: deque[_Connection] = deque(maxlen=CONNECTIONS)
+        self._process = os.getpid()
+        self._inherited: list[object] = []
+
+    def fetch(self, download: Download) -> None:
+        """Sends the request for a download, once more if the storage does not accept the token.
+
+        Raises:
+          Refused: if the storage answers with an error.
+          Unreachable: if the answer does not arrive; the same download can be fetched again.
+          Damaged: if the bytes do not match the checksum.
+          google.auth.exceptions.GoogleAuthError: if there is no token.
+          OSError: if the download's file cannot be written.
+        """
+        url = f"{self._endpoint}{download.target()}{self._project}"
+        wanted = download.range()
+        ranged = [f"Range: {wanted}"] if wanted else []
+        for is_last in (False, True):
+            token = self._authorization.headers(url)
+            status, refusal = self._get(url, [*self._common, *ranged, *token], download)
+            if status != _UNAUTHORIZED or is_last or not self._authorization.renew(token):
+                break
+        if status == _NOT_FOUND and download.vanished():
+            raise Unreachable("the object was replaced while it was read")
+        if status not in (_OK, _PARTIAL):
+            raise Refused(status, _message_in(refusal))
+        download.check()
+
+    def _get(self, url: str, headers: list[str], download: Download) -> tuple[int, bytes]:
+        """Returns the status, and the body of a refusal."""
+        if self._process != os.getpid():  # a fork: the parent goes on to use its connections
+            self._inherited.append(self._idle)
+            self._idle, self._process = deque(maxlen=CONNECTIONS), os.getpid()
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = _Connection()
+        try:
+            return connection.get(url, headers, download)
+        finally:
+            self._idle.append(connection)
+
+
+class _Authorization:
+    """The headers that carry the token; one thread at a time renews it."""
+
+    def __init__(self, credentials: Any) -> None:
+        self._credentials = credentials
+        self._lock = threading.Lock()
+        self._token: object = None
+        self._headers: list[str] = []
+
+    def headers(self, url: str) -> list[str]:
+        """Returns the headers for a request, with a token that is valid for some minutes.
+
+        Raises:
+          Unreachable: if the server that gives tokens does not answer.
+          google.auth.exceptions.GoogleAuthError: if there is no token.
+        """
+        credentials = self._credentials
+        if credentials.valid and credentials.token is self._token:
+            return self._headers
+        with self._lock:
+            if not (credentials.valid and credentials.token is self._token):
+                made: dict[str, str] = {}
+                self._ask(lambda request: credentials.before_request(request, "GET", url, made))
+                self._headers = _header_lines(made)
+                self._token = credentials.token
+            return self._headers
+
+    def renew(self, refused: list[str]) -> bool:
+        """Fetches a new token after the storage refused one.
+
+        Args:
+          refused: headers with the refused token.
+
+        Returns:
+          Whether there may be another token, so that another request makes sense.
+        """
+        from google.auth.exceptions import InvalidOperation
+
+        with self._lock:
+            if self._headers is not refused:
+                return True  # another thread was first
+            try:
+                self._ask(self._credentials.refresh)
+            except InvalidOperation:  # anonymous
+                return False
+            self._token = None
+            return True
+
+    @staticmethod
+    def _ask(act: Any) -> None:
+        from google.auth.exceptions import TransportError
+        from google.auth.transport.requests import Request
+
+        try:
+            act(Request())
+        except TransportError as error:
+            raise Unreachable(f"no token: {error}") from error
+
+
+def _header_lines(headers: Mapping[str, str]) -> list[str]:
+    return [f"{name}: {value}" for name, value in headers.items()]
+
+
+class _Connection:
+    """A handle of libcurl, which keeps its connection open between requests. One thread uses it at a time."""
+
+    def __init__(self) -> None:
+        self._curl = curl = pycurl.Curl()
+        curl.setopt(pycurl.NOSIGNAL, 1)
+        curl.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1)
+        curl.setopt(pycurl.PATH_AS_IS, 1)  # an object may be named `..`
+        curl.setopt(pycurl.BUFFERSIZE, _BUFFER_BYTES)
+        curl.setopt(pycurl.FOLLOWLOCATION, 1)
+        curl.setopt(pycurl.MAXREDIRS, _MOST_REDIRECTS)
+        curl.setopt(pycurl.NOPROGRESS, 0)
+        curl.setopt(pycurl.XFERINFOFUNCTION, self._on_progress)
+        curl.setopt(pycurl.WRITEFUNCTION, self._on_bytes)
+        certificates = _certificates()
+        kind = pycurl.CAPATH if os.path.isdir(certificates) else pycurl.CAINFO
+        curl.setopt(kind, certificates)
+        curl.setopt(pycurl.HEADERFUNCTION, self._on_header)
+
+    def get(self, url: str, headers: list[str], download: Download) -> tuple[int, bytes]:
+        """Sends a request; the download gets the bytes of an answer that is not a refusal.
+
+        Returns:
+          The status, and the beginning of the body of a refusal.
+
+        Raises:
+          Unreachable: if the answer does not arrive.
+        """
+        curl, operation = self._curl, current()
+        self._download, self._status, self._size, self._refusal = download, 0, 0, b""
+        self._fault: BaseException | None = None
+        self._has_begun = False
+        self._clock, self._counted, self._look_at = TransferClock(is_reading=True), 0, 0.0
+        seconds = CONNECT_SECONDS
+        if operation:
+            seconds = min(seconds, operation.seconds_left())
+            if seconds <= 0:
+                raise Unreachable("timed out") from TimeoutError("timed out")
+        curl.setopt(pycurl.URL, url)
+        curl.setopt(pycurl.HTTPHEADER, headers)
+        curl.setopt(pycurl.CONNECTTIMEOUT_MS, max(int(seconds * 1000), 1))
+        try:
+            curl.perform()
+        except pycurl.error as error:
+            download.interrupted()
+            if self._fault is not None and not isinstance(self._fault, TimeoutError):
+                raise self._fault from None
+            raise _unreachable(error) from self._fault
+        self._clock.count(int(curl.getinfo(pycurl.SIZE_DOWNLOAD)) - self._counted)
+        return self._status, self._refusal
+
+    def _on_header(self, line: bytes) -> None:
+        """Takes a line of a head. A redirect or a proxy sends a head of its own before the storage's."""
+        if line.startswith(b"HTTP/"):
+            self._status, self._size = int(line.split(None, 2)[1]), 0
+        elif line == b"\r\n":
+            self._clock.answer_begins(self._status, self._size)
+        elif self._status in (_OK, _PARTIAL):
+            name, _, value = line.partition(b":")
+            name = name.lower()
+            if name == b"content-length":
+                self._size = int(value)
+            elif name.startswith(b"x-goog-"):
+                self._download.note_header(name, value.strip().decode("latin-1"))
+
+    def _on_bytes(self, data: bytes) -> int | None:
+        """Takes bytes; another number than theirs ends the transfer."""
+        try:
+            if self._status in (_OK, _PARTIAL):
+                if not self._has_begun:
+                    self._has_begun = True
+                    self._download.begin(self._status)
+                self._download.take(data)
+            else:
+                self._refusal += data[: _REFUSAL_BYTES - len(self._refusal)]
+        except BaseException as error:
+            self._fault = error
+            return -1
+        return None
+
+    def _on_progress(self, total: float, done: float, to_send: float, sent: float) -> int:
+        """Compares the transfer with its deadline; anything but 0 ends it."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return 0
+        self._look_at = now + _LOOK_SECONDS
+        try:
+            if self._status:
+                self._clock.count(int(done) - self._counted)
+                self._counted = int(done)
+            self._clock.limit()
+        except BaseException as error:
+            self._fault = error
+            return 1
+        return 0
+
+
+def _certificates() -> str:
+    """Returns the file or folder of the certificates to trust, as requests chooses it."""
+    for name in _CERTIFICATES:
+        found = os.environ.get(name, "")
+        if found and os.path.exists(found):
+            return found
+    import certifi
+
+    return certifi.where()
+
+
+def _unreachable(error: Any) -> Unreachable:
+    """Returns what an error of libcurl means."""
+    code, text = error.args
+    if code in (pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_CACERT_BADFILE):
+        return Unreachable(text, is_transient=False)
+    return Unreachable("timed out" if code == pycurl.E_ABORTED_BY_CALLBACK else text)
+
+
+def _message_in(refusal: bytes) -> str:
+    """Returns what a refusal says: plain text, or an error of the JSON API."""
+    text = refusal.decode("utf-8", "replace")
+    try:
+        return str(json.loads(text)["error"]["message"])
+    except (LookupError, TypeError, ValueError):
+        return text
