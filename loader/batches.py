@@ -35,7 +35,7 @@ def iterate_batches(
       threads: Number of threads. None means one more than there are processors.
 
     Raises:
-      UsageError: if the images of a batch differ in size.
+      UsageError: if the images of a batch differ in size or type.
     """
     if threads is None:
         threads = (os.cpu_count() or 1) + 1
@@ -71,6 +71,12 @@ def _stacked(pairs: list[tuple[Any, Any]]) -> Batch:
         raise UsageError(
             f"The images of a batch have {len(shapes)} shapes, such as {shapes[0]} and {shapes[-1]}; give "
             "them one shape with transform, or convert with --resize and --color rgb."
+        )
+    types = sorted({picture.dtype.name for picture in pictures})
+    if len(types) > 1:  # NumPy would widen integers without scaling them
+        raise UsageError(
+            f"The images of a batch are {' and '.join(types)}; open the records with one type, such as "
+            "Records(..., dtype='float32')."
         )
     labels = [label for _, label in pairs]
     several = any(isinstance(label, np.ndarray) for label in labels)

@@ -1,4 +1,4 @@
-"""Decodes the images of records with Pillow into NumPy arrays."""
+"""Decodes the images of records into NumPy arrays: with Pillow, and with imagecodecs what Pillow narrows."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
 
+from shardwright.loader.sample_values import Pixels, converted, displayed
 from shardwright.loader.values import FeatureReader
 from shardwright.schemas.bounds import NO_BOUNDS
 from shardwright.schemas.codes import QuarantineReason
-from shardwright.schemas.dataset import Dataset, picture_shape, stored_format
+from shardwright.schemas.dataset import Dataset, picture_shape, sample_types, stored_format
 from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError
 from shardwright.schemas.example import ExampleSpans
 from shardwright.schemas.layouts import FeatureRole
+from shardwright.schemas.missing_packages import needed_by
+from shardwright.schemas.sample_types import HIGHEST, SAMPLE_TYPES, widest
 from shardwright.transforms.images.color import to_color
 from shardwright.transforms.images.decode import load_checked, open_image, upright
 from shardwright.transforms.images.pillow_settings import limit_of_process
-
-Pixels = npt.NDArray[np.uint8]
 
 #: Pillow modes that need no conversion.
 _READY = frozenset(("RGB", "L"))
@@ -40,34 +40,38 @@ class PictureReader:
     Args:
       dataset: The content of its `dataset.json`.
       readers: Readers of its features.
+      dtype: Type to convert samples to; None for the type of each record.
     """
 
-    def __init__(self, dataset: Dataset, readers: Mapping[FeatureRole, FeatureReader]) -> None:
+    def __init__(
+        self, dataset: Dataset, readers: Mapping[FeatureRole, FeatureReader], dtype: str | None = None
+    ) -> None:
         self._layout = dataset.layout
         self._readers = readers
         self._encoded = readers.get(FeatureRole.ENCODED)
+        self._types = sample_types(dataset)
+        self._dtype = dtype
         self._raw = stored_format(dataset) == "raw"
         self._shape = picture_shape(dataset)
-        #: If only some images are gray, all are returned in color.
-        self._channels = 1 if self._shape[2] == 1 else 3
+        #: If the number of channels varies, all images are returned in color.
+        self._channels = self._shape[2] or 3
 
     def pixels(self, spans: ExampleSpans) -> Pixels:
-        """Returns a record's image: height x width x channels, with 1 channel if all images are gray, else 3.
+        """Returns a record's image: height x width x channels.
+
+        There are 3 channels unless the dataset's settings say another number.
 
         Raises:
           UsageError: if the layout stores no image.
           ValueError: if it cannot be decoded.
         """
-        found = self._stored(spans)
-        if isinstance(found, Image.Image):
-            pixels = np.array(self._in_colour(found))  # a copy, because Pillow's own buffer is read-only
-            return pixels if pixels.ndim == 3 else pixels[:, :, None]
-        if found.shape[2] < self._channels:
-            return np.repeat(found[:, :, :1], self._channels, axis=2)
-        return found[:, :, : self._channels]
+        pixels = self._own_pixels(spans)
+        if self._dtype is None:
+            return pixels
+        return converted(converted(pixels, widest(self._types)), self._dtype)  # in two steps, as `load` does
 
     def picture(self, spans: ExampleSpans) -> Image.Image:
-        """Returns a record's image as a Pillow image: mode L if all images are gray, else RGB.
+        """Returns a record's image as a Pillow image with 8 bits: mode L if it has 1 or 2 channels, else RGB.
 
         Raises:
           UsageError: if the layout stores no image.
@@ -76,8 +80,22 @@ class PictureReader:
         found = self._stored(spans)
         if isinstance(found, Image.Image):
             return self._in_colour(found)
-        found = self.pixels(spans)
-        return Image.fromarray(found[:, :, 0] if found.shape[2] == 1 else found)
+        shown = displayed(self._with_channels(found))
+        return Image.fromarray(shown[:, :, 0] if shown.shape[2] == 1 else shown)
+
+    def _own_pixels(self, spans: ExampleSpans) -> Pixels:
+        """Returns a record's image with samples of its own type."""
+        found = self._stored(spans)
+        if isinstance(found, Image.Image):
+            pixels = np.array(self._in_colour(found))  # a copy, because Pillow's own buffer is read-only
+            return pixels if pixels.ndim == 3 else pixels[:, :, None]
+        return self._with_channels(found)
+
+    def _with_channels(self, pixels: Pixels) -> Pixels:
+        """Returns pixels, which may be gray or have alpha, with the dataset's number of channels."""
+        if pixels.shape[2] < self._channels:
+            return np.repeat(pixels[:, :, :1], self._channels, axis=2)
+        return pixels[:, :, : self._channels]
 
     def _in_colour(self, image: Image.Image) -> Image.Image:
         mode = "L" if self._channels == 1 else "RGB"
@@ -89,11 +107,23 @@ class PictureReader:
         value = self._encoded.read(spans)
         if isinstance(value, np.ndarray):
             return _checked(value)
-        if self._raw:
-            return self._bare(value, spans)
-        return decode_picture(value)
+        dtype = self._type_of(spans)
+        if self._raw or dtype not in HIGHEST:  # floats are always bare
+            return self._bare(value, spans, np.dtype(dtype))
+        return decode_picture(value) if dtype == "uint8" else decode_deep_png(value)
 
-    def _bare(self, data: bytes, spans: ExampleSpans) -> Pixels:
+    def _type_of(self, spans: ExampleSpans) -> str:
+        """Returns the sample type of a record."""
+        if len(self._types) == 1:
+            return self._types[0]
+        stated = self._readers[FeatureRole.DTYPE].read(spans).decode("utf-8", "replace")
+        if stated not in self._types:
+            raise ValueError(
+                f"its sample type {stated!r} is not one of the dataset: {', '.join(self._types)}"
+            )
+        return str(stated)
+
+    def _bare(self, data: bytes, spans: ExampleSpans, dtype: np.dtype[Any]) -> Pixels:
         """Returns bare pixels in the shape that the record stores, or in the common shape of all records."""
         sides: list[Any] = list(self._shape)
         if FeatureRole.SHAPE in self._readers:
@@ -104,18 +134,55 @@ class PictureReader:
         if sides[0] is None or sides[1] is None:
             raise ValueError("the height and width of its bare pixels are unknown")
         if sides[2] is None:
-            sides[2] = len(data) // max(sides[0] * sides[1], 1)
+            sides[2] = len(data) // max(sides[0] * sides[1] * dtype.itemsize, 1)
         height, width, channels = (int(side) for side in sides)
-        if min(height, width, channels) < 1 or len(data) != height * width * channels:
-            raise ValueError(f"{len(data)} bare bytes are not {height} x {width} x {channels} pixels")
-        return np.frombuffer(data, np.uint8).reshape(height, width, channels).copy()
+        if min(height, width, channels) < 1 or len(data) != height * width * channels * dtype.itemsize:
+            what = "pixels" if dtype == np.uint8 else f"pixels of {dtype.name}"
+            raise ValueError(f"{len(data)} bare bytes are not {height} x {width} x {channels} {what}")
+        stored = np.frombuffer(data, dtype.newbyteorder("<"))
+        return stored.reshape(height, width, channels).astype(dtype)  # a copy that can be changed
 
 
-def _checked(array: npt.NDArray[Any]) -> Pixels:
+def _checked(array: Pixels) -> Pixels:
     """Returns the pixels of a tensor."""
     if array.ndim != 3 or array.dtype == object:
         raise ValueError(f"its tensor is {array.dtype} of shape {array.shape}, which is not an image")
-    return array if array.dtype == np.uint8 else np.clip(array, 0, 255).astype(np.uint8)
+    return array if array.dtype.name in SAMPLE_TYPES else np.clip(array, 0, 255).astype(np.uint8)
+
+
+def decode_deep_png(data: bytes) -> Pixels:
+    """Decodes a PNG with 16 bits a sample: height x width x channels, uint16, 1 or 3 channels.
+
+    Transparent pixels become white.
+
+    Raises:
+      ValueError: if it cannot be decoded, or is something else.
+      MissingPackage: if it has colors or alpha, and imagecodecs is not installed.
+    """
+    try:
+        image = Image.open(io.BytesIO(data), formats=("PNG",))
+        if image.mode == "I;16" and "transparency" not in image.info:
+            return np.array(image)[:, :, None]
+    except Exception as error:
+        raise ValueError(f"its image cannot be decoded as a PNG: {error}") from None
+    with needed_by("A PNG with 16 bits a sample in color"):  # Pillow would decode 8 of them
+        import imagecodecs
+    try:
+        pixels: Pixels = imagecodecs.png_decode(data)
+    except Exception as error:
+        raise ValueError(f"its image cannot be decoded as a PNG: {error}") from None
+    if pixels.dtype != np.uint16:
+        raise ValueError("its image is a PNG with 8 bits a sample, not with 16")
+    pixels = pixels.reshape(*pixels.shape[:2], -1)
+    return pixels if pixels.shape[2] % 2 else _on_white(pixels)
+
+
+def _on_white(pixels: Pixels) -> Pixels:
+    """Returns the gray levels or colors of pixels with alpha on a white background, rounded; uint16."""
+    wide = pixels.astype(np.uint64)
+    color, alpha, white = wide[:, :, :-1], wide[:, :, -1:], np.uint64(HIGHEST["uint16"])
+    shown: Pixels = (color * alpha + white * (white - alpha) + white // np.uint64(2)) // white
+    return shown.astype(np.uint16)
 
 
 def decode_picture(data: bytes) -> Image.Image:

@@ -17,13 +17,15 @@ from PIL import Image
 
 from shardwright.loader.arguments import at_least, require_seed
 from shardwright.loader.batches import Batch, iterate_batches
-from shardwright.loader.decode import PictureReader, Pixels
+from shardwright.loader.decode import PictureReader
 from shardwright.loader.labels_of_records import read_labels
 from shardwright.loader.open import located, read_dataset
+from shardwright.loader.sample_values import NUMPY_TYPES, Pixels, chosen_type
 from shardwright.loader.selection import TRAIN, Predicate, Resplit, select
 from shardwright.loader.shard_reader import ShardReader
 from shardwright.loader.shard_slice import ShardSlice
 from shardwright.loader.values import FeatureReader, Value
+from shardwright.schemas.dataset import sample_types
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import ExampleSpans
 from shardwright.schemas.labels import UNLABELLED
@@ -61,6 +63,9 @@ class Records:
       fold: Number of the fold to hold out, from 0, of a dataset with folds (`--folds`).
       part: With `fold`, `train` for all other folds or `validation` for the fold.
       resplit: Shares of new splits to divide `train` into, or a `Resplit`.
+      dtype: Type of the samples of images: uint8, uint16, float32 or float16. Integers are scaled (to 0..1
+        for floats), floats stay as they are. None for the type that each record has: uint8 unless
+        `--depth keep` made the dataset.
       verify: Whether to check the checksums of each record, which takes very little time.
       open_files: Maximum number of files that a process keeps open.
       unpacked_bytes: Maximum size on disk of the compressed shards that a process has unpacked.
@@ -79,6 +84,7 @@ class Records:
         fold: int | None = None,
         part: str = TRAIN,
         resplit: Resplit | Mapping[str, float | str | Fraction] | str | None = None,
+        dtype: str | None = None,
         verify: bool = True,
         open_files: int = OPEN_FILES,
         unpacked_bytes: int = UNPACKED_BYTES,
@@ -96,7 +102,9 @@ class Records:
         )
         self._features = {spec.name: FeatureReader(spec) for spec in self.dataset.features}
         self._by_role = {reader.spec.fill: reader for reader in self._features.values() if reader.spec.fill}
-        self._pictures = PictureReader(self.dataset, self._by_role)
+        if dtype is not None:
+            dtype = chosen_type(dtype, sample_types(self.dataset), NUMPY_TYPES)
+        self._pictures = PictureReader(self.dataset, self._by_role, dtype)
         self._ids = {name.encode(): i for i, name in enumerate(self.dataset.labels)}
 
     @property
@@ -141,11 +149,18 @@ class Records:
         return self._shards.read(item.file, number)
 
     def image(self, index: int | np.integer[Any]) -> Pixels:
-        """Returns a record's image: uint8, height x width x channels (1 if all images are gray, else 3)."""
+        """Returns a record's image: height x width x channels, with samples of its type or of `dtype`.
+
+        It has the number of channels that the dataset's settings say (1 if all images are gray), else 3.
+        """
         return self._of(index, self._pictures.pixels)
 
     def pil(self, index: int | np.integer[Any]) -> Image.Image:
-        """Returns a record's image as a Pillow image: mode L if all images are gray, else RGB."""
+        """Returns a record's image as a Pillow image: mode L if all images are gray, else RGB.
+
+        Images with other samples than uint8 are converted for display: floats are stretched from their
+        smallest to their largest value, and of several channels the first three are shown, or the first.
+        """
         return self._of(index, self._pictures.picture)
 
     def label(self, index: int | np.integer[Any]) -> int | np.ndarray[Any, Any]:

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from shardwright.loader.arguments import absolute, at_least, require_seed
 from shardwright.loader.open import located, read_dataset
+from shardwright.loader.sample_values import NUMPY_TYPES, chosen_type
 from shardwright.loader.selection import (
     TRAIN,
     Predicate,
@@ -22,10 +23,10 @@ from shardwright.loader.selection import (
     select,
 )
 from shardwright.loader.shard_slice import ShardSlice
-from shardwright.loader.tf_images import Picture, Size, mask_decoder
+from shardwright.loader.tf_images import Picture, Size, converted, mask_decoder
 from shardwright.loader.tf_parse import class_feature, class_index, feature_of, parser
 from shardwright.loader.tf_records import serialized_records
-from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.dataset import Dataset, sample_types
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.feature_roles import FEATURE_ROLES, FeatureRole, Needs
 from shardwright.transforms import storage
@@ -34,7 +35,7 @@ Augment = Callable[..., Any]
 #: Bytes of memory for the shuffle buffer. The conversion has shuffled the records already, so the
 #: buffer only has to make epochs differ.
 _SHUFFLE_BYTES = 128_000_000
-_DTYPES = ("uint8", "float32", "float16", "bfloat16")
+_DTYPES = (*NUMPY_TYPES, "bfloat16")
 
 
 def load(
@@ -50,7 +51,7 @@ def load(
     repeat: bool | int = False,
     deterministic: bool = True,
     drop_remainder: bool = False,
-    dtype: str | tf.DType = "uint8",
+    dtype: str | tf.DType | None = None,
     as_dict: bool | None = None,
     keep: Collection[str] | Predicate | None = None,
     fold: int | None = None,
@@ -86,7 +87,9 @@ def load(
       repeat: True to repeat without end, or a number of epochs.
       deterministic: False returns elements as soon as they are ready, in any order.
       drop_remainder: Whether to drop the last batch if it is smaller, so that batches have a static shape.
-      dtype: uint8 (0 to 255), or float32, float16 or bfloat16 (0 to 1), as a name or a type.
+      dtype: uint8, uint16, float32, float16 or bfloat16, as a name or a type. Integers are scaled: to the
+        whole range of uint8 or uint16, or to 0..1 for floats. Stored floats stay as they are. None for the
+        type of the dataset: uint8 unless `--depth keep` made it, and uint16 if it has both.
       as_dict: True for dicts of all features, False for pairs. None decides by the layout.
       keep: Names of the classes to keep, or a function of (key, class name). Labels do not change.
       fold: Number of the fold to hold out, from 0, of a dataset with folds (`--folds`).
@@ -101,7 +104,7 @@ def load(
     directory = located(dataset_dir)
     dataset = read_dataset(directory)
     size = _size(image_size)
-    dtype = _dtype(dtype)
+    dtype = _dtype(dtype, sample_types(dataset))
     _check(batch_size, shuffle, seed, repeat, augment)
     slices = select(dataset, split, directory, keep=keep, fold=fold, part=part, resplit=resplit)
     count = number_of_records(slices)
@@ -109,7 +112,9 @@ def load(
         raise UsageError(f"split {split!r} holds no records{' that are kept' if keep is not None else ''}.")
     if shuffle is None:
         shuffle = part == TRAIN and any(term.strip().startswith("train") for term in split.split("+"))
-    make_element, shape, kind = _element(dataset, size, as_dict)
+    picture = Picture(dataset, size)
+    make_element, kind = _element(dataset, picture, size, as_dict)
+    shape = picture.shape
     if batch_size is not None and None in shape:
         raise UsageError(
             "The images have different sizes, so they cannot be batched; set image_size=(height, width), "
@@ -132,13 +137,14 @@ def load(
         if shuffle:
             # Elements that are cached in memory take no more memory in the buffer.
             pixels = math.prod(side or 0 for side in shape)
-            buffer = count if cache is True else _buffer(dataset, slices, shuffle, pixels)
+            size_of_one = pixels * tf.as_dtype(picture.dtype).size
+            buffer = count if cache is True else _buffer(dataset, slices, shuffle, size_of_one)
             data = data.shuffle(buffer, seed=seed)
     if augment is not None:
         data = _augmented(data, augment, seed)
     if batch_size is not None:
         data = _batched(data, batch_size, drop_remainder)
-    if dtype != "uint8":
+    if dtype != picture.dtype:
         data = data.map(lambda *element: _converted(element, dtype), num_parallel_calls=tf.data.AUTOTUNE)
     if repeat:
         data = data.repeat(None if repeat is True else repeat)
@@ -159,15 +165,15 @@ def _size(image_size: int | Sequence[int] | None) -> Size | None:
     return int(pair[0]), int(pair[1])
 
 
-def _dtype(dtype: str | tf.DType) -> str:
-    """Returns the name of a type of TensorFlow or NumPy."""
-    try:
-        name = str(tf.as_dtype(dtype).name)
-    except TypeError:
-        name = ""
-    if name not in _DTYPES:
-        raise UsageError(f"dtype {dtype!r}: choose one of {', '.join(_DTYPES)}.")
-    return name
+def _dtype(dtype: str | tf.DType | None, stored: Sequence[str]) -> str:
+    """Returns the name of a type of TensorFlow or NumPy; for None that of the stored images."""
+    name = None
+    if dtype is not None:
+        try:
+            name = str(tf.as_dtype(dtype).name)
+        except TypeError:
+            name = str(dtype)
+    return chosen_type(name, stored, _DTYPES)
 
 
 def _check(
@@ -185,10 +191,9 @@ def _check(
 
 
 def _element(
-    dataset: Dataset, size: Size | None, as_dict: bool | None
-) -> tuple[Callable[[tf.Tensor], Any], tuple[int | None, ...], str]:
-    """Returns the function that makes an element of a record, the image's shape, and the kind of element."""
-    picture = Picture(dataset, size)
+    dataset: Dataset, picture: Picture, size: Size | None, as_dict: bool | None
+) -> tuple[Callable[[tf.Tensor], Any], str]:
+    """Returns the function that makes an element of a record, and the kind of element."""
     decode_mask = mask_decoder(dataset, size)
     label = class_feature(dataset.features)
     mask = feature_of(dataset.features, FeatureRole.SEMANTIC_MASK)
@@ -228,7 +233,7 @@ def _element(
             element["label"] = index(found[label.name])
         return element
 
-    return tf.autograph.experimental.do_not_convert(make), picture.shape, kind
+    return tf.autograph.experimental.do_not_convert(make), kind
 
 
 def _buffer(dataset: Dataset, slices: Sequence[ShardSlice], shuffle: bool | int, size: int = 0) -> int:
@@ -299,7 +304,7 @@ def _batched(data: tf.data.Dataset, batch_size: int, drop_remainder: bool) -> tf
 
 
 def _converted(element: tuple[Any, ...], dtype: str) -> Any:
-    """Returns a batch with its images as floats from 0 to 1."""
+    """Returns a batch with images of another type."""
     if len(element) == 1:
-        return {**element[0], "image": tf.image.convert_image_dtype(element[0]["image"], dtype)}
-    return tf.image.convert_image_dtype(element[0], dtype), *element[1:]
+        return {**element[0], "image": converted(element[0]["image"], dtype)}
+    return converted(element[0], dtype), *element[1:]

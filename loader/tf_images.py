@@ -9,10 +9,11 @@ from typing import Any
 import tensorflow as tf
 
 from shardwright.loader.tf_parse import feature_of
-from shardwright.schemas.dataset import Dataset, picture_shape, stored_formats
+from shardwright.schemas.dataset import Dataset, picture_shape, sample_types, stored_formats
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.layouts import Encoding, FeatureSpec
+from shardwright.schemas.sample_types import HIGHEST, UINT16_OF_UINT8, widest
 
 Size = tuple[int, int]
 _MASKS = (FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
@@ -26,6 +27,8 @@ class Picture:
     Attributes:
       needed: The features that decoding reads.
       feature: The feature with the image itself.
+      dtype: The sample type of decoded images. It is the widest of the dataset's types: 8 bits become 16
+        where some images have 16, and floats from 0 to 1 where some are floats.
     """
 
     def __init__(self, dataset: Dataset, size: Size | None) -> None:
@@ -45,8 +48,10 @@ class Picture:
             )
         self.feature = found
         self._formats = stored_formats(dataset)
+        self._types = sample_types(dataset)
+        self.dtype = widest(self._types)
         height, width, channels = picture_shape(dataset)
-        self._channels = 1 if channels == 1 else 3  # if the number of channels varies, all are read in color
+        self._channels = channels or 3  # if the number of channels varies, all are read in color
         self._stored = (height, width, channels)
         #: Transparent pixels of kept originals become white.
         self._translucent = channels is None and dataset.plan.settings["image_format"] == "keep"
@@ -59,9 +64,12 @@ class Picture:
             for f in (FeatureRole.SHAPE, FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
         )
         self._shape, *self._sides = said
+        self._stated_type = feature_of(dataset.features, FeatureRole.DTYPE) if len(self._types) > 1 else None
         self.needed: tuple[FeatureSpec, ...] = (found,)
-        if self._formats == ("raw",) and not self._is_tensor and None in self._stored:
+        if "raw" in self._formats and not self._is_tensor and None in self._stored:
             self.needed += tuple(spec for spec in (self._shape, *self._sides) if spec is not None)
+        if self._stated_type is not None:
+            self.needed += (self._stated_type,)
 
     @property
     def shape(self) -> tuple[int | None, int | None, int]:
@@ -70,20 +78,30 @@ class Picture:
         return height, width, self._channels
 
     def decode(self, features: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Returns a record's image as uint8."""
+        """Returns a record's image with samples of the type `dtype`."""
         value = features[self.feature.name]
-        if not self._is_tensor:
-            value = tf.reshape(value, [])
         if self._is_tensor:
-            image = self._in_colour(tf.saturate_cast(value, tf.uint8))
-        elif self._formats == ("raw",):
-            image = self._in_colour(tf.reshape(tf.io.decode_raw(value, tf.uint8), self._said(features)))
+            image = self._in_colour(converted(value, self.dtype))
+        elif self._stated_type is None:
+            image = self._of_type(self._types[0], tf.reshape(value, []), features)
         else:
-            image = self._from_file(value)
+            stated = tf.reshape(features[self._stated_type.name], [])
+            value = tf.reshape(value, [])
+            image = tf.case(
+                [(stated == name, partial(self._of_type, name, value, features)) for name in self._types[1:]],
+                partial(self._of_type, self._types[0], value, features),
+            )
         if self._target is not None:
             image = _resized(image, self._target)
         image.set_shape(self.shape)
         return image
+
+    def _of_type(self, stored: str, value: tf.Tensor, features: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """Returns the image of a record whose samples are stored with a type."""
+        if self._formats == ("raw",) or stored not in HIGHEST:  # floats are always bare
+            pixels = tf.reshape(tf.io.decode_raw(value, stored), self._said(features))
+            return converted(self._in_colour(pixels), self.dtype)
+        return converted(self._from_file(value) if stored == "uint8" else self._deep_png(value), self.dtype)
 
     def _from_file(self, value: tf.Tensor) -> tf.Tensor:
         """Decodes an image file in one of the dataset's formats."""
@@ -92,7 +110,7 @@ class Picture:
             "png": (lambda data: tf.strings.substr(data, 1, 3) == b"PNG", self._png),
             "webp": (lambda data: tf.strings.substr(data, 8, 4) == b"WEBP", self._webp),
         }
-        *others, (_, decode) = (decoders[name] for name in self._formats)
+        *others, (_, decode) = (decoders[name] for name in self._formats if name in decoders)
         if not others:
             return decode(value)
         return tf.case([(is_of(value), partial(of, value)) for is_of, of in others], partial(decode, value))
@@ -106,6 +124,12 @@ class Picture:
         opaque = tf.bitwise.left_shift(tf.constant(1, tf.uint8), depth) - 1
         is_opaque = tf.logical_and(depth < 8, tf.reduce_all(image[:, :, 3] == opaque))
         return tf.cond(is_opaque, lambda: image[:, :, :3], lambda: _on_white(image))
+
+    def _deep_png(self, value: tf.Tensor) -> tf.Tensor:
+        """Decodes a PNG with 16 bits a sample."""
+        if not self._translucent:
+            return tf.io.decode_png(value, self._channels, tf.uint16)
+        return _on_white(tf.io.decode_png(value, 4, tf.uint16))
 
     def _webp(self, value: tf.Tensor) -> tf.Tensor:
         if not self._translucent:
@@ -146,19 +170,36 @@ class Picture:
         return tf.cond(grey, lambda: tf.tile(image[:, :, :1], [1, 1, 3]), lambda: image[:, :, :3])
 
 
+def converted(image: tf.Tensor, dtype: str) -> tf.Tensor:
+    """Returns images with samples of another type, as `shardwright.loader.sample_values.converted` does."""
+    stored = image.dtype.name
+    if stored == dtype:
+        return image
+    if stored not in HIGHEST:
+        return tf.cast(image, dtype)
+    if dtype == "uint16":
+        return tf.cast(image, tf.uint16) * UINT16_OF_UINT8
+    if dtype == "uint8":
+        return tf.cast((tf.cast(image, tf.int32) + UINT16_OF_UINT8 // 2) // UINT16_OF_UINT8, tf.uint8)
+    if stored == "uint8":
+        return tf.image.convert_image_dtype(image, dtype)
+    return tf.cast(tf.cast(image, tf.float32) / HIGHEST[stored], dtype)
+
+
 def _on_white(image: tf.Tensor) -> tf.Tensor:
-    """Returns the colors of pixels with alpha on a white background, rounded as in Pillow."""
-    pixels = tf.cast(image, tf.int32)
-    colour, alpha = pixels[:, :, :3], pixels[:, :, 3:]
-    shown = colour * alpha + 255 * (255 - alpha) + 128
-    return tf.cast((shown // 256 + shown) // 256, tf.uint8)
+    """Returns the colors of pixels with alpha on a white background, rounded; 8 bits as in Pillow."""
+    pixels = tf.cast(image, tf.int64)
+    white = image.dtype.max
+    shown = pixels[:, :, :3] * pixels[:, :, 3:] + white * (white - pixels[:, :, 3:])
+    return tf.cast((shown + white // 2) // white, image.dtype)
 
 
 def _resized(image: tf.Tensor, size: Size) -> tf.Tensor:
     """Returns a resized image, with antialiasing; unchanged if it has the size already."""
 
     def resize() -> tf.Tensor:
-        return tf.saturate_cast(tf.round(tf.image.resize(image, size, antialias=True)), tf.uint8)
+        small = tf.image.resize(image, size, antialias=True)
+        return small if image.dtype.is_floating else tf.saturate_cast(tf.round(small), image.dtype)
 
     return tf.cond(tf.reduce_all(tf.shape(image)[:2] == size), lambda: image, resize)
 

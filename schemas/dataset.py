@@ -14,6 +14,7 @@ from shardwright.schemas.layouts import FeatureSpec, features_from_json, feature
 from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.plan import Plan, settings_json
 from shardwright.schemas.provenance import Provenance
+from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.split_balance import SplitBalance, compare_splits
 from shardwright.schemas.split_order import by_split
 from shardwright.schemas.split_shares import SplitShares
@@ -293,6 +294,11 @@ def stored_formats(dataset: Dataset) -> tuple[str, ...]:
         return tuple(sorted("jpeg" if name == "jpg" else name for name in counted))
     stored = str(dataset.plan.settings.get("image_format", "keep"))
     return ("jpeg", "png", "webp") if stored == "keep" else (stored,)
+
+
+def sample_types(dataset: Dataset) -> tuple[str, ...]:
+    """Returns the types of the pictures' samples, from the narrowest on; uint8 unless it states others."""
+    return tuple(name for name in SAMPLE_TYPES if dataset.dtypes.get(name)) or ("uint8",)
 
 
 def stored_format(dataset: Dataset) -> str:

@@ -35,7 +35,7 @@ PACKAGES: Mapping[str, _Package] = {
     "cykooz_resizer": _Package("cykooz-resizer"),
     "google.cloud.dataflow": _Package("Beam's packages for Google Cloud", "dataflow"),
     "google": _Package("google-cloud-storage", "", "gcs"),
-    "imagecodecs": _Package("imagecodecs"),
+    "imagecodecs": _Package("imagecodecs", "", "png16"),
     "jinja2": _Package("Jinja"),
     "matplotlib": _Package("Matplotlib"),
     "obstore": _Package("obstore", "aws", "aws"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from shardwright.schemas.dataset import Dataset, stored_formats
+from shardwright.schemas.dataset import Dataset, sample_types, stored_formats
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.provenance import Provenance
@@ -168,7 +168,7 @@ def _classes(dataset: Dataset) -> Iterator[str]:
 
 def _features(dataset: Dataset) -> Iterator[str]:
     rows = (
-        (_code(spec.name), spec.type.value, _shape(spec.value_shape), _plain(meaning_of(spec)))
+        (_code(spec.name), spec.type.value, _shape(spec.value_shape), _plain(meaning_of(spec, dataset)))
         for spec in dataset.features
     )
     return _table(("feature", "type", "shape", "meaning"), rows)
@@ -196,6 +196,9 @@ def _making(dataset: Dataset) -> Iterator[str]:
         f"fitted to {settings['resize']} ({settings['fit']})" if settings.get("resize") else "not resized"
     )
     yield f"- Images: stored as {formats}, {resized}."
+    if dataset.dtypes:
+        types = (f"{counted(dataset.dtypes[name], 'image')} of {name}" for name in sample_types(dataset))
+        yield f"- Samples: {', '.join(types)}."
     counts = (
         f"{ledger.get(name, 0):,} {name}" for name in ("written", "quarantined", "filtered", "deduplicated")
     )

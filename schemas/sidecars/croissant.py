@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from shardwright.schemas.dataset import Dataset, Shard, picture_shape, stored_format
+from shardwright.schemas.dataset import Dataset, Shard, picture_shape, sample_types, stored_format
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.feature_roles import FEATURE_ROLES, FeatureRole
 from shardwright.schemas.layouts import Encoding, FeatureSpec
@@ -263,7 +263,7 @@ def _field(spec: FeatureSpec, dataset: Dataset) -> _Json:
         "@type": "cr:Field",
         "@id": _field_id(spec.name),
         "name": spec.name,
-        "description": meaning_of(spec),
+        "description": meaning_of(spec, dataset),
         "dataType": data_type,
         **({"isArray": True, "arrayShape": ",".join(map(str, shape))} if shape else {}),
         "source": source,
@@ -334,6 +334,7 @@ _VALUE_TYPES: Mapping[str, str] = {
 _TENSOR_TYPES: Mapping[str, str] = {
     "bool": "sc:Boolean",
     "uint8": "cr:UInt8",
+    "uint16": "cr:UInt16",
     "int32": "cr:Int32",
     "uint32": "cr:UInt32",
     "int64": "cr:Int64",
@@ -347,12 +348,14 @@ _Shape = tuple[int, ...]
 
 def _type_and_shape(spec: FeatureSpec, dataset: Dataset) -> tuple[str | list[str], _Shape]:
     """Returns a field's type and shape. The shape has -1 for any number, and is () for a single value."""
+    types = sample_types(dataset)
     if (
         spec.fill is FeatureRole.ENCODED
         and spec.encoding is Encoding.PLAIN
         and stored_format(dataset) == "raw"
+        and len(types) == 1
     ):
-        return "cr:UInt8", _sizes(picture_shape(dataset))
+        return _TENSOR_TYPES[types[0]], _sizes(picture_shape(dataset))
     if spec.fill is FeatureRole.BOXES and spec.encoding is Encoding.PLAIN:
         return "cr:BoundingBox", (-1,)
     if spec.encoding is Encoding.TENSOR:
@@ -367,14 +370,27 @@ def _sizes(shape: Iterable[int | None]) -> _Shape:
     return tuple(-1 if size is None else size for size in shape)
 
 
-def meaning_of(spec: FeatureSpec) -> str:
-    """Returns the meaning of a feature in words."""
+def meaning_of(spec: FeatureSpec, dataset: Dataset) -> str:
+    """Returns the meaning of a dataset's feature in words."""
     text = FEATURE_ROLES[spec.fill].what if spec.fill else "of unknown meaning"
+    if spec.fill is FeatureRole.ENCODED and dataset.dtypes:
+        text = f"the image file's bytes, or its bare pixels row by row: {_sample_type(dataset)}"
+    if spec.fill is FeatureRole.CHANNELS and dataset.plan.settings.get("channels"):
+        text = "the stored picture's number of channels"
     if spec.fill is FeatureRole.EXTRA:
         text = f"column {spec.column or spec.name} of the source"
     notes = [text, *([_ENCODED_AS[spec.encoding]] if spec.encoding in _ENCODED_AS else [])]
     notes += ["left out where the source says nothing of the kind"] if spec.optional else []
     return "; ".join(notes)
+
+
+def _sample_type(dataset: Dataset) -> str:
+    """Returns the type of the samples of bare pixels in words."""
+    types = sample_types(dataset)
+    if len(types) == 1:
+        return types[0] + (", little-endian" if types[0] != "uint8" else "")
+    stated = [spec.name for spec in dataset.features if spec.fill is FeatureRole.DTYPE]
+    return f"{', '.join(types[:-1])} or {types[-1]} as {' '.join(stated)} says, little-endian"
 
 
 _ENCODED_AS = {

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from textwrap import dedent, indent
 
-from shardwright.schemas.dataset import Dataset, picture_shape, stored_format
+from shardwright.schemas.dataset import Dataset, picture_shape, sample_types, stored_format
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.parsing import quoted, spec_source
+from shardwright.schemas.sample_types import HIGHEST, UINT16_OF_UINT8, widest
 from shardwright.schemas.units import counted
 
 #: Maximum number of class names to list in the file; if there are more, it reads `dataset.json`.
@@ -70,6 +71,7 @@ def parse_py(dataset: Dataset) -> str:
         "\n\n" + _labels(dataset),
         "\n# What each record holds, as tf.io.parse_single_example wants to know it.\n",
         spec_source(dataset.features),
+        "\n" + _picture_function(dataset) if _calls_picture(dataset) else "",
         "\n" + _ID_MASK if id_masks else "",
         "\n" + _OPTIONAL_ID_MASK if any(_may_be_absent(dataset, spec) for spec in id_masks) else "",
         "\n" + _OBJECT_MASKS if _find(dataset, FeatureRole.OBJECT_MASK) else "",
@@ -202,26 +204,89 @@ def _value_lines(spec: FeatureSpec) -> Iterator[str]:
 
 
 def _picture_lines(dataset: Dataset, spec: FeatureSpec) -> Iterator[str]:
-    """Yields the statements that turn the stored picture into [height, width, channels], uint8."""
-    item, shape = _item(spec), picture_shape(dataset)
+    """Yields the statements that turn the stored picture into [height, width, channels]."""
+    item, shape, types = _item(spec), picture_shape(dataset), sample_types(dataset)
     if spec.holds_pixels:  # these have their shape already
         yield f"{item} = tf.ensure_shape({item}, {list(shape)})"
         return
     stored = stored_format(dataset)
+    if _needs_type_of_record(dataset):
+        yield f"{item} = _picture(example)"
+        return
     if stored == "raw":
-        yield f"pixels = tf.io.decode_raw({item}, tf.uint8)"
+        yield f"pixels = tf.io.decode_raw({item}, tf.{types[0]})"
         yield from _reshape_lines(dataset, item, shape)
         return
     channels = f"channels={shape[2] or 0}"  # 0: the number in the file
     if stored == "jpeg":
         yield f"encoded = {item}"  # this DCT gives the same pixels as other decoders
         yield f'image = tf.io.decode_jpeg(encoded, {channels}, dct_method="INTEGER_ACCURATE")'
+    elif stored == "png" and "uint16" in types:
+        if len(types) > 1:
+            yield "# This stretches 8 bits to 16, so that 255 becomes 65535."
+        yield f"image = tf.io.decode_png({item}, {channels}, dtype=tf.uint16)"
     elif stored == "png":
         yield f"image = tf.io.decode_png({item}, {channels})"
     else:
         yield f"encoded = {item}"
         yield f"image = tf.io.decode_image(encoded, {channels}, expand_animations=False)"
     yield f"{item} = " + ("image" if None in shape[:2] else f"tf.ensure_shape(image, {list(shape)})")
+
+
+def _calls_picture(dataset: Dataset) -> bool:
+    """Returns whether `parse` calls `_picture`."""
+    encoded = _find(dataset, FeatureRole.ENCODED)
+    return encoded is not None and not encoded.holds_pixels and _needs_type_of_record(dataset)
+
+
+def _needs_type_of_record(dataset: Dataset) -> bool:
+    """Returns whether only a record's sample type says how to decode its picture."""
+    return len(sample_types(dataset)) > 1 and stored_format(dataset) != "png"
+
+
+def _picture_function(dataset: Dataset) -> str:
+    """Returns the source of `_picture`, which decodes pictures of several sample types."""
+    types, shape = sample_types(dataset), picture_shape(dataset)
+    target = widest(types)
+    found = [_find(dataset, role) for role in (FeatureRole.ENCODED, FeatureRole.DTYPE)]
+    stored, stated = (_item(spec) for spec in found if spec is not None)
+    branches = "".join(
+        f"    def of_{name}():\n" + indent("\n".join(_branch_lines(dataset, name, target)), " " * 8) + "\n\n"
+        for name in types
+    )
+    *others, last = types
+    cases = ", ".join(f'(dtype == b"{name}", of_{name})' for name in others)
+    scale = "integers from 0 to 1, floats as stored" if target == "float32" else "8 bits are stretched to 16"
+    return f'''
+def _picture(example):
+    """Returns the picture, [height, width, channels], {target}: {scale}."""
+    stored = {stored}
+    dtype = {stated}
+
+{branches}    cases = [{cases}]
+    image = tf.case(cases, default=of_{last})
+    return tf.ensure_shape(image, {list(shape)})
+'''
+
+
+def _branch_lines(dataset: Dataset, name: str, target: str) -> list[str]:
+    """Returns the statements that decode a picture of one sample type and return it as another."""
+    shape = picture_shape(dataset)
+    channels = f"channels={shape[2] or 0}"
+    if stored_format(dataset) == "raw" or name == "float32":
+        pixels = f"pixels = tf.io.decode_raw(stored, tf.{name})"
+        lines = [pixels, *_reshape_lines(dataset, "image", shape)]
+    elif name == "uint16":
+        lines = [f"image = tf.io.decode_png(stored, {channels}, dtype=tf.uint16)"]
+    else:
+        lines = [f"image = tf.io.decode_image(stored, {channels}, expand_animations=False)"]
+    if name == target:
+        return [*lines[:-1], f"return {lines[-1].removeprefix('image = ')}"]
+    if target == "uint16":
+        return [*lines, f"return tf.cast(image, tf.uint16) * {UINT16_OF_UINT8}"]
+    if name == "uint16":
+        return [*lines, f"return tf.cast(image, tf.float32) / {HIGHEST[name]}"]
+    return [*lines, "return tf.image.convert_image_dtype(image, tf.float32)"]
 
 
 def _reshape_lines(dataset: Dataset, item: str, shape: Sequence[int | None]) -> Iterator[str]:

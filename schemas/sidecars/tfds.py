@@ -13,9 +13,11 @@ Some results may surprise:
 - **Optional features** are lists, even single values, and are empty if a record has no value. For a missing
   scalar, TFDS would return the smallest number of the type.
 - **Splits without records** are left out. TFDS never has one, and `as_dataset()` of all splits would fail.
+- **Pictures have 16 bits** if some of them have (`--depth keep`); TFDS then reads 255 as 65535.
 - **Values that TFDS would decode wrongly stay bytes**: pictures if one is WebP (which TFDS decodes to four
-  dimensions), base64, serialized tensors, raw pixels of unknown size, masks of objects and of instances, and
-  masks of classes unless the ids of all classes fit into 8 bits.
+  dimensions), JPEG next to 16 bits (which TFDS would read as 65280), or raw pixels next to image files; raw
+  pixels of several sizes or types; base64, serialized tensors, masks of objects and of instances, and masks
+  of classes unless the ids of all classes fit into 8 bits.
 """
 
 from __future__ import annotations
@@ -25,11 +27,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardwright.schemas.dataset import Dataset, picture_shape, stored_format, stored_formats
+from shardwright.schemas.dataset import Dataset, picture_shape, sample_types, stored_format, stored_formats
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
 from shardwright.schemas.plan import is_compressed
 from shardwright.schemas.provenance import Provenance
+from shardwright.schemas.sample_types import widest
 
 #: Template by which TFDS builds the names of the shards.
 FILE_TEMPLATE = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"
@@ -119,12 +122,14 @@ def _feature(spec: FeatureSpec, dataset: Dataset) -> _Json:
 
 
 def _picture(dataset: Dataset) -> _Json:
-    stored, shape = stored_format(dataset), picture_shape(dataset)
+    stored, shape, types = stored_format(dataset), picture_shape(dataset), sample_types(dataset)
     if stored == "raw":
-        return _text_feature() if None in shape else _tensor("uint8", shape, "bytes")
-    if "webp" in stored_formats(dataset):
+        one = None not in shape and len(types) == 1
+        return _tensor(types[0], shape, "bytes") if one else _text_feature()
+    formats = set(stored_formats(dataset))
+    if formats & {"raw", "webp"} or ("uint16" in types and formats != {"png"}):
         return _text_feature()
-    image = {"dtype": "uint8", "shape": _dimensions(shape)}
+    image = {"dtype": widest(types), "shape": _dimensions(shape)}
     # TFDS requires the number of channels if the format of a picture is given.
     surely = stored in ("jpeg", "png") and shape[2] is not None
     return _connector(

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from shardwright.schemas.dataset import Dataset, picture_shape, stored_formats
+from shardwright.schemas.dataset import Dataset, picture_shape, sample_types, stored_formats
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.feature_roles import FeatureRole, Needs
 from shardwright.schemas.labels import UNLABELLED
@@ -199,6 +199,7 @@ _DOMAINS: Mapping[FeatureRole, _Domain | Callable[[Dataset], _Domain | None]] = 
     FeatureRole.WIDTH: _side(1),
     FeatureRole.CHANNELS: _side(2, _MAX_CHANNELS),
     FeatureRole.SHAPE: ("int_domain", [("min", 1)]),
+    FeatureRole.DTYPE: lambda dataset: _one_of(sample_types(dataset)),
     FeatureRole.COLORSPACE: ("string_domain", [("value", "RGB"), ("value", "Grayscale")]),
     FeatureRole.LABEL: _label,
     FeatureRole.LABEL_TEXT: _label_text,

@@ -14,6 +14,7 @@ from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.example import ExampleSpans, FeatureType, Span
 from shardwright.schemas.image_formats import SUPPORTED_KINDS
 from shardwright.schemas.layouts import FeatureRole
+from shardwright.schemas.sample_types import HIGHEST
 from shardwright.schemas.tensor_proto import tensor_sides
 from shardwright.schemas.units import counted
 from shardwright.schemas.wire_format import fields_in, read_varint
@@ -135,7 +136,8 @@ def own_image(record: SourceRecord, own: OwnRecords, pixel_shape: tuple[int, ...
     if span.begin == span.end:
         raise NoImage(f"its feature {name!r} is empty", QuarantineReason.EMPTY_FILE)
     method = record.method_of(name)
-    if not own.raw:
+    dtype = _own_type(record, own)
+    if not own.raw and dtype.name in HIGHEST:  # floats are always raw pixels
         return FoundImage(span, method, size=record.size_of(name, span))
     if name in record.encoded and method == STORED:
         tensor = _serialized_tensor(record.data, span)
@@ -147,16 +149,38 @@ def own_image(record: SourceRecord, own: OwnRecords, pixel_shape: tuple[int, ...
     height, width, channels = (
         side or promised or 0 for side, promised in zip(said, own.picture, strict=True)
     )
+    each = dtype.itemsize
     if height and width and not channels:
-        channels = size // (height * width)
+        channels = size // (height * width * each)
     if not (height and width and channels):
-        height, width, channels = _shape(record, own.feature_names, size, pixel_shape)[0]
-    if height * width * channels != size:
+        height, width, channels = _shape(record, own.feature_names, size // each, pixel_shape)[0]
+    if height * width * channels * each != size:
+        what = "pixels" if each == 1 else f"pixels of {dtype.name}"
         raise NoImage(
-            f"the {size:,} bytes of its feature {name!r} are not {height} x {width} x {channels} pixels",
+            f"the {size:,} bytes of its feature {name!r} are not {height} x {width} x {channels} {what}",
             QuarantineReason.CORRUPT,
         )
-    return FoundImage(span, BASE64_PIXELS if method == BASE64 else PIXELS, (height, width, channels))
+    pixels = BASE64_PIXELS if method == BASE64 else PIXELS
+    return FoundImage(span, pixels, (height, width, channels), dtype=dtype.newbyteorder("<").str)
+
+
+def _own_type(record: SourceRecord, own: OwnRecords) -> np.dtype:
+    """Returns the type of the samples of a record's image.
+
+    Raises:
+      NoImage: If the record states a type that its dataset does not have.
+    """
+    if len(own.dtypes) == 1:
+        return np.dtype(own.dtypes[0])
+    name = own.feature_names.name(FeatureRole.DTYPE)
+    values = record.feature(name).values if name else ()
+    stated = values[0].decode("utf-8", "replace") if len(values) == 1 and isinstance(values[0], bytes) else ""
+    if stated not in own.dtypes:
+        raise NoImage(
+            f"its feature {name!r} is {stated!r}, not one of {', '.join(own.dtypes)}",
+            QuarantineReason.CORRUPT,
+        )
+    return np.dtype(stated)
 
 
 def pixel_values(record: ExampleSpans, image: FoundImage) -> np.ndarray:

@@ -9,7 +9,15 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple
 
-from shardwright.schemas.dataset import SHARDS_DIR, Dataset, PictureShape, Shard, picture_shape, stored_format
+from shardwright.schemas.dataset import (
+    SHARDS_DIR,
+    Dataset,
+    PictureShape,
+    Shard,
+    picture_shape,
+    sample_types,
+    stored_format,
+)
 from shardwright.schemas.feature_roles import FEATURE_ROLES
 from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec, Layout, Needs
 from shardwright.schemas.ledger import written_entries
@@ -28,6 +36,7 @@ class OwnRecords:
       names: Class names by id.
       first_label: Id of the first class.
       raw: Whether the images are raw pixels.
+      dtypes: Types of the images' samples; float32 is always stored as raw pixels.
       picture: Height, width and channels of all images; None for values that vary or are in the records.
       columns: Mapping of column of the source to the feature that contains it.
     """
@@ -38,6 +47,7 @@ class OwnRecords:
     raw: bool
     picture: PictureShape
     columns: Mapping[str, str] = field(default_factory=dict)
+    dtypes: tuple[str, ...] = ("uint8",)
 
     @cached_property
     def feature_names(self) -> FeatureNames:
@@ -104,6 +114,7 @@ def own_records(dataset: Dataset, layout: Layout) -> OwnRecords | None:
         raw=stored_format(dataset) == "raw",
         picture=picture_shape(dataset),
         columns=columns,
+        dtypes=sample_types(dataset),
     )
 
 

@@ -1,0 +1,128 @@
+"""The files for other tools describe pictures with 16 bits, floats and many channels, and read them."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.deep_datasets import KINDS, Pixels, deep_dataset
+from helpers.described import described
+from helpers.tfds_reading import in_order, load, read_dataset
+
+from shardwright.schemas.dataset import sample_types
+from shardwright.schemas.sidecars import SIDECARS
+
+tfds = pytest.importorskip("tensorflow_datasets")
+mlc = pytest.importorskip("mlcroissant")
+schema_pb2 = pytest.importorskip("tensorflow_metadata.proto.v0.schema_pb2")
+
+from google.protobuf import text_format  # noqa: E402
+
+#: Kind -> how TensorFlow Datasets reads its pictures: decoded, as a tensor, or as bytes.
+IN_TFDS = {
+    "png of 16 bits": tfds.features.Image,
+    "gray png of 16 bits": tfds.features.Image,
+    "png of 8 and 16 bits": tfds.features.Image,
+    "jpeg next to png of 16 bits": tfds.features.Text,
+    "raw of 16 bits": tfds.features.Tensor,
+    "raw of 16 bits and many sizes": tfds.features.Text,
+    "six channels": tfds.features.Tensor,
+    "two channels of 8 bits": tfds.features.Text,
+    "floats": tfds.features.Tensor,
+    "floats of many sizes": tfds.features.Text,
+    "raw of all types": tfds.features.Text,
+    "floats and pngs": tfds.features.Text,
+}
+
+
+def widened(pixels: Pixels, dtype: str) -> Pixels:
+    """Returns pixels in the widest type of a dataset."""
+    if pixels.dtype.name == dtype:
+        return pixels
+    if dtype == "uint16":
+        return pixels.astype(np.uint16) * 257
+    return pixels.astype(np.float32) / np.iinfo(pixels.dtype).max
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_parse_py_reads_the_pixels(name: str) -> None:
+    directory, pictures = deep_dataset(name)
+    place = importlib.util.spec_from_file_location("parse_deep", directory / "parse.py")
+    assert place is not None and place.loader is not None
+    module: Any = importlib.util.module_from_spec(place)
+    place.loader.exec_module(module)
+    widest = KINDS[name].types[-1]
+    data = module.load("train")
+    assert data.element_spec["image/encoded"].dtype.name == widest
+    for example, pixels in zip(data.as_numpy_iterator(), pictures, strict=True):
+        found, wanted = example["image/encoded"], widened(pixels, widest)
+        if wanted.dtype == pixels.dtype or widest == "uint16":
+            np.testing.assert_array_equal(found, wanted)
+        else:  # TensorFlow multiplies where NumPy divides
+            np.testing.assert_allclose(found, wanted, rtol=2e-7)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_tensorflow_datasets_reads_the_pixels(name: str) -> None:
+    directory, pictures = deep_dataset(name)
+    builder = load(directory)
+    feature = builder.info.features["image/encoded"]
+    assert type(feature) is IN_TFDS[name]
+    stored = read_dataset(directory)
+    for example, pixels in zip(in_order(builder, "train"), pictures, strict=True):
+        assert example["image/dtype"].decode() == pixels.dtype.name
+        if isinstance(feature, tfds.features.Text):
+            assert isinstance(example["image/encoded"], bytes)
+        else:
+            np.testing.assert_array_equal(example["image/encoded"], widened(pixels, sample_types(stored)[-1]))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_croissant_states_the_type(name: str) -> None:
+    directory, _ = deep_dataset(name)
+    found = mlc.Dataset(jsonld=directory / "croissant.json")
+    assert not found.metadata.ctx.issues.errors
+    (records,) = [item for item in found.metadata.record_sets if item.uuid == "records"]
+    (picture,) = [field for field in records.fields if field.name == "image/encoded"]
+    kind = KINDS[name]
+    (data_type,) = picture.data_types
+    bare = {form for _, form in kind.stored} == {"raw"} and len(kind.types) == 1
+    words = {"uint8": "UInt8", "uint16": "UInt16", "float32": "Float32"}
+    assert str(data_type).rpartition("/")[2] == (words[kind.types[0]] if bare else "ImageObject")
+    if bare:
+        assert picture.array_shape.split(",")[2] == str(kind.channels)
+    for word in kind.types:
+        assert word in str(picture.description)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_schema_bounds_type_and_channels(name: str) -> None:
+    directory, _ = deep_dataset(name)
+    schema = text_format.Parse((directory / "schema.pbtxt").read_text(), schema_pb2.Schema())
+    features = {feature.name: feature for feature in schema.feature}
+    kind = KINDS[name]
+    assert tuple(features["image/dtype"].string_domain.value) == kind.types
+    assert features["image/channels"].int_domain.max == kind.channels
+    files = {form for _, form in kind.stored} - {"raw"}
+    fraction = features["image/encoded"].image_domain.minimum_supported_image_fraction
+    assert fraction == (len(files) == len({form for _, form in kind.stored}))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_card_counts_the_types(name: str) -> None:
+    directory, _ = deep_dataset(name)
+    card = (directory / "README.md").read_text()
+    counts = read_dataset(directory).dtypes
+    for dtype in KINDS[name].types:
+        number = counts[dtype]
+        assert f"{number} image{'s' if number > 1 else ''} of {dtype}" in card
+    assert ("4 with alpha" not in card) == (KINDS[name].channels not in (1, 3))
+
+
+def test_no_type_is_stated_without_the_settings() -> None:
+    dataset = read_dataset(described("photos"))
+    assert not dataset.dtypes and "dtypes" not in dataset.as_json() and sample_types(dataset) == ("uint8",)
+    for make in SIDECARS.values():
+        assert "uint16" not in (make(dataset) or "")
