@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from shardwright.loader.sample_values import Pixels, converted, displayed
+from shardwright.loader.sample_values import Pixels, converted
 from shardwright.loader.values import FeatureReader
 from shardwright.schemas.bounds import NO_BOUNDS
 from shardwright.schemas.codes import QuarantineReason
@@ -21,6 +21,7 @@ from shardwright.schemas.missing_packages import needed_by
 from shardwright.schemas.sample_types import HIGHEST, SAMPLE_TYPES, widest
 from shardwright.transforms.images.color import to_color
 from shardwright.transforms.images.decode import load_checked, open_image, upright
+from shardwright.transforms.images.deep_pixels import displayed
 from shardwright.transforms.images.pillow_settings import limit_of_process
 
 #: Pillow modes that need no conversion.
@@ -80,8 +81,7 @@ class PictureReader:
         found = self._stored(spans)
         if isinstance(found, Image.Image):
             return self._in_colour(found)
-        shown = displayed(self._with_channels(found))
-        return Image.fromarray(shown[:, :, 0] if shown.shape[2] == 1 else shown)
+        return displayed(self._with_channels(found))
 
     def _own_pixels(self, spans: ExampleSpans) -> Pixels:
         """Returns a record's image with samples of its own type."""

@@ -69,21 +69,3 @@ def converted(pixels: Pixels, dtype: str) -> Pixels:
         return product
     shares: Pixels = pixels.astype(np.float32) / np.float32(HIGHEST[stored])
     return shares.astype(dtype, copy=False)
-
-
-def displayed(pixels: Pixels) -> npt.NDArray[np.uint8]:
-    """Returns pixels for display: uint8, with 1 or 3 channels.
-
-    uint16 is scaled. Floats are stretched from their smallest to their largest finite value; a sample that is
-    not finite is black, or white if it is positive infinity. Of 2 channels the first is shown, of more than 3
-    the first three.
-    """
-    shown = pixels[:, :, : 3 if pixels.shape[2] >= 3 else 1]
-    if shown.dtype == np.float32:
-        wide = shown.astype(np.float64)
-        finite = wide[np.isfinite(wide)]
-        low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
-        wide = np.nan_to_num(wide, nan=low, posinf=high, neginf=low)
-        shown = np.rint((wide - low) * (HIGHEST["uint8"] / ((high - low) or 1))).astype(np.uint8)
-    eight_bits: npt.NDArray[np.uint8] = converted(shown, "uint8")
-    return eight_bits

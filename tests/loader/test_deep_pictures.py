@@ -22,7 +22,7 @@ from PIL import Image
 
 from shardwright.loader import Records, load, tf_images
 from shardwright.loader.decode import decode_deep_png
-from shardwright.loader.sample_values import converted, displayed
+from shardwright.loader.sample_values import converted
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.missing_packages import MissingPackage
 
@@ -166,15 +166,6 @@ def test_numpy_and_tensorflow_convert_alike(pixels: np.ndarray[Any, Any], dtype:
 def test_8_bits_come_back_from_wider_types(pixels: np.ndarray[Any, Any]) -> None:
     np.testing.assert_array_equal(converted(converted(pixels, "uint16"), "uint8"), pixels)
     np.testing.assert_array_equal(np.rint(converted(pixels, "float32") * 255), pixels)
-
-
-@given(PIXELS)
-def test_any_pixels_can_be_displayed(pixels: np.ndarray[Any, Any]) -> None:
-    shown = displayed(pixels)
-    assert shown.dtype == np.uint8 and shown.shape == (*pixels.shape[:2], 3 if pixels.shape[2] > 2 else 1)
-    finite = pixels[:, :, : shown.shape[2]][np.isfinite(pixels[:, :, : shown.shape[2]])]
-    if pixels.dtype == np.float32 and finite.size and finite.min() < finite.max():
-        assert shown.min() == 0 and shown.max() == 255
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
