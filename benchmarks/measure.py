@@ -29,12 +29,14 @@ class Measurement:
       peak_mb: peak resident memory of the largest process, in 10^6 bytes.
       tree_mb: peak of the sum over all processes, in 10^6 bytes; shared pages count for each process.
       exit_code: exit code of the process; negative for a signal.
+      processor_seconds: processor time of the process and its children, in user and system mode.
     """
 
     seconds: float
     peak_mb: float
     tree_mb: float
     exit_code: int
+    processor_seconds: float = 0.0
 
 
 def resident_sizes(session: int) -> list[int]:
@@ -138,4 +140,7 @@ def run_measured(command: Sequence[str], log: Path, timeout: float) -> Measureme
     child.returncode = os.waitstatus_to_exitcode(status)
     # The rusage covers the child and all descendants that it waited for, and includes short peaks.
     peak = max(usage.ru_maxrss * 1024, sampler.largest)
-    return Measurement(seconds, peak / 1e6, max(peak, sampler.total) / 1e6, child.returncode)
+    processor_seconds = usage.ru_utime + usage.ru_stime
+    return Measurement(
+        seconds, peak / 1e6, max(peak, sampler.total) / 1e6, child.returncode, processor_seconds
+    )

@@ -1,16 +1,17 @@
-"""Compares a conversion from object storage with the same conversion from the local disk.
+"""Compares reading from object storage with reading from the local disk.
 
-An emulator of Google Cloud Storage runs on this machine, behind a proxy that delays every request, as a
-network does. Local and remote runs take turns, each as a whole process, including its start. Both must make
-the same dataset. The emulator is a Python program that uses the same processors, so its own time is printed
-too.
+`conversion` converts a folder from the local disk and from gs://, in turn, each as a whole process, including
+its start. Both must make the same dataset. A server process on this machine stands for the storage and can
+delay each answer, as a network does. Its processor time, which is elsewhere with a real storage, is
+subtracted.
+
+`objects` reads the objects of a folder with this project's reader and with Google's own client, in turn, with
+64 requests in flight, and prints the processor time that each object costs.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import contextlib
 import json
 import os
 import socket
@@ -18,205 +19,164 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import psutil
 from measure import run_measured
+from object_server import BUCKET, HOST
 
-_BUCKET = "photos"
-_HOST = "127.0.0.1"
-_END_OF_HEAD = b"\r\n\r\n"
-#: Length of the emulator's queue of connections; the kernel delays connections beyond it by a second.
-_EMULATOR_QUEUE = 5
 _TIMEOUT = 1800.0
+_IN_FLIGHT = 64
 
 
 def free_port() -> int:
     """Returns a free port."""
     with socket.socket() as probe:
-        probe.bind((_HOST, 0))
+        probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
 
 
-def start_emulator(port: int) -> subprocess.Popen[bytes]:
-    """Starts the emulator and waits until it answers."""
-    program = Path(sys.executable).with_name("gcp-storage-emulator")
-    where = (f"--host={_HOST}", f"--port={port}", f"--default-bucket={_BUCKET}")
-    emulator = subprocess.Popen(
-        [program, "start", "--in-memory", *where],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    for _ in range(100):
-        with socket.socket() as probe:
-            if probe.connect_ex((_HOST, port)) == 0:
-                return emulator
-        time.sleep(0.1)
-    raise SystemExit("The emulator does not start; install the dev extra.")
+class Server:
+    """The storage: a process that serves a folder.
 
-
-class DelayingProxy(threading.Thread):
-    """Delays every request, and keeps connections open like Google's servers.
-
-    The emulator closes each connection after one answer.
+    Args:
+      folder: folder with the files.
+      delay: seconds that each answer waits.
+      tls: files of a certificate and its key; empty for plain HTTP.
     """
 
-    def __init__(self, port: int, target: int, delay: float) -> None:
-        super().__init__(daemon=True)
-        self._port, self._target, self._delay = port, target, delay
-        self.requests = self.waiting = self.most_waiting = 0
+    def __init__(self, folder: Path, delay: float = 0.0, tls: tuple[Path, ...] = ()) -> None:
+        port = free_port()
+        program = [sys.executable, str(Path(__file__).with_name("object_server.py")), str(folder), str(port)]
+        certificate = [f"--certificate={tls[0]}", f"--key={tls[1]}"] if tls else []
+        self._process = subprocess.Popen([*program, f"--delay={delay}", *certificate])
+        self.url = f"http{'s' if tls else ''}://{HOST}:{port}"
+        for _ in range(600):
+            with socket.socket() as probe:
+                if probe.connect_ex((HOST, port)) == 0:
+                    return
+            time.sleep(0.1)
+        raise SystemExit("The server does not start.")
 
-    def run(self) -> None:
-        """Serves until the process ends."""
-        asyncio.run(self._serve())
+    def __enter__(self) -> Server:
+        return self
 
-    async def _serve(self) -> None:
-        self._turns = asyncio.Semaphore(_EMULATOR_QUEUE)
-        server = await asyncio.start_server(self._connection, _HOST, self._port, backlog=1024)
-        await server.serve_forever()
+    def __exit__(self, *error: object) -> None:
+        self._process.kill()
+        self._process.wait()
 
-    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                head = await reader.readuntil(_END_OF_HEAD)
-                body = await reader.readexactly(_content_length(head))
-                self.requests += 1
-                self.waiting += 1
-                self.most_waiting = max(self.most_waiting, self.waiting)
-                await asyncio.sleep(self._delay)
-                async with self._turns:
-                    answer = await self._ask(head + body)
-                self.waiting -= 1
-                writer.write(_kept_alive(answer))
-                await writer.drain()
-        writer.close()
-
-    async def _ask(self, request: bytes) -> bytes:
-        reader, writer = await asyncio.open_connection(_HOST, self._target)
-        writer.write(request)
-        answer = await reader.read(-1)
-        writer.close()
-        return answer
+    def seconds(self) -> float:
+        """Returns its processor time so far."""
+        return float(sum(psutil.Process(self._process.pid).cpu_times()[:2]))
 
 
-def _content_length(head: bytes) -> int:
-    for line in head.lower().split(b"\r\n"):
-        if line.startswith(b"content-length:"):
-            return int(line.partition(b":")[2])
-    return 0
-
-
-def _kept_alive(answer: bytes) -> bytes:
-    """Turns an HTTP/1.0 answer, which ends with its connection, into an HTTP/1.1 answer, which does not."""
-    head, _, body = answer.partition(_END_OF_HEAD)
-    status, *lines = head.split(b"\r\n")
-    lines = [line for line in lines if not line.lower().startswith((b"content-length:", b"connection:"))]
-    lines.append(b"Content-Length: %d" % len(body))
-    return b"\r\n".join([status.replace(b"HTTP/1.0", b"HTTP/1.1"), *lines, b"", body])
-
-
-def upload(photos: Path, port: int) -> int:
-    """Uploads a folder; returns the number of objects."""
-    from google.auth.credentials import AnonymousCredentials
-    from google.cloud import storage
-
-    client = storage.Client(
-        project="none",
-        credentials=AnonymousCredentials(),
-        client_options={"api_endpoint": f"http://{_HOST}:{port}"},
-    )
-    bucket = client.bucket(_BUCKET)
-    files = [path for path in photos.rglob("*") if path.is_file()]
-
-    def send(path: Path) -> None:
-        bucket.blob(f"photos/{path.relative_to(photos)}").upload_from_filename(path)
-
-    with ThreadPoolExecutor(8) as executor:
-        list(executor.map(send, files))
-    return len(files)
-
-
-def measure(name: str, source: str, options: list[str], environment: dict[str, str]) -> dict[str, Any]:
+def measure(source: str, options: list[str], server: Server) -> dict[str, Any]:
     """Converts once; returns the measurements and the fingerprint."""
     program = Path(sys.executable).with_name("shardwright")
+    before = server.seconds()
     with tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch) / "out"
         command = [str(program), "convert", f"--input={source}", f"--output={output}", *options]
-        os.environ.update(environment)
         measured = run_measured(command, Path(scratch) / "log", _TIMEOUT)
+        if measured.exit_code:
+            raise SystemExit((Path(scratch) / "log").read_text())
         run = json.loads((output / "run.json").read_text())
         dataset = json.loads((output / "dataset.json").read_text())
     return {
-        "name": name,
         "seconds": measured.seconds,
-        "convert_seconds": run["convert_seconds"],
+        "processor": measured.processor_seconds,
+        "converting": run["convert_seconds"],
         "peak_mb": measured.peak_mb,
+        "served": server.seconds() - before,
         "records": dataset["ledger"]["written"],
         "fingerprint": dataset["fingerprint"],
     }
 
 
+def compare_conversions(arguments: argparse.Namespace) -> None:
+    """Converts from both places in turn and prints the medians."""
+    options = arguments.options or ["--resize=224", "--shards=8"]
+    runs: dict[str, list[dict[str, Any]]] = {"local": [], "remote": []}
+    with Server(arguments.photos, arguments.delay) as server:
+        os.environ["STORAGE_EMULATOR_HOST"] = server.url
+        for _ in range(arguments.rounds):
+            runs["local"].append(measure(str(arguments.photos), options, server))
+            runs["remote"].append(measure(f"gs://{BUCKET}", options, server))
+    if len({run["fingerprint"] for of_one in runs.values() for run in of_one}) != 1:
+        raise SystemExit("The datasets differ.")
+    print(f"{runs['local'][0]['records']} images, each answer held back {arguments.delay * 1e3:.0f} ms")
+    found = {name: {key: _median(of_one, key) for key in _SHOWN} for name, of_one in runs.items()}
+    for name, of_one in found.items():
+        print(
+            f"{name:7} {of_one['seconds']:6.2f} s whole, {of_one['converting']:6.2f} s converting, "
+            f"{of_one['processor']:6.2f} s of processor time, {of_one['peak_mb']:.0f} MB, "
+            f"server {of_one['served']:.2f} s"
+        )
+    local, remote = found["local"], found["remote"]
+    elsewhere = remote["served"] / (os.cpu_count() or 1)
+    print(
+        f"remote/local speed: {local['seconds'] / remote['seconds']:.2f} whole, "
+        f"{local['seconds'] / (remote['seconds'] - elsewhere):.2f} without the server's processor time, "
+        f"{local['converting'] / (remote['converting'] - elsewhere):.2f} of it converting, "
+        f"{local['processor'] / remote['processor']:.2f} by processor time"
+    )
+
+
+_SHOWN = ("seconds", "processor", "converting", "peak_mb", "served")
+
+
+def _median(runs: list[dict[str, Any]], key: str) -> float:
+    return statistics.median(run[key] for run in runs)
+
+
+def compare_clients(arguments: argparse.Namespace) -> None:
+    """Reads all objects with both clients in turn and prints the processor time per object."""
+    tls = (arguments.certificate, arguments.key) if arguments.certificate else ()
+    with Server(arguments.photos, arguments.delay, tls) as server:
+        os.environ["STORAGE_EMULATOR_HOST"] = server.url
+        if tls:
+            os.environ["REQUESTS_CA_BUNDLE"] = str(arguments.certificate)
+        from shardwright.transforms import storage
+        from shardwright.transforms.storage import gcs
+
+        objects = [(item.path, item.version) for item in storage.list_objects(f"gs://{BUCKET}")]
+        readers: dict[str, Callable[[str, str], bytes]] = {
+            "google-cloud-storage": lambda path, version: gcs._download(path, version, checksum=None),
+            "shardwright": storage.read_version,
+        }
+        times: dict[str, list[float]] = {name: [] for name in readers}
+        size = 0
+        for round_ in range(arguments.rounds + 1):  # the first one opens connections
+            for name, read in readers.items():
+                before = time.process_time()
+                with ThreadPoolExecutor(_IN_FLIGHT) as executor:
+                    size = sum(executor.map(lambda item, read=read: len(read(*item)), objects))
+                if round_:
+                    times[name].append(time.process_time() - before)
+    print(f"{len(objects)} objects of {size / len(objects) / 1e3:.0f} kB, {arguments.rounds} rounds in turn")
+    medians = {name: statistics.median(of_one) / len(objects) * 1e3 for name, of_one in times.items()}
+    for name, milliseconds in medians.items():
+        print(f"{name:22} {milliseconds:6.3f} ms of processor time per object")
+    print(f"ratio {medians['google-cloud-storage'] / medians['shardwright']:.1f}")
+
+
 def main() -> int:
-    """Runs the rounds and prints the medians."""
+    """Runs one of the comparisons."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("what", choices=("conversion", "objects"))
     parser.add_argument("--photos", type=Path, required=True, help="a folder of class folders")
-    parser.add_argument("--delay", type=float, default=0.05, help="seconds each request waits (default 0.05)")
+    parser.add_argument("--delay", type=float, default=0.0, help="seconds each answer waits (default 0)")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--certificate", type=Path, help="certificate for 127.0.0.1; objects only")
+    parser.add_argument("--key", type=Path, help="key of the certificate")
     parser.add_argument("options", nargs="*", help="further options of shardwright convert, after --")
     arguments = parser.parse_args()
-    options = arguments.options or ["--resize=224", "--shards=8"]
-    port, proxy_port = free_port(), free_port()
-    emulator = start_emulator(port)
-    try:
-        objects = upload(arguments.photos, port)
-        print(f"{objects} objects, each request held back {arguments.delay * 1e3:.0f} ms")
-        proxy = DelayingProxy(proxy_port, port, arguments.delay)
-        proxy.start()
-        served: list[float] = []
-        runs: dict[str, list[dict[str, Any]]] = {"local": [], "remote": []}
-        there = {"STORAGE_EMULATOR_HOST": f"http://{_HOST}:{proxy_port}"}
-        for _ in range(arguments.rounds):
-            runs["local"].append(measure("local", str(arguments.photos), options, {}))
-            before = _served_seconds(emulator)
-            runs["remote"].append(measure("remote", f"gs://{_BUCKET}/photos", options, there))
-            served.append(_served_seconds(emulator) - before)
-    finally:
-        emulator.kill()
-    report(runs, statistics.median(served), proxy)
+    (compare_conversions if arguments.what == "conversion" else compare_clients)(arguments)
     return 0
-
-
-def _served_seconds(emulator: subprocess.Popen[bytes]) -> float:
-    """Returns the processor time of the emulator and of this process, which runs the proxy."""
-    return sum(psutil.Process(emulator.pid).cpu_times()[:2]) + time.process_time()
-
-
-def report(runs: dict[str, list[dict[str, Any]]], served: float, proxy: DelayingProxy) -> None:
-    """Prints the medians and the ratio, and checks that all runs made the same dataset."""
-    fingerprints = {run["fingerprint"] for of_one in runs.values() for run in of_one}
-    if len(fingerprints) != 1:
-        raise SystemExit(f"The datasets differ: {fingerprints}")
-    medians = {}
-    for name, of_one in runs.items():
-        seconds = medians[name] = statistics.median(run["seconds"] for run in of_one)
-        working = statistics.median(run["convert_seconds"] for run in of_one)
-        peak = max(run["peak_mb"] for run in of_one)
-        records = of_one[0]["records"]
-        print(
-            f"{name:7} {seconds:6.2f} s whole, {working:6.2f} s converting, "
-            f"{records / working:5.0f} images/s, {peak:.0f} MB"
-        )
-    print(f"remote runs at {medians['local'] / medians['remote']:.2f} of the local speed, the same bytes")
-    own = medians["remote"] - served / (os.cpu_count() or 1)
-    print(
-        f"emulator and proxy took {served:.2f} s of processor time a run, which are elsewhere with a real "
-        f"storage: {medians['local'] / own:.2f} without them; "
-        f"{proxy.requests // len(runs['remote'])} requests, at most {proxy.most_waiting} at once"
-    )
 
 
 if __name__ == "__main__":

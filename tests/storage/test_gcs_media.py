@@ -251,6 +251,38 @@ def test_a_range_behind_the_end_is_empty(serve: Serve) -> None:
         assert storage.read_range("gs://b/x", len(BODY) - 3, 10) == BODY[-3:]
 
 
+def test_metadata_are_read_like_objects(serve: Serve) -> None:
+    item = {
+        "name": "x",
+        "size": "5",
+        "generation": "7",
+        "crc32c": "AAAAAA==",
+        "updated": "2026-11-23T04:00:00.5Z",
+    }
+    body = json.dumps(item).encode()
+    with serve(first(Said(b"<html>", 200), lambda asked: Said(body))) as served:
+        assert storage.stat("gs://b/x") == ("gs://b/x", 5, "7", "AAAAAA==")
+        assert storage.modified_at("gs://b/x") == 1795406400.5
+    assert {asked.path for asked in served.asked} == {"/storage/v1/b/b/o/x"}
+    assert len(served.asked) == 3 and "Accept-Encoding" not in served.asked[0].headers
+    for refusal in (b"Not Found", b"The specified bucket does not exist."):
+        with serve(lambda asked, refusal=refusal: Said(refusal, 404)):
+            assert storage.stat("gs://b/x") is None is storage.modified_at("gs://b/x")
+
+
+def test_missing_credentials_of_a_listing_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    from google.auth.exceptions import DefaultCredentialsError
+
+    def default(scopes: object) -> None:
+        raise DefaultCredentialsError("none")
+
+    monkeypatch.setattr(google.auth, "default", default)
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    for act in (lambda: list(storage.list_objects("gs://b/d")), lambda: storage.stat("gs://b/x")):
+        with pytest.raises(EngineError, match="there are no valid credentials"):
+            act()
+
+
 def test_an_empty_object_is_read(serve: Serve) -> None:
     with serve(lambda asked: whole(asked, b"")):
         assert storage.read_bytes("gs://b/x") == b"" == read_copy("gs://b/x")
@@ -571,10 +603,19 @@ def test_a_pure_read_does_not_import_the_heavy_client(serve: Serve) -> None:
         "import sys\n"
         "from shardwright.transforms import storage\n"
         "data = storage.read_version('gs://b/x', '7') + storage.read_bytes('gs://b/x')\n"
+        "assert [item.path for item in storage.list_objects('gs://b')] == ['gs://b/x']\n"
+        "assert storage.stat('gs://b/x').size == 1\n"
         "heavy = {'google.cloud.storage', 'google.api_core', 'requests', 'apache_beam', 'grpc'}\n"
         "print(len(data), *sorted(heavy & set(sys.modules)))\n"
     )
-    with serve(whole):
+    item = {"name": "x", "size": "1"}
+
+    def script(asked: Asked) -> Said:
+        if asked.query.get("alt") == "media":
+            return whole(asked)
+        return Said(json.dumps({"items": [item]} if asked.is_listing else item).encode())
+
+    with serve(script):
         done = subprocess.run(
             [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=dict(os.environ)
         )

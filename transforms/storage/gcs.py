@@ -1,20 +1,22 @@
 """Google Cloud Storage: one request per object, many at once, with retries.
 
-`gcs_media` reads objects. Google's own client does everything else. Its import takes long, so that it is only
-imported when it is used.
+`gcs_media` reads objects, their metadata and listings. Google's own client does everything else. Its import
+takes long, so that it is only imported when it is used.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import random
 import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from http import HTTPStatus
 from typing import IO, Any, NamedTuple, TypeVar
 from urllib.parse import quote
@@ -50,6 +52,7 @@ from shardwright.transforms.storage.gcs_media import (
     Refused,
     Unreachable,
     is_available,
+    object_place,
 )
 from shardwright.transforms.storage.listings import BadListing, ListedPage, listed_pages
 from shardwright.transforms.storage.objects import StoredObject, content_type
@@ -233,7 +236,7 @@ def _translated_errors(doing: str, path: str, size: int = 0) -> Iterator[Operati
     except ShardwrightError:
         raise
     except (Refused, Unreachable, Damaged) as error:
-        raise _reading_error(path, here, error) from error
+        raise _reading_error(doing, path, here, error) from error
     except Exception as error:
         found = _client_error(doing, path, here, error)
         if found is None:
@@ -241,20 +244,22 @@ def _translated_errors(doing: str, path: str, size: int = 0) -> Iterator[Operati
         raise found from error
 
 
-def _reading_error(path: str, here: Operation, error: Refused | Unreachable | Damaged) -> Exception:
+def _reading_error(
+    doing: str, path: str, here: Operation, error: Refused | Unreachable | Damaged
+) -> Exception:
     """Returns what an error of the media reader means for the caller."""
     shown = printable(path)
     if isinstance(error, Damaged):
-        return _damaged("read", shown)
+        return _damaged(doing, shown)
     if error.is_transient:
         here.give_up()
-        return _unreachable("read", shown, here.fault or error)
+        return _unreachable(doing, shown, here.fault or error)
     if isinstance(error, Unreachable):
         return EngineError(
-            f"Cannot read {shown}: the certificate of the server cannot be checked ({error}); set "
+            f"Cannot {doing} {shown}: the certificate of the server cannot be checked ({error}); set "
             "REQUESTS_CA_BUNDLE to the file with the certificates that your network uses."
         )
-    return _refusal("read", path, error.status, error.message)
+    return _refusal(doing, path, error.status, error.message)
 
 
 def _refusal(doing: str, path: str, status: int, message: str) -> Exception:
@@ -361,29 +366,78 @@ def read_bytes(path: str, generation: str = "", checked: bool = True) -> bytes:
     with _translated_errors("read", path) as here:
         media = _access().media
         if media is not None:
-            return _fetched(media, Download(path, generation, checked=checked), here).content()
+            return _fetched(media, Download.of_object(path, generation, checked=checked), here, _as_it_is)
         return _again(lambda: _download(path, generation, checksum="crc32c" if checked else None))
 
 
-def _fetched(media: MediaReader, download: Download, here: Operation) -> Download:
-    """Fetches a download: again after transient errors, with the pauses of Google's own client."""
+def _fetched(
+    media: MediaReader, download: Download, here: Operation, parse: Callable[[bytes], Result]
+) -> Result:
+    """Fetches a download: again after transient errors, with the pauses of Google's own client.
+
+    Args:
+      media: sends the requests.
+      download: what to fetch.
+      here: operation of this thread.
+      parse: function of the content that returns the result, or raises BadListing.
+    """
     pause, attempts = 0.0, 1
     while True:
         try:
             media.fetch(download)
-            return download
+            return parse(download.content())
         except Damaged:
             attempts += 1
             if attempts > _ATTEMPTS:
                 raise
             continue
-        except (Refused, Unreachable) as error:
-            if not error.is_transient:
+        except (Refused, Unreachable, BadListing) as error:
+            if not isinstance(error, BadListing) and not error.is_transient:
                 raise
             pause = min(max(2 * pause, _RETRY_FIRST), _RETRY_MOST)
             if not here.may_retry(error, pause):
                 raise
+            if isinstance(error, BadListing):
+                download.restart()
         time.sleep(random.uniform(0, pause))
+
+
+def _as_it_is(content: bytes) -> bytes:
+    return content
+
+
+def _document(
+    doing: str, path: str, place: str, query: Mapping[str, str], parse: Callable[[Any], Result]
+) -> Result:
+    """Reads a document of the JSON API.
+
+    Args:
+      doing: name of the operation, for messages.
+      path: path of the object or folder.
+      place: place of the document in the API.
+      query: query of the request.
+      parse: function of the decoded JSON that returns the result, or raises BadListing.
+    """
+
+    def decoded(content: bytes) -> Result:
+        try:
+            value = json.loads(content)
+        except ValueError as error:
+            raise BadListing("this is not JSON") from error
+        return parse(value)
+
+    with _translated_errors(doing, path) as here:
+        made = _access()
+        if made.media is not None:
+            return _fetched(made.media, Download.of_document(place, query), here, decoded)
+        payer = {"userProject": made.access.user_project} if made.access.user_project else {}
+
+        def ask() -> Result:
+            answer = _client()._get_resource(place, {**query, **payer}, timeout=_TIMEOUT, retry=None)
+            return parse(answer)
+
+        found: Result = _retry()(ask)()
+        return found
 
 
 def _download(path: str, generation: str, **options: Any) -> bytes:
@@ -410,7 +464,8 @@ def read_range(path: str, offset: int, length: int, size: int = -1, version: str
         with _translated_errors("read", path) as here:
             media = _access().media
             if media is not None:
-                return _fetched(media, Download(path, version, offset, length), here).content()
+                download = Download.of_object(path, version, first=offset, length=length)
+                return _fetched(media, download, here, _as_it_is)
             return _download(path, version, checksum=None, start=offset, end=offset + length - 1)
     except FileNotFoundError:
         if version and exists(path):
@@ -426,24 +481,54 @@ def read_range(path: str, offset: int, length: int, size: int = -1, version: str
 
 def stat(path: str) -> StoredObject | None:
     """Returns the storage's metadata of an object; None if there is no such object."""
-    bucket, name = split_path(path)
-    with _translated_errors("look for", path):
-        blob = _bucket(bucket).get_blob(name, retry=_retry(), timeout=_TIMEOUT)
-    return _stored(bucket, blob) if blob is not None else None
+    bucket, _ = split_path(path)
+    return _metadata(path, lambda item: _stored(bucket, item))
 
 
 def modified_at(path: str) -> float | None:
     """Returns when an object was last written, by the storage's clock in seconds since the epoch."""
-    bucket, name = split_path(path)
-    with _translated_errors("look for", path):
-        blob = _bucket(bucket).get_blob(name, retry=_retry(), timeout=_TIMEOUT)
-    return None if blob is None or blob.updated is None else float(blob.updated.timestamp())
+    return _metadata(path, _time_of)
 
 
-def _stored(bucket: str, blob: Any) -> StoredObject:
+def _metadata(path: str, parse: Callable[[Any], Result]) -> Result | None:
+    """Returns what a function finds in the metadata of an object; None if there is no such object."""
+    try:
+        return _document("look for", path, object_place(path), {"projection": "noAcl"}, _guarded(parse))
+    except FileNotFoundError:
+        return None
+    except EngineError as error:
+        cause: Any = error.__cause__
+        if HTTPStatus.NOT_FOUND in (getattr(cause, "status", 0), getattr(cause, "code", 0)):
+            return None  # there is no such bucket
+        raise
+
+
+def _guarded(parse: Callable[[Any], Result]) -> Callable[[Any], Result]:
+    """Returns a function that raises `BadListing` for any document that `parse` does not understand."""
+
+    def parsed(answer: Any) -> Result:
+        try:
+            if "error" in answer:
+                raise BadListing("this is an error")
+            return parse(answer)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise BadListing("this is not the document") from error
+
+    return parsed
+
+
+def _stored(bucket: str, item: Any) -> StoredObject:
     return StoredObject(
-        f"gs://{bucket}/{blob.name}", blob.size or 0, str(blob.generation or ""), blob.crc32c or ""
+        f"gs://{bucket}/{_text(item['name'])}",
+        int(item.get("size") or 0),
+        str(item.get("generation") or ""),
+        _text(item.get("crc32c") or ""),
     )
+
+
+def _time_of(item: Any) -> float | None:
+    updated = item.get("updated")
+    return datetime.fromisoformat(updated.replace("Z", "+00:00")).timestamp() if updated else None
 
 
 def exists(path: str) -> bool:
@@ -501,7 +586,7 @@ def open_local(path: str) -> Iterator[IO[bytes]]:
         with _translated_errors("read", path) as here:
             media = _access().media
             if media is not None:
-                _fetched(media, Download(path, checked=True, file=file), here)
+                _fetched(media, Download.of_object(path, checked=True, file=file), here, _as_it_is)
             else:
                 _again(fetch)
         file.seek(0)
@@ -511,50 +596,23 @@ def open_local(path: str) -> Iterator[IO[bytes]]:
 def _pages(directory: str, delimiter: str = "") -> Iterator[ListedPage]:
     """Yields pages of the objects below a directory, or directly in it with `/` as the delimiter."""
     bucket, name = split_path(directory)
-    query = {
-        "prefix": _prefix(name),
-        "delimiter": delimiter,
-        "fields": _LISTED_FIELDS,
-        "userProject": _access().access.user_project,
-    }
-    query = {key: value for key, value in query.items() if value}
+    place = f"/b/{quote(bucket, safe='')}/o"
+    query = {"prefix": _prefix(name) or "", "delimiter": delimiter, "fields": _LISTED_FIELDS}
 
     def page(token: str) -> ListedPage:
-        def ask() -> ListedPage:
-            asked = {**query, **({"pageToken": token} if token else {})}
-            return _listed(bucket, _client()._get_resource(place, asked, timeout=_TIMEOUT, retry=None))
-
-        place = f"/b/{quote(bucket, safe='')}/o"
-        with _translated_errors("list", directory):
-            listed: ListedPage = _retry()(ask)()
-            return listed
+        asked = {key: value for key, value in {**query, "pageToken": token}.items() if value}
+        return _document("list", directory, place, asked, _guarded(lambda answer: _listed(bucket, answer)))
 
     return listed_pages(directory, page)
 
 
 def _listed(bucket: str, answer: Any) -> ListedPage:
-    """Returns the page in an answer.
-
-    Raises:
-      BadListing: if the answer is not a listing.
-    """
-    try:
-        objects = [
-            StoredObject(
-                f"gs://{bucket}/{_text(item['name'])}",
-                int(item.get("size") or 0),
-                str(item.get("generation") or ""),
-                _text(item.get("crc32c") or ""),
-            )
-            for item in answer.get("items") or ()
-        ]
-        folders = [_text(folder) for folder in answer.get("prefixes") or ()]
-        token = _text(answer.get("nextPageToken") or "")
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise BadListing("this is not a listing") from error
-    if "error" in answer:
-        raise BadListing("this is an error")
-    return ListedPage(objects, folders, token)
+    """Returns the page in an answer."""
+    return ListedPage(
+        [_stored(bucket, item) for item in answer.get("items") or ()],
+        [_text(folder) for folder in answer.get("prefixes") or ()],
+        _text(answer.get("nextPageToken") or ""),
+    )
 
 
 def _text(value: object) -> str:

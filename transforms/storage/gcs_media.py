@@ -1,4 +1,4 @@
-"""Reads objects of Google Cloud Storage: one GET of the JSON API for each, through libcurl.
+"""Sends GET requests of the JSON API of Google Cloud Storage through libcurl, one for each object.
 
 Google's own client spends about ten times the processor time on a small object. libcurl transfers without the
 interpreter lock, so that other threads decode meanwhile.
@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from typing import IO, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import google_crc32c
 
@@ -80,11 +80,19 @@ class Damaged(Exception):
     """The bytes of an object do not match its checksum."""
 
 
+def object_place(path: str) -> str:
+    """Returns the place of an object in the JSON API, for its `gs://` path."""
+    bucket, _, name = path.removeprefix("gs://").partition("/")
+    return f"/b/{quote(bucket, safe='')}/o/{quote(name, safe='')}"
+
+
 class Download:
-    """An object, or a range of it, on its way to this machine. A broken transfer goes on where it stopped.
+    """Bytes on their way to this machine: an object, a range of it, or a document of the JSON API.
+
+    A transfer of an object that breaks off goes on where it stopped.
 
     Args:
-      path: the object's `gs://` path.
+      target: path of the request with the beginning of its query.
       generation: generation to read; empty for the newest.
       first: offset of the first byte.
       length: number of bytes; -1 for all.
@@ -94,18 +102,32 @@ class Download:
 
     def __init__(
         self,
-        path: str,
+        target: str,
         generation: str = "",
         first: int = 0,
         length: int = -1,
         checked: bool = False,
         file: IO[bytes] | None = None,
     ) -> None:
-        bucket, _, name = path.removeprefix("gs://").partition("/")
-        self._object = f"/b/{quote(bucket, safe='')}/o/{quote(name, safe='')}?alt=media"
+        self._target = target
         self._wanted, self._first, self._length = generation, first, length
         self._checked, self._file = checked, file
         self.restart()
+
+    @property
+    def is_object(self) -> bool:
+        """Whether these are the bytes of an object, not a document about it."""
+        return "alt=media" in self._target
+
+    @classmethod
+    def of_object(cls, path: str, generation: str = "", **options: Any) -> Download:
+        """Returns the download of an object, for its `gs://` path."""
+        return cls(f"/download/storage/v1{object_place(path)}?alt=media", generation, **options)
+
+    @classmethod
+    def of_document(cls, place: str, query: Mapping[str, str]) -> Download:
+        """Returns the download of a document of the JSON API."""
+        return cls(f"/storage/v1{place}?alt=json&{urlencode(query)}")
 
     def restart(self) -> None:
         """Drops what has arrived."""
@@ -120,7 +142,7 @@ class Download:
     def target(self) -> str:
         """Returns path and query of the request."""
         generation = f"&generation={self._generation}" if self._generation else ""
-        return f"/download/storage/v1{self._object}{generation}"
+        return f"{self._target}{generation}"
 
     def range(self) -> str:
         """Returns the range of bytes to request, as HTTP writes it; empty for the whole object."""
@@ -190,7 +212,7 @@ class Download:
 
 
 class MediaReader:
-    """Reads objects; all threads share its connections.
+    """Reads objects and documents; all threads share its connections.
 
     Args:
       endpoint: address of the storage without a path.
@@ -202,7 +224,7 @@ class MediaReader:
         self._endpoint = endpoint
         self._authorization = _Authorization(credentials)
         self._project = f"&userProject={quote(user_project, safe='')}" if user_project else ""
-        self._common = [f"User-Agent: shardwright/{__version__}", "Accept-Encoding: gzip", "Accept: */*"]
+        self._common = [f"User-Agent: shardwright/{__version__}", "Accept: */*"]
         self._idle: deque[_Connection] = deque(maxlen=CONNECTIONS)
         self._process = os.getpid()
         self._inherited: list[object] = []
@@ -219,10 +241,12 @@ class MediaReader:
         """
         url = f"{self._endpoint}{download.target()}{self._project}"
         wanted = download.range()
-        ranged = [f"Range: {wanted}"] if wanted else []
+        particular = [f"Range: {wanted}"] if wanted else []
+        if download.is_object:  # packed ones arrive as they are stored, and nothing else is packed
+            particular.append("Accept-Encoding: gzip")
         for is_last in (False, True):
             token = self._authorization.headers(url)
-            status, refusal = self._get(url, [*self._common, *ranged, *token], download)
+            status, refusal = self._get(url, [*self._common, *particular, *token], download)
             if status != _UNAUTHORIZED or is_last or not self._authorization.renew(token):
                 break
         if status == _NOT_FOUND and download.vanished():
@@ -291,7 +315,7 @@ class _Authorization:
                 self._ask(self._credentials.refresh)
             except InvalidOperation:  # anonymous
                 return False
-            self._token = None
+            self._token, self._headers = None, []  # other headers than those of the threads that wait here
             return True
 
     @staticmethod
