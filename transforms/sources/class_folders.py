@@ -363,18 +363,19 @@ def _reference(
 ) -> ImageRef:
     key = key_from_bytes(relative)
     split, label = tree.place(key, depth)
-    ref = ImageRef(key=prefix + key, uri=os.fsdecode(path), label=label, split=split)
+    name, uri = prefix + key, os.fsdecode(path)
     if _is_hidden(relative):
-        return ref.filtered(FilterReason.DOTFILE)
+        return ImageRef(name, uri, label, split).filtered(FilterReason.DOTFILE)
     try:
         status = entry.stat()
     except OSError:  # a broken link, or deleted since the folder was listed
-        return _absent(ref)
+        return _absent(ImageRef(name, uri, label, split))
     if stat.S_ISDIR(status.st_mode):
-        return ref.filtered(FilterReason.SYMLINK_LOOP)
+        return ImageRef(name, uri, label, split).filtered(FilterReason.SYMLINK_LOOP)
     if not stat.S_ISREG(status.st_mode):
-        return ref.filtered(FilterReason.SPECIAL_FILE)
-    ref = ref._replace(size=status.st_size, version=storage.local_version(status))
+        return ImageRef(name, uri, label, split).filtered(FilterReason.SPECIAL_FILE)
+    # Made at once, because changing a named tuple takes as long as reading the file's state.
+    ref = ImageRef(name, uri, label, split, "", status.st_size, storage.local_version(status))
     return ref if claims_to_be_image(key) else _look_into(ref)
 
 

@@ -14,6 +14,9 @@ from shardwright.transforms.sources.selection import ListingRules
 from shardwright.transforms.sources.skipped_formats import without_skipped
 from shardwright.transforms.sources.source import Context, Input, InputSplit, source_by_name
 
+#: Number of references after which the progress is updated.
+_ITEMS_A_REPORT = 100
+
 
 def split_inputs(inputs: Sequence[Input], context: Context) -> Iterator[InputSplit]:
     """Yields the splits of the inputs, which workers list in parallel."""
@@ -28,13 +31,18 @@ def list_part(
     selection = selection or ListingRules()
     confinement = Confinement(part.item, context) if context.settings.confine else None
     listed = source_by_name(part.item.source).list_part(part, context)
+    unreported = 0
     for found in UNDERWAY.each(listed, part.path, "list"):
         if isinstance(found, ClassId):
             if rules.class_stored:
                 yield found
             continue
-        PROGRESS.add(listed=1)
+        unreported += 1
+        if unreported == _ITEMS_A_REPORT:
+            PROGRESS.add(listed=unreported)
+            unreported = 0
         if confinement is not None:
             found = confinement.check(found)
         found = without_skipped(found, context.settings.skipped_formats)
         yield rules.apply(selection.apply(found))
+    PROGRESS.add(listed=unreported)

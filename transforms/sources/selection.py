@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings, list_entries
@@ -29,9 +30,13 @@ class ListingRules:
     min_bytes: int = 0
     files: Mapping[str, str] = field(default_factory=dict)
 
+    @cached_property
+    def _takes_all(self) -> bool:
+        return not (self.keys.include or self.keys.exclude or self.min_bytes)
+
     def apply(self, ref: ImageRef) -> ImageRef:
         """Returns a reference, filtered if the rules leave it out."""
-        if not is_image(ref):
+        if self._takes_all or not is_image(ref):
             return ref
         reason = self.keys.reason_by_key(ref.key)
         if reason is None and ref.is_candidate and 0 < ref.size < self.min_bytes:
