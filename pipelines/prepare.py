@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from shardwright.pipelines import options as cli_options
-from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.configuration.settings import Affects, ConvertSettings, settings_that_affect
 from shardwright.schemas.dataset import DATASET_JSON, Dataset
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import EncodedRefs, printable
@@ -74,9 +74,10 @@ class ConversionRequest:
         """
         if not all(item.source in SOURCES for item in self.inputs):
             return ""
-        keep = self.rules.keep
+        keep, how_to_run = self.rules.keep, settings_that_affect(Affects.RUN)
+        settings = asdict(self.settings)
         decides = {
-            "settings": asdict(self.settings),
+            "settings": {name: value for name, value in settings.items() if name not in how_to_run},
             "inputs": self.inputs,
             "carried": self.carried.as_json() if self.carried is not None else None,
             "class_names": self.class_names,
@@ -84,7 +85,7 @@ class ConversionRequest:
             "rename": sorted(self.rules.rename.items()),
             "keep": sorted(keep) if keep is not None else None,
             "lists": sorted(self.selection.files.items()),
-            "given": sorted(self.given),
+            "given": sorted(self.given.difference(how_to_run)),
             "software": sorted(software.items()),
         }
         text = json.dumps(decides, sort_keys=True)
