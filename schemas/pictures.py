@@ -5,11 +5,45 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
+class ChannelSamples(NamedTuple):
+    """Exact sums over one channel of a picture, in the units of its samples.
+
+    Attributes:
+      finite: number of finite samples.
+      total: their sum; of float32 times 2^149, which makes it a whole number.
+      squares: the sum of their squares; of float32 times 2^298.
+      low: the least of them; 0 if there are none.
+      high: the greatest of them; 0 if there are none.
+      nan: number of samples that are NaN.
+      infinite: number of samples that are infinite.
+    """
+
+    finite: int
+    total: int
+    squares: int
+    low: float
+    high: float
+    nan: int = 0
+    infinite: int = 0
+
+
+class Samples(NamedTuple):
+    """The samples of a picture whose record states their type.
+
+    Attributes:
+      dtype: uint8, uint16 or float32.
+      channels: sums over each channel, without transparency.
+    """
+
+    dtype: str
+    channels: tuple[ChannelSamples, ...]
+
+
 class ImageQuality(NamedTuple):
     """Measurements of the pixels of one picture.
 
     Attributes:
-      sums: sum of the uint8 values of each channel.
+      sums: sum of the uint8 values of each channel, as the picture is displayed.
       squares: sum of their squares for each channel.
       pixels: number of pixels.
       digest: 16 bytes that are equal for pictures with equal pixels, size and mode.
@@ -17,6 +51,7 @@ class ImageQuality(NamedTuple):
       patch: a small copy of the picture, for the second comparison of similar pictures.
       issues: finding codes of problems of this picture alone.
       scores: the values behind these codes, in the order of `transforms/images/quality_metrics.py`.
+      samples: sums over the stored samples, if the record states their type; else None.
     """
 
     sums: tuple[int, ...]
@@ -27,6 +62,7 @@ class ImageQuality(NamedTuple):
     patch: bytes
     issues: tuple[str, ...] = ()
     scores: tuple[float, ...] = ()
+    samples: Samples | None = None
 
 
 class Picture(NamedTuple):
@@ -43,7 +79,7 @@ class Picture(NamedTuple):
       format: format detected from the bytes: jpg, png, webp, raw, ...
       width: width in pixels.
       height: height in pixels.
-      channels: number of channels, 1 to 4.
+      channels: number of channels, 1 to 16.
       boxes: width and height of each object's box, as shares of the picture's width and height.
       source: sha256 of the source picture, if the record states it.
       looks: measurements of the pixels; None if they were not decoded.

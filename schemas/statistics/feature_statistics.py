@@ -40,6 +40,7 @@ _CATEGORIES = frozenset(
         FeatureRole.OBJECT_TEXT,
         FeatureRole.KEYPOINT_TEXT,
         FeatureRole.FORMAT,
+        FeatureRole.DTYPE,
         FeatureRole.SPLIT,
         FeatureRole.FOLD,
     }

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardwright.schemas.pictures import ImageQuality, Picture
+from shardwright.schemas.statistics.sample_statistics import SampleStatistics
 from shardwright.schemas.statistics.sketches import FRACTION_BITS, Histogram, Moments, rounded, square_root
 
 _WHOLE = ("boxes_per_image", "bytes", "height", "width")
@@ -100,6 +101,7 @@ class PictureStatistics:
       formats: format detected from the bytes -> pictures.
       spreads: name -> moments or histogram of its values.
       channels: number of channels -> sums over the pictures with that number.
+      samples: instead of `channels`, sums over the pictures whose records state the type of their samples.
     """
 
     of_class: bool = False
@@ -109,6 +111,7 @@ class PictureStatistics:
     formats: dict[str, int] = field(default_factory=dict)
     spreads: dict[str, Moments] = field(default_factory=dict)
     channels: dict[int, ChannelSums] = field(default_factory=dict)
+    samples: SampleStatistics = field(default_factory=SampleStatistics)
 
     def add(self, picture: Picture) -> None:
         """Adds a picture."""
@@ -120,7 +123,9 @@ class PictureStatistics:
         self._add("width", picture.width)
         self._add("height", picture.height)
         self._add("aspect_ratio", picture.width / max(1, picture.height))
-        if picture.looks is not None and picture.looks.pixels:
+        if picture.looks is not None and picture.looks.samples is not None:
+            self.samples.add(picture.looks.samples)
+        elif picture.looks is not None and picture.looks.pixels:
             self.channels.setdefault(len(picture.looks.sums), ChannelSums()).add(picture.looks)
         if self.of_class:
             return
@@ -158,6 +163,7 @@ class PictureStatistics:
             self.spreads[name].merge(spread)
         for number, sums in other.channels.items():
             self.channels.setdefault(number, ChannelSums()).merge(sums)
+        self.samples.merge(other.samples)
         return self
 
     def pixels(self) -> ChannelSums | None:
@@ -173,23 +179,35 @@ class PictureStatistics:
             all_.merge(sums.colours(number))
         return all_
 
+    def _pixels_json(self) -> dict[str, Any] | None:
+        """Returns means and deviations on the scale for training; None if no pixels were measured."""
+        if self.samples.kinds:  # all records of a dataset state the type of their samples, or none does
+            return self.samples.scaled_json()
+        pixels = self.pixels()
+        return None if pixels is None else pixels.as_json()
+
     def as_json(self, scores: Sequence[str] = ()) -> dict[str, Any]:
         """Returns the readable form.
 
         Args:
           scores: names of the scores of the pictures.
         """
-        pixels = self.pixels()
+        channels = {number: sums.images for number, sums in self.channels.items()}
+        for number, images in self.samples.images_by_channels().items():
+            channels[number] = channels.get(number, 0) + images
+        pixels = self._pixels_json()
         document: dict[str, Any] = {
             "bytes": self._spread("bytes") | {"sum": self.spreads["bytes"].sum if self.records else 0},
-            "channels": {str(number): sums.images for number, sums in sorted(self.channels.items())},
+            "channels": {str(number): images for number, images in sorted(channels.items())},
             "formats": dict(sorted(self.formats.items())),
             "records": self.records,
-            **({} if pixels is None else {"pixels": pixels.as_json()}),
+            **({} if pixels is None else {"pixels": pixels}),
             **{name: self._spread(name) for name in ("aspect_ratio", "height", "width")},
         }
         if self.of_class:
             return dict(sorted(document.items()))
+        if self.samples.kinds:
+            document["samples"] = self.samples.as_json()
         document["megapixels"] = self._spread("megapixels")
         document["unlabelled"] = self.unlabelled
         if self.boxes:
@@ -233,6 +251,7 @@ class PictureStatistics:
                 ]
                 for number, sums in sorted(self.channels.items())
             },
+            **({"samples": self.samples.state()} if self.samples.kinds else {}),
         }  # fmt: skip
 
     @staticmethod
@@ -247,4 +266,5 @@ class PictureStatistics:
             formats=dict(state["formats"]),
             spreads={name: kind.from_state(value) for name, value in state["spreads"].items()},
             channels={int(number): ChannelSums(*value) for number, value in state["channels"].items()},
+            samples=SampleStatistics.from_state(state.get("samples", ())),
         )

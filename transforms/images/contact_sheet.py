@@ -14,8 +14,10 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault, NotACandidate
+from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.transforms.images.color import to_color
 from shardwright.transforms.images.decode import load, load_checked, open_image, reduce_jpeg, upright
+from shardwright.transforms.images.display import display_picture
 
 SIDE = 128
 _GAP = 8
@@ -147,19 +149,32 @@ def _color_of(number: int) -> tuple[int, int, int]:
     return round(red * 255), round(green * 255), round(blue * 255)
 
 
-def raw_thumbnail(data: bytes, height: int, width: int, channels: int) -> Image.Image:
-    """Returns the thumbnail of raw pixels, uint8 in rows HxWxC.
+def raw_thumbnail(data: bytes, height: int, width: int, channels: int, dtype: str = "") -> Image.Image:
+    """Returns the thumbnail of raw pixels, in rows HxWxC, little-endian.
+
+    Args:
+      data: the pixels.
+      height: height in pixels.
+      width: width in pixels.
+      channels: number of channels.
+      dtype: type of the samples. Empty for uint8 with 1, 3 or 4 channels, of which the fourth is alpha.
 
     Raises:
-      ImageFault: if the number of bytes does not fit the sizes.
+      ImageFault: if the number of bytes does not fit the sizes, or the type is unknown.
     """
-    if channels not in _MODES or min(height, width) < 1 or height * width * channels != len(data):
+    known = dtype in SAMPLE_TYPES if dtype else channels in _MODES
+    samples = height * width * channels
+    if not known or min(height, width) < 1 or samples * np.dtype(dtype or "uint8").itemsize != len(data):
+        kind = f" of {dtype}" if dtype else ""
         raise ImageFault(
             QuarantineReason.CORRUPT,
             Stage.DECODE,
-            f"{len(data)} raw bytes are not {height} x {width} x {channels}",
+            f"{len(data)} raw bytes are not {height} x {width} x {channels}{kind}",
         )
-    return _fitted(Image.frombytes(_MODES[channels], (width, height), data))
+    if not dtype:
+        return _fitted(Image.frombytes(_MODES[channels], (width, height), data))
+    stored = np.frombuffer(data, np.dtype(dtype).newbyteorder("<"))
+    return _fitted(display_picture(stored.reshape(height, width, channels).astype(dtype, copy=False)))
 
 
 def _fitted(image: Image.Image) -> Image.Image:

@@ -25,6 +25,7 @@ from shardwright.schemas.units import beside_limit
 from shardwright.transforms.images.perceptual_hash import hash_and_patch
 from shardwright.transforms.images.pillow_settings import NO_LIMIT, pillow_settings
 from shardwright.transforms.images.resize import resize
+from shardwright.transforms.images.sample_sums import sum_samples
 
 Array = npt.NDArray[Any]
 
@@ -88,7 +89,7 @@ def measure_quality(image: Image.Image) -> ImageQuality:
     for top, strip in _strips(image, rows):
         data = strip.tobytes()
         checksum = zlib.crc32(data, checksum)
-        plain = _eight_bits(strip)
+        plain = eight_bits(strip)
         found = np.array(plain.histogram(), np.float64)
         counts = found if counts is None else counts + found
         bands = len(found) // 256
@@ -128,13 +129,32 @@ def measure_quality(image: Image.Image) -> ImageQuality:
     )
 
 
+def measure_stored_samples(image: Image.Image, pixels: Array) -> ImageQuality:
+    """Measures an image whose record states the type of its samples.
+
+    Issues, scores and fingerprints are those of the picture as it is displayed. The samples are added up in
+    their own units, and pictures have an equal digest only if their samples are equal.
+
+    Args:
+      image: the picture as it is displayed (`display_picture`).
+      pixels: the stored samples: HxWxC of uint8, uint16 or float32, without transparency.
+    """
+    looks = measure_quality(image)
+    digest = looks.digest
+    if pixels.dtype != np.uint8 or pixels.shape[2] != len(image.getbands()):
+        checksum = hashlib.sha256(f"{pixels.dtype.name} {pixels.shape} ".encode())
+        checksum.update(np.ascontiguousarray(pixels).data)
+        digest = checksum.digest()[: len(digest)]
+    return looks._replace(digest=digest, samples=sum_samples(pixels))
+
+
 def fingerprints_of(image: Image.Image) -> tuple[bytes, bytes]:
     """Returns the hash and the patch of a decoded image, as `measure_quality` computes them.
 
     Args:
       image: Image of any mode, in memory as a whole.
     """
-    return hash_and_patch(_on_white(_shrink(_eight_bits(image))))
+    return hash_and_patch(_on_white(_shrink(eight_bits(image))))
 
 
 def _issues(scores: tuple[float, ...], grey: bool) -> Iterator[str]:
@@ -247,7 +267,7 @@ def _strips(image: Image.Image, rows: int) -> Iterator[tuple[int, Image.Image]]:
         yield top, strip
 
 
-def _eight_bits(image: Image.Image) -> Image.Image:
+def eight_bits(image: Image.Image) -> Image.Image:
     """Converts a picture to L, LA, RGB or RGBA."""
     mode = image.mode
     if mode in ("L", "RGB", "RGBA", "LA"):

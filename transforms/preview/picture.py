@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from PIL.Image import Image
 
 from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import Feature, parse_example
 from shardwright.schemas.layouts import Encoding, FeatureRole
+from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.tensor_proto import parse_tensor
 from shardwright.transforms.images.contact_sheet import (
     raw_thumbnail,
@@ -20,7 +22,7 @@ from shardwright.transforms.images.contact_sheet import (
     with_points,
 )
 from shardwright.transforms.images.parts import as_image_file
-from shardwright.transforms.preview.plain import is_bare_pixels, without_encodings
+from shardwright.transforms.preview.plain import is_bare_pixels, sample_type, without_encodings
 from shardwright.transforms.records.encodings import plain_spec
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.sources.tfrecord.images import find_image
@@ -50,8 +52,10 @@ def record_thumbnail(data: bytes, schema: RecordSchema) -> Image | None:
     if found is not None or not isinstance(encoded, bytes):
         image = thumbnail(found or b"", schema.bounds)
     elif is_bare_pixels(example, schema):
-        sides = _sides_in_tensor(stored, schema) or _sides(example, schema, len(encoded))
-        image = raw_thumbnail(encoded, *sides)
+        dtype = sample_type(example, schema)
+        sides = _sides_in_tensor(stored, schema) or _sides(example, schema, len(encoded), dtype)
+        height, width, channels = sides
+        image = raw_thumbnail(encoded, height, width, channels, dtype)
     else:
         image = thumbnail(encoded, schema.bounds)
     return _annotated(image, example, schema)
@@ -72,8 +76,9 @@ def _image_in(data: bytes) -> bytes | None:
         return None
 
 
-def _sides(example: Mapping[str, Feature], schema: RecordSchema, size: int) -> list[int]:
+def _sides(example: Mapping[str, Feature], schema: RecordSchema, size: int, dtype: str) -> list[int]:
     """Returns height, width and channels of raw pixels; 0 for an unknown value."""
+    itemsize = np.dtype(dtype).itemsize if dtype in SAMPLE_TYPES else 1
     found = [
         single_value(example, schema, role)
         for role in (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
@@ -85,7 +90,7 @@ def _sides(example: Mapping[str, Feature], schema: RecordSchema, size: int) -> l
     height, width, channels = (
         side if isinstance(side, int) else promise or 0 for side, promise in zip(found, promised)
     )
-    return [height, width, channels or size // max(height * width, 1)]
+    return [height, width, channels or size // max(height * width * itemsize, 1)]
 
 
 def _sides_in_tensor(stored: Mapping[str, Feature], schema: RecordSchema) -> list[int]:

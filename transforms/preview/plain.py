@@ -26,4 +26,12 @@ def is_bare_pixels(example: Mapping[str, Feature], schema: RecordSchema) -> bool
     stored = schema.spec(FeatureRole.FORMAT)
     if stored is not None and stored.name in example:
         return list(example[stored.name].values) == [b"raw"]
-    return schema.pixels is not None
+    return schema.pixels is not None or sample_type(example, schema) == "float32"
+
+
+def sample_type(example: Mapping[str, Feature], schema: RecordSchema) -> str:
+    """Returns the type of the samples that a record states; empty if it states none."""
+    stated = schema.spec(FeatureRole.DTYPE)
+    feature = example.get(stated.name) if stated is not None else None
+    value = feature.values[0] if feature is not None and len(feature.values) == 1 else b""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""

@@ -69,6 +69,7 @@ _KNOWN_NAMES = {
     "image/height": FeatureRole.HEIGHT,
     "image/width": FeatureRole.WIDTH,
     "image/channels": FeatureRole.CHANNELS,
+    "image/dtype": FeatureRole.DTYPE,
     "image/key/sha256": FeatureRole.SOURCE_SHA256,
 }
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 from PIL import Image
 
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
@@ -13,6 +15,7 @@ from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import PictureShape
 from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.schemas.layouts import FeatureRole
+from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.units import counted
 from shardwright.transforms.images.convert import BYTES_PER_PIXEL, channels_of
 from shardwright.transforms.images.decode import (
@@ -22,10 +25,12 @@ from shardwright.transforms.images.decode import (
     open_image,
     reduce_jpeg,
 )
+from shardwright.transforms.images.display import display_picture
 from shardwright.transforms.images.encode import FORMAT_NAMES
 from shardwright.transforms.images.jpeg import DECODED_MODES, decodes_without_warning
 from shardwright.transforms.images.jpeg_headers import JpegHeader, JpegHeaders, header_bytes
 from shardwright.transforms.images.metadata import strip_metadata
+from shardwright.transforms.images.quality_metrics import eight_bits
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.records.build import GREY, RGB
 from shardwright.transforms.records.record_schema import Problem
@@ -39,6 +44,11 @@ MAX_PIXELS = 2**31 - 1
 _REDUCTION = 8
 #: The end of a JPEG, after the data of its last scan.
 _JPEG_END = b"\xff\xd9"
+#: Bytes in memory while samples of other types than uint8 are measured and displayed: for each pixel of a PNG
+#: with 16 bits, and for each raw sample.
+_DEEP_PNG_BYTES, _BARE_BYTES = 20, 4
+#: Largest number of channels of raw pixels.
+_MOST_CHANNELS = 16
 _NOT_AN_IMAGE = "its bytes are not in an image format that can be decoded"
 
 
@@ -50,12 +60,14 @@ class Claims(NamedTuple):
       format: Format as the record spells it. None if the record does not say.
       colorspace: RGB or Grayscale. None if the record does not say.
       pixels: Whether the schema says that all images are raw pixels.
+      dtype: Type of the samples. None if records do not say, because all are uint8.
     """
 
     sides: Sequence[PictureShape] = ()
     format: str | None = None
     colorspace: bytes | None = None
     pixels: bool = False
+    dtype: str | None = None
 
 
 class Seen(NamedTuple):
@@ -63,10 +75,14 @@ class Seen(NamedTuple):
 
     Attributes:
       problems: Problems that were found.
-      image: Decoded image, possibly reduced. None if it could not be decoded, or if `header` is set.
+      image: Decoded image as it is displayed, possibly reduced. None if it could not be decoded, or if
+        `header` is set.
       format: Format detected from the bytes: jpg, png, webp, raw, ...
       size: Width and height of the stored image in pixels.
       header: Header of a JPEG that was decoded by it. Its pixels are not kept.
+      channels: Number of its channels.
+      samples: Stored samples without transparency, HxWxC. None unless the full pixels are needed and the
+        record states the type of its samples.
     """
 
     problems: list[Problem]
@@ -74,6 +90,8 @@ class Seen(NamedTuple):
     format: str
     size: tuple[int, int] = (0, 0)
     header: JpegHeader | None = None
+    channels: int = 0
+    samples: npt.NDArray[Any] | None = None
 
 
 def check_image(
@@ -100,12 +118,8 @@ def check_image(
         with these headers need no other check than decoding. None if the caller needs the decoded image.
     """
     claimed = claims.format
-    if claimed == "raw" or (claims.pixels and claimed is None):
-        problems = list(_check_pixels(len(encoded), claims.sides))
-        image = None if problems else _bare_picture(encoded, claims.sides)
-        if image is not None:
-            problems += _check_colorspace(channels_of(image), claims)
-        return Seen(problems, image, "raw", image.size if image is not None else (0, 0))
+    if claimed == "raw" or (claimed is None and (claims.pixels or claims.dtype == "float32")):
+        return _check_bare(encoded, claims, whole, reserve)
     problems = []
     kind = kind_of(encoded[:HEAD_BYTES])
     name = FORMAT_NAMES.get(kind, kind) if kind is not None else ""
@@ -119,27 +133,32 @@ def check_image(
         if reserve is not None:
             reserve(header.decoder_bytes)
         if decodes_without_warning(encoded, header.mode, header.reduced_size, header.factor):
-            problems += _statement_problems((*header.size[::-1], header.channels), claims)
-            return Seen(problems, None, name, header.size, header)
+            problems += _statement_problems((*header.size[::-1], header.channels), claims, "uint8")
+            return Seen(problems, None, name, header.size, header, header.channels)
     try:
         opened = open_image(encoded, "image", MAX_PIXELS, bounds)
         size = opened.image.size
         reduced = not whole and reduce_jpeg(opened, _REDUCTION) > 1
-        needed = max(math.prod(opened.image.size) * BYTES_PER_PIXEL, decoder_bytes(opened))
+        deep = whole and claims.dtype is not None and _type_of(opened) == "uint16"
+        each = _DEEP_PNG_BYTES if deep else BYTES_PER_PIXEL
+        needed = max(math.prod(opened.image.size) * each, decoder_bytes(opened))
         if reserve is not None and header is None:
             reserve(needed)
         loaded = load_checked(opened, MAX_PIXELS, damaged_too)
         image = loaded.image
+        samples = _samples_of(opened, image) if whole and claims.dtype is not None else None
     except NotACandidate:
         return Seen([*problems, (FindingCode.UNDECODABLE, _NOT_AN_IMAGE)], None, name)
     except ImageFault as fault:
         return Seen([*problems, (FindingCode.UNDECODABLE, fault.message)], None, name)
     size = size if reduced else image.size
     truth = (size[1], size[0], channels_of(image))
-    problems += _statement_problems(truth, claims)
+    problems += _statement_problems(truth, claims, _type_of(opened))
     if headers is not None and header is None and not loaded.note and not loaded.damage:
         _remember_header(headers, opened, size, truth[2], needed)
-    return Seen(problems, image, name, size)
+    if samples is not None and samples.dtype != np.uint8:
+        image = display_picture(samples)
+    return Seen(problems, image, name, size, channels=truth[2], samples=samples)
 
 
 def _remember_header(
@@ -168,13 +187,73 @@ def _remember_header(
         )  # fmt: skip
 
 
-def _statement_problems(truth: tuple[int, int, int], claims: Claims) -> Iterator[Problem]:
-    """Yields the problems with statements about height, width, channels and color space."""
+def _statement_problems(truth: tuple[int, int, int], claims: Claims, dtype: str | None) -> Iterator[Problem]:
+    """Yields the problems with statements about an image file.
+
+    Args:
+      truth: Height, width and channels of the image.
+      claims: Statements about it.
+      dtype: Type of its samples. None if it is not known.
+    """
     for claim in claims.sides:
         if claim != truth:
             yield from _size_problems(truth, claims.sides)
             break
     yield from _check_colorspace(truth[2], claims)
+    yield from _check_dtype(dtype, claims)
+
+
+def _check_dtype(true: str | None, claims: Claims) -> Sequence[Problem]:
+    """Compares the type of the samples in an image file with the stated one, if it is one."""
+    if claims.dtype not in SAMPLE_TYPES or true in (None, claims.dtype):
+        return ()
+    message = f"the samples of the image are {true}, but the record says {claims.dtype}"
+    return ((FindingCode.FORMAT_MISMATCH, message),)
+
+
+def _type_of(opened: OpenedImage) -> str | None:
+    """Returns the type of the samples of an image file; None for formats that are never stored."""
+    if opened.kind == "png":
+        return "uint16" if opened.depth == 16 else "uint8"
+    return "uint8" if opened.kind in ("jpeg", "webp") else None
+
+
+def _samples_of(opened: OpenedImage, image: Image.Image) -> npt.NDArray[Any]:
+    """Returns the samples of an image file without transparency, HxWxC; uint16 if it is a PNG of 16 bits.
+
+    Args:
+      opened: The image.
+      image: Its decoded pixels, of which Pillow may have dropped the lower bits.
+    """
+    if _type_of(opened) == "uint16":
+        import imagecodecs
+
+        samples = np.asarray(imagecodecs.png_decode(opened.data))
+    else:
+        samples = np.asarray(eight_bits(image))
+    samples = samples.reshape(*samples.shape[:2], -1)
+    return samples if samples.shape[2] % 2 else samples[:, :, :-1]
+
+
+def _check_bare(encoded: bytes, claims: Claims, whole: bool, reserve: Callable[[int], object] | None) -> Seen:
+    """Compares raw pixels with the statements about them."""
+    if claims.dtype is not None and claims.dtype not in SAMPLE_TYPES:
+        return Seen([], None, "raw")  # the wrong type is reported, and nothing else can be known
+    dtype = np.dtype(claims.dtype or "uint8")
+    problems = list(_check_pixels(len(encoded), claims.sides, claims.dtype))
+    sides = None if problems else _sides_of_bare(len(encoded), claims.sides, dtype.itemsize)
+    if sides is None:
+        return Seen(problems, None, "raw")
+    height, width, channels = sides
+    problems += _check_colorspace(channels, claims)
+    if claims.dtype is None:
+        image = Image.frombytes(_MODES[channels], (width, height), encoded)
+        return Seen(problems, image, "raw", image.size, channels=channels)
+    if reserve is not None:
+        reserve(math.prod(sides) * _BARE_BYTES)
+    samples = np.frombuffer(encoded, dtype.newbyteorder("<")).reshape(sides).astype(dtype, copy=False)
+    shown = display_picture(samples if whole else samples[:1, :1])  # nobody looks at a part
+    return Seen(problems, shown, "raw", (width, height), None, channels, samples if whole else None)
 
 
 def _size_problems(truth: tuple[int, int, int], sides: Sequence[PictureShape]) -> Iterator[Problem]:
@@ -199,19 +278,28 @@ def _check_colorspace(channels: int, claims: Claims) -> Sequence[Problem]:
     return ((FindingCode.FORMAT_MISMATCH, message),)
 
 
-def _bare_picture(data: bytes, said: Sequence[PictureShape]) -> Image.Image | None:
-    """Returns raw pixels as an image, if their sides are known."""
+#: Number of channels of raw uint8 pixels -> Pillow's mode.
+_MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
+
+
+def _sides_of_bare(size: int, said: Sequence[PictureShape], itemsize: int) -> tuple[int, int, int] | None:
+    """Returns height, width and channels of raw pixels; None if they are not known.
+
+    Args:
+      size: Number of bytes.
+      said: Stated sides, which do not contradict each other.
+      itemsize: Number of bytes of a sample.
+    """
     height, width, channels = (
         next((claim for claim in claims if claim is not None), None) for claims in zip(*said)
     )
     if not height or not width:
         return None
-    mode = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}[channels or len(data) // (height * width)]
-    return Image.frombytes(mode, (width, height), data)
+    return height, width, channels or size // (height * width * itemsize)
 
 
-def _check_pixels(size: int, said: Sequence[PictureShape]) -> Iterator[Problem]:
-    """Checks that the number of raw pixels fits the stated sides."""
+def _check_pixels(size: int, said: Sequence[PictureShape], dtype: str | None) -> Iterator[Problem]:
+    """Checks that the number of bytes of raw pixels fits the stated sides and the stated type."""
     sides: list[int | None] = []
     for role, claims in zip(SIDES, zip(*said)):
         known = list(dict.fromkeys(claim for claim in claims if claim is not None))
@@ -222,6 +310,9 @@ def _check_pixels(size: int, said: Sequence[PictureShape]) -> Iterator[Problem]:
     height, width, channels = sides
     if height is None or width is None:
         return
-    if size not in [height * width * count for count in ((1, 2, 3, 4) if channels is None else (channels,))]:
+    most, itemsize = (max(_MODES), 1) if dtype is None else (_MOST_CHANNELS, np.dtype(dtype).itemsize)
+    counts = range(1, most + 1) if channels is None else (channels,)
+    if size not in [height * width * count * itemsize for count in counts]:
         shown = " x ".join("any" if side is None else str(side) for side in sides)
-        yield FindingCode.SIZE_MISMATCH, f"{size} raw bytes are not {shown}"
+        kind = "" if dtype is None else f" of {dtype}"
+        yield FindingCode.SIZE_MISMATCH, f"{size} raw bytes are not {shown}{kind}"

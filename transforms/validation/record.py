@@ -7,20 +7,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
+from PIL.Image import Image
+
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import PictureShape
 from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.feature_roles import KEYPOINT_ROLES, OBJECT_ROLES
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
-from shardwright.schemas.pictures import Picture
+from shardwright.schemas.pictures import ImageQuality, Picture
 from shardwright.schemas.tensor_proto import parse_tensor
 from shardwright.schemas.units import counted
-from shardwright.transforms.images.convert import Reserve, channels_of, reserve_nothing
+from shardwright.transforms.images.convert import Reserve, reserve_nothing
 from shardwright.transforms.images.jpeg_headers import JpegHeader, JpegHeaders
 from shardwright.transforms.images.metadata import strip_metadata
 from shardwright.transforms.images.private_metadata import private_metadata
-from shardwright.transforms.images.quality_metrics import measure_quality
+from shardwright.transforms.images.quality_metrics import measure_quality, measure_stored_samples
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.records.encodings import WrongEncoding, plain_feature, plain_spec
 from shardwright.transforms.records.record_schema import Problem, RecordSchema
@@ -37,6 +39,7 @@ _NAMES = (FeatureRole.LABEL_TEXT, FeatureRole.SYNSET)
 _REPEATING = frozenset(
     {
         FeatureRole.CHANNELS,
+        FeatureRole.DTYPE,
         FeatureRole.HEIGHT,
         FeatureRole.WIDTH,
         FeatureRole.SHAPE,
@@ -74,6 +77,7 @@ class CheckedRecord(NamedTuple):
       objects: Number of objects. None if the record does not say.
       private: Kinds of private data in the metadata of the stored image (`PRIVATE_KINDS`).
       fold: Fold of the image. None if the record does not say.
+      dtype: Type of the image's samples. Empty if the record does not say.
     """
 
     problems: tuple[Problem, ...]
@@ -89,6 +93,7 @@ class CheckedRecord(NamedTuple):
     objects: int | None = None
     private: tuple[str, ...] = ()
     fold: int | None = None
+    dtype: str = ""
 
 
 class _Common(NamedTuple):
@@ -213,11 +218,13 @@ class RecordChecker:
                 problems += _check_labels(features, schema)
         values = _values(features, schema)
         format_, colorspace = values.get(FeatureRole.FORMAT), values.get(FeatureRole.COLORSPACE)
+        dtype = values.get(FeatureRole.DTYPE)
         claims = Claims(
             _sides_said(features, tensors, schema),
             format_.decode("utf-8", "replace") if isinstance(format_, bytes) else None,
             colorspace if isinstance(colorspace, bytes) else None,
             schema.pixels is not None,
+            dtype.decode("utf-8", "replace") if isinstance(dtype, bytes) else None,
         )
         return _Common(tuple(problems), claims, _class_names(features, schema))
 
@@ -288,7 +295,7 @@ class RecordChecker:
             stored[self._image] = Feature(FeatureType.BYTES, [bytes(encoded)])
         return CheckedRecord(
             tuple(problems), key, source, picture, sha256 is not None, classes, basename, stored,
-            stored_sha256, bare, objects, private, self._fold_of(features),
+            stored_sha256, bare, objects, private, self._fold_of(features), common.claims.dtype or "",
         )  # fmt: skip
 
     def _fold_of(self, features: Mapping[str, Feature]) -> int | None:
@@ -316,11 +323,17 @@ class RecordChecker:
             format=seen.format,
             width=seen.size[0],
             height=seen.size[1],
-            channels=channels_of(seen.image),
+            channels=seen.channels,
             boxes=box_sizes(features, self._schema),
             source=sha256,
-            looks=measure_quality(seen.image) if self._look else None,
+            looks=_measured(seen.image, seen) if self._look else None,
         )  # fmt: skip
+
+
+def _measured(image: Image, seen: Seen) -> ImageQuality:
+    if seen.samples is None:
+        return measure_quality(image)
+    return measure_stored_samples(image, seen.samples)
 
 
 def _is_bare(encoded: bytes, claims: Claims, header: JpegHeader | None) -> tuple[bool, str]:

@@ -28,7 +28,7 @@ from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import canonical_json
 from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.layouts import features_json
-from shardwright.schemas.pictures import ImageQuality, Picture
+from shardwright.schemas.pictures import ChannelSamples, ImageQuality, Picture, Samples
 from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.schemas.version import check_file
 from shardwright.transforms import storage
@@ -332,7 +332,18 @@ def _pictures_json(pictures: Sequence[Picture]) -> dict[str, Any]:
         "pixels": _packed(looks.digest for _, looks in looked),
         "hashes": _packed(looks.hash for _, looks in looked),
         "patches": _packed(looks.patch or bytes(PATCH_BYTES) for _, looks in looked),
+        **_samples_json([looks.samples for _, looks in looked]),
     }  # fmt: skip
+
+
+def _samples_json(found: Sequence[Samples | None]) -> dict[str, Any]:
+    """Returns the sums over stored samples; nothing if no record states their type."""
+    return {"samples": found} if any(item is not None for item in found) else {}
+
+
+def _samples(item: Sequence[Any] | None) -> Samples | None:
+    """Reads an element of the result of `_samples_json`."""
+    return None if item is None else Samples(item[0], tuple(ChannelSamples(*sums) for sums in item[1]))
 
 
 def _pictures(said: Mapping[str, Any], rows: Sequence[ComparedRecord]) -> Iterator[Picture]:
@@ -348,7 +359,9 @@ def _pictures(said: Mapping[str, Any], rows: Sequence[ComparedRecord]) -> Iterat
         _unpacked(said["hashes"], HASH_BYTES),
         _unpacked(said["patches"], PATCH_BYTES),
     )
-    for item in zip(*said["pictures"], *prints, strict=True) if said["pictures"] else ():
+    items = list(zip(*said["pictures"], *prints, strict=True)) if said["pictures"] else []
+    samples = said.get("samples") or [None] * len(items)
+    for item, measured in zip(items, samples, strict=True):
         number, labels, size, format_, width, height, channels, boxes, says_source, *looks = item
         sums, squares, pixels, issues, scores, digest, hash_, patch = looks
         row = by_number[number]
@@ -357,7 +370,7 @@ def _pictures(said: Mapping[str, Any], rows: Sequence[ComparedRecord]) -> Iterat
             channels, tuple(map(tuple, boxes)), row.source if says_source else None,
             ImageQuality(
                 tuple(sums), tuple(squares), pixels, digest, hash_, patch if pixels else b"",
-                tuple(issues), tuple(scores),
+                tuple(issues), tuple(scores), _samples(measured),
             ),
         )  # fmt: skip
 

@@ -12,6 +12,7 @@ from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.layouts import FeatureSpec
+from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.units import counted
 from shardwright.schemas.values import ValueType, allowed_numbers
 from shardwright.transforms.records.record_schema import Problem
@@ -21,6 +22,7 @@ _TEXTS = frozenset(
     {
         FeatureRole.FORMAT,
         FeatureRole.COLORSPACE,
+        FeatureRole.DTYPE,
         FeatureRole.LABEL_TEXT,
         FeatureRole.SYNSET,
         FeatureRole.KEY,
@@ -47,6 +49,7 @@ _POSITIONS = frozenset(
         FeatureRole.KEYPOINT_Y,
     }
 )
+_SAMPLE_TYPES = frozenset(name.encode() for name in SAMPLE_TYPES)
 _SHA256 = re.compile(rb"[0-9a-f]{64}\Z")
 _SHOWN_BYTES = 60
 _SHOWN_VALUES = 3
@@ -177,6 +180,12 @@ def _special_problems(values: Sequence[Any], spec: FeatureSpec, split: str) -> I
             yield (
                 FindingCode.WRONG_VALUE,
                 f"{name} is {shortened_value(values[0])}, but the shard's split is {split!r}",
+            )
+    elif spec.fill is FeatureRole.DTYPE:
+        if values and values[0] not in _SAMPLE_TYPES:
+            yield (
+                FindingCode.WRONG_VALUE,
+                f"{name} is {shortened_value(values[0])}, not one of {', '.join(SAMPLE_TYPES)}",
             )
     elif spec.fill is FeatureRole.SOURCE_SHA256:
         if values and not _SHA256.match(values[0]):
