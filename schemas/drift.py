@@ -22,7 +22,7 @@ _MAX_SHIFTS = 100
 #: Maximum number of values to compare in a document; a damaged one may have any number.
 _MAX_NUMBERS = 10_000
 #: Maximum length of lists whose numbers are compared one by one, such as a mean for each channel.
-_MAX_LISTED = 4
+_MAX_LISTED = 16
 #: Numbers that are not about the pictures, that occur elsewhere too, or that are about single classes.
 _NOT_COMPARED = frozenset({"format_version", "classes", "histogram", "normalize"})
 #: Findings that need something to compare with; a report without them does not mean that there are none.

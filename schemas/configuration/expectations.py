@@ -27,6 +27,7 @@ class Expectations:
       required_classes: Classes that must have records.
       allowed_classes: The only classes that may have records.
       allowed_formats: Formats that stored images may have: jpeg, png, webp, raw.
+      allowed_dtypes: Types that the samples of stored images may have: uint8, uint16, float32.
       min_width: Minimum width of the stored images, in pixels.
       max_width: Maximum width, in pixels.
       min_height: Minimum height, in pixels.
@@ -46,6 +47,7 @@ class Expectations:
     required_classes: tuple[str, ...] = ()
     allowed_classes: tuple[str, ...] = ()
     allowed_formats: tuple[str, ...] = ()
+    allowed_dtypes: tuple[str, ...] = ()
     min_width: int | None = None
     max_width: int | None = None
     min_height: int | None = None
@@ -82,6 +84,7 @@ class DatasetFacts:
       records: split -> records.
       classes: class name -> records in all splits.
       formats: format -> records in all splits, as `--image_format` spells them.
+      dtypes: type of samples -> records in all splits.
       bad_fraction: quarantined / (written + quarantined); None if it is not known.
       widths: Smallest and largest width; None if they were not measured.
       heights: Smallest and largest height; None if they were not measured.
@@ -92,6 +95,7 @@ class DatasetFacts:
     records: Mapping[str, int]
     classes: Mapping[str, int]
     formats: Mapping[str, int]
+    dtypes: Mapping[str, int]
     bad_fraction: float | None
     findings: Mapping[str, int]
     widths: tuple[int, int] | None = None
@@ -102,7 +106,7 @@ class DatasetFacts:
 _OF_PICTURES = ("min_width", "max_width", "min_height", "max_height", "max_aspect_ratio")
 _OF_CLASSES = (
     "min_images_per_class", "max_images_per_class", "min_classes", "max_classes",
-    "required_classes", "allowed_classes", "allowed_formats",
+    "required_classes", "allowed_classes", "allowed_formats", "allowed_dtypes",
 )  # fmt: skip
 
 
@@ -130,6 +134,11 @@ def _unmet(expected: Expectations, facts: DatasetFacts) -> Iterator[tuple[str, s
         for name, count in sorted(facts.formats.items()):
             if count and name not in expected.allowed_formats:
                 yield "allowed_formats", f"{counted(count, 'image')} {is_or_are(count)} stored as {name}"
+    if expected.allowed_dtypes:
+        for name, count in sorted(facts.dtypes.items()):
+            if count and name not in expected.allowed_dtypes:
+                have = "has" if count == 1 else "have"
+                yield "allowed_dtypes", f"{counted(count, 'image')} {have} samples of type {name}"
     for side, found in (("width", facts.widths), ("height", facts.heights)):
         if found is not None:
             yield from _between(expected, side, found[0], f"the smallest {side} is {{}}", above=False)

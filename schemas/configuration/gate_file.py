@@ -13,7 +13,7 @@ vanished_classes: refuse
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Annotated, Any, Literal
 
@@ -27,6 +27,7 @@ from shardwright.schemas.configuration.typed_yaml import FileModel, quoted_value
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.findings import Gates
 from shardwright.schemas.plain_yaml import NotPlain, WrongValue, load_plain_yaml, places_of_keys
+from shardwright.schemas.sample_types import SAMPLE_TYPES
 
 
 def _number(value: Any) -> Any:
@@ -91,6 +92,8 @@ _Code = Annotated[
 _Codes = Annotated[list[_Code], BeforeValidator(_codes), write("a list of findings, such as [SPLIT_LEAKAGE]")]
 _Format = Literal["jpeg", "png", "webp", "raw"]
 _Formats = Annotated[list[_Format], Field(min_length=1)]
+_Dtype = Literal["uint8", "uint16", "float32"]
+_Dtypes = Annotated[list[_Dtype], Field(min_length=1)]
 _PerSplit = Annotated[
     dict[_Split, _Count], Field(min_length=1), write("a number for each split, such as {train: 1000}")
 ]
@@ -119,9 +122,16 @@ _Records = Annotated[
 
 
 def _known_formats(value: Any) -> Any:
-    known = ("jpeg", "png", "webp", "raw")
+    return _only_known("formats", ("jpeg", "png", "webp", "raw"), value)
+
+
+def _known_dtypes(value: Any) -> Any:
+    return _only_known("types", SAMPLE_TYPES, value)
+
+
+def _only_known(what: str, known: Sequence[str], value: Any) -> Any:
     if not isinstance(value, list) or not value or any(name not in known for name in value):
-        raise wrong(f"choose formats from {', '.join(known)}, not {quoted_value(value)}")
+        raise wrong(f"choose {what} from {', '.join(known)}, not {quoted_value(value)}")
     return value
 
 
@@ -148,6 +158,8 @@ class DatasetGates(FileModel):
     """The only classes that may have records."""
     allowed_formats: Annotated[_Formats, BeforeValidator(_known_formats)] | None = None
     """Formats of the stored images."""
+    allowed_dtypes: Annotated[_Dtypes, BeforeValidator(_known_dtypes)] | None = None
+    """Types of the samples of the stored images."""
     min_width: _Count | None = None
     """Width of the stored images, in pixels."""
     max_width: _Count | None = None

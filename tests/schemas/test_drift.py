@@ -159,7 +159,7 @@ def test_numbers_are_named_by_their_path() -> None:
         "format_version": 3,
         "splits": {
             "train": {
-                "all": {"mean": [1, 2.5, 3], "histogram": {"counts": [3]}, "long": [1] * 5, "name": "x"}
+                "all": {"mean": [1, 2.5, 3], "histogram": {"counts": [3]}, "long": [1] * 17, "name": "x"}
             }
         },
         "classes": {"cat": {"mean": 3}},

@@ -15,6 +15,10 @@ _MOST = 1e18
 SPREAD_HEADS = ("least", "median", "mean", "greatest", "deviation")
 #: Largest number of splits whose channels are listed.
 _MAX_SPLITS = 12
+#: Samples from here on are not shown; float32 ends before.
+_MOST_SAMPLE = 1e39
+#: Largest number of rows of `sample_rows`.
+_MAX_SAMPLE_ROWS = 64
 
 Document = Mapping[str, Any]
 
@@ -165,6 +169,63 @@ def channel_rows(statistics: Document | None) -> list[Channels]:
         if mean and std:
             rows.append(Channels(split, int(pixels.get("images", 0)), tuple(mean), tuple(std)))
     return rows
+
+
+class SampleRow(NamedTuple):
+    """Measurements of one channel of the images with samples of one type, as text.
+
+    Attributes:
+      dtype: Type of the samples.
+      channel: The channel, from 1, and the number of channels.
+      images: Number of images.
+      low: Least finite sample.
+      high: Greatest finite sample.
+      mean: Mean of the finite samples.
+      std: Their standard deviation.
+      odd: Number of samples that are NaN or infinite; empty for integers.
+    """
+
+    dtype: str
+    channel: str
+    images: int
+    low: str
+    high: str
+    mean: str
+    std: str
+    odd: str
+
+
+def sample_rows(statistics: Document | None) -> list[SampleRow]:
+    """Returns the samples of all images in their own units, if records state the types of their samples."""
+    rows = []
+    for dtype, kinds in as_mapping(all_pictures(statistics).get("samples")).items():
+        for number, sums in as_mapping(kinds).items():
+            found = as_mapping(sums)
+            images = found.get("images")
+            columns = [found.get(name) for name in ("min", "max", "mean", "std")]
+            if not isinstance(images, int) or not all(isinstance(column, list) for column in columns):
+                continue
+            for place, values in enumerate(zip(*columns)):
+                low, high, mean, std = map(_sample, values)
+                channel = f"{place + 1} of {number}"
+                rows.append(SampleRow(str(dtype), channel, images, low, high, mean, std, _odd(found, place)))
+    return rows[:_MAX_SAMPLE_ROWS]
+
+
+def _sample(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, int | float) and abs(value) < _MOST_SAMPLE else "none"
+
+
+def _odd(sums: Document, channel: int) -> str:
+    """Returns how many samples of a channel are NaN or infinite, as text; empty for integers."""
+    found = []
+    for name, word in (("nan", "NaN"), ("infinite", "infinite")):
+        counts = sums.get(name)
+        if not isinstance(counts, list) or channel >= len(counts) or not isinstance(counts[channel], int):
+            return ""
+        if counts[channel]:
+            found.append(f"{counts[channel]:,} {word}")
+    return ", ".join(found) or "0"
 
 
 def best_channels(rows: Sequence[Channels]) -> Channels | None:

@@ -20,6 +20,7 @@ from shardwright.transforms.report.measures import (
     compared_sizes,
     look_charts,
     measured_originals,
+    sample_rows,
     size_charts,
     spread_rows,
 )
@@ -125,6 +126,7 @@ def _render(data: ReportData, amount: Amount) -> str:
         "size_charts": size_charts(data),
         "channels": (channels := channel_rows(data.statistics)),
         "best": best_channels(channels),
+        "samples": sample_rows(data.statistics),
         "look_charts": look_charts(data),
         "drift": drift,
         "version": version_view(data.place, data.of_version.name, data.of_version.record)

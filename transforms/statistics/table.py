@@ -8,6 +8,8 @@ from typing import Any
 #: Headers of the columns of `statistics_table`.
 STATISTICS_COLUMNS = ("split", "images", "width", "height", "channel means", "deviations")
 _NOTHING = "-"
+#: Number of channels in a cell; `statistics.json` has all of them.
+_MOST_CHANNELS = 4
 
 
 def statistics_table(document: Mapping[str, Any]) -> list[tuple[object, ...]]:
@@ -42,5 +44,7 @@ def _range(spread: Mapping[str, Any]) -> str:
     return f"{low}" if low == high else f"{low}-{high}"
 
 
-def _numbers(values: Sequence[float]) -> str:
-    return " ".join(f"{value:.4f}" for value in values) or _NOTHING
+def _numbers(values: Sequence[float | None]) -> str:
+    """Returns the numbers of the first channels as text; None stands for a channel without finite samples."""
+    shown = [_NOTHING if value is None else f"{value:.4f}" for value in values[:_MOST_CHANNELS]]
+    return " ".join([*shown, "..."] if len(values) > _MOST_CHANNELS else shown) or _NOTHING

@@ -49,6 +49,7 @@ def facts_of(
         records[check.split] += check.records
     classes: Counter[str] = Counter()
     formats: Counter[str] = Counter()
+    dtypes: Counter[str] = Counter()
     bad_fraction = None
     if dataset is not None:
         classes.update(dict.fromkeys(dataset.classes.values(), 0))
@@ -56,16 +57,19 @@ def facts_of(
             classes.update(counts)
         for counts in dataset.formats.values():
             formats.update({"jpeg" if name == "jpg" else name: count for name, count in counts.items()})
+        dtypes.update(getattr(dataset, "dtypes", None) or {"uint8": dataset.all_records})
         bad = dataset.ledger.get(Outcome.QUARANTINED.value, 0)
         tried = bad + dataset.ledger.get(Outcome.WRITTEN.value, 0)
         bad_fraction = bad / tried if tried else 0.0
-    facts = DatasetFacts(records, classes, formats, bad_fraction, findings.by_code())
+    facts = DatasetFacts(records, classes, formats, dtypes, bad_fraction, findings.by_code())
     if statistics is None:
         return facts
     total = statistics.total()
     if dataset is None:
         classes.update({name.decode("utf-8", "replace"): n for name, n in total.labels.most_common()})
         formats.update({"jpeg" if name == "jpg" else name: n for name, n in total.pictures.formats.items()})
+        for kind, sums in total.pictures.samples.kinds.items():
+            dtypes[kind.dtype] += sums.images
     spreads = total.pictures.spreads
     if not spreads:
         return facts

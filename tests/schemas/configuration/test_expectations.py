@@ -14,6 +14,7 @@ FACTS = DatasetFacts(
     records={"train": 80, "test": 20},
     classes={"cat": 70, "dog": 30, "yak": 0},
     formats={"jpeg": 90, "png": 10},
+    dtypes={"uint8": 100},
     bad_fraction=0.02,
     findings={"DARK": 5},
     widths=(32, 640),
@@ -33,6 +34,7 @@ CASES = [
     ("required_classes", ["cat"], ["cat", "yak"], "class 'yak' is without images"),
     ("allowed_classes", ["cat", "dog"], ["cat"], "class 'dog' is not among those that are allowed"),
     ("allowed_formats", ["jpeg", "png"], ["jpeg"], "10 images are stored as png"),
+    ("allowed_dtypes", ["uint8", "uint16"], ["uint16"], "100 images have samples of type uint8"),
     ("min_width", 32, 33, "the smallest width is 32, less than 33"),
     ("max_width", 640, 639, "the largest width is 640, more than 639"),
     ("min_height", 48, 49, "the smallest height is 48, less than 49"),
@@ -90,6 +92,7 @@ def test_unknown_facts_miss_no_expectation() -> None:
         ("max_aspect_ratio: .nan", "write a number from 1 on"),
         ("max_aspect_ratio: .inf", "write a number from 1 on"),
         ("allowed_formats: [gif]", "allowed_formats: choose formats from jpeg, png, webp, raw, not"),
+        ("allowed_dtypes: [int8]", "allowed_dtypes: choose types from uint8, uint16, float32, not"),
         ("required_classes: cat", "write a list of names"),
         ("min_images_per_split: 5", "write a number for each split"),
         (
