@@ -281,10 +281,44 @@ def test_measurements_become_charts_with_tables_and_a_line_to_copy() -> None:
         {"splits": {"train": {"all": {"bytes": {"histogram": {"counts": [1], "edges": "x"}}}}}},
         {"splits": [], "total": None},
         {"total": {"all": {"pixels": {"mean": [float("nan")], "std": ["a"]}, "width": 3, "boxes": []}}},
+        {"total": {"all": {"samples": {"uint16": {"3": {"images": "x", "min": [1]}}, "<b>": 7}}}},
+        {
+            "total": {
+                "all": {
+                    "samples": {
+                        "uint16": {
+                            "<b>1": {
+                                "images": 2,
+                                "min": [10**400],
+                                "max": ["<b>"],
+                                "mean": [None],
+                                "std": [[]],
+                                "nan": ["x"],
+                                "infinite": 5,
+                            }
+                        }
+                    }
+                }
+            }
+        },
     ],
 )
 def test_other_forms_of_statistics_are_ignored(statistics: dict[str, Any]) -> None:
     outline_of(render(made_up(("a",), statistics=statistics)))
+
+
+def test_samples_are_shown_in_their_own_units() -> None:
+    floats = {
+        "images": 2, "min": [-1.5, None], "max": [2500.25, None], "mean": [30.0, None], "std": [4.0, None],
+        "nan": [7, 1200], "infinite": [0, 3],
+    }  # fmt: skip
+    deep = {"images": 1990, "min": [3], "max": [65535], "mean": [21845.1], "std": [700.5]}
+    of_all = {"all": {"samples": {"float32": {"2": floats}, "uint16": {"1": deep}}, "records": 1992}}
+    page = render(made_up(("a",), statistics={"splits": {"train": of_all}, "total": of_all}))
+    outline_of(page)
+    for text in ("1 of 2", "-1.5", "2500.25", "7 NaN", "1,200 NaN, 3 infinite", "none", "65535", "1,990"):
+        assert f">{text}</td>" in page or f">{text}</span></td>" in page or f"<bdi>{text}</bdi></td>" in page
+    assert "floats stretched" in page
 
 
 def test_drift_is_shown_as_in_the_report_of_diff() -> None:
