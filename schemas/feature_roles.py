@@ -27,7 +27,6 @@ class FeatureRole(StrEnum):
     HEIGHT = "height"
     WIDTH = "width"
     CHANNELS = "channels"
-    DTYPE = "dtype"
     SHAPE = "shape"
     DTYPE = "dtype"
     COLORSPACE = "colorspace"
@@ -109,9 +108,6 @@ FEATURE_ROLES: Mapping[FeatureRole, RoleInfo] = {
     FeatureRole.WIDTH: RoleInfo(_INT64, _ONE, "the stored picture's width in pixels"),
     FeatureRole.CHANNELS: RoleInfo(
         _INT64, _ONE, "the stored picture's channels: 1 grey, 3 RGB, 4 with alpha"
-    ),
-    FeatureRole.DTYPE: RoleInfo(
-        _BYTES, _ONE, "the type of the stored picture's samples: uint8, uint16 or float32"
     ),
     FeatureRole.SHAPE: RoleInfo(_INT64, (3,), "the stored picture's height, width and channels"),
     FeatureRole.DTYPE: RoleInfo(

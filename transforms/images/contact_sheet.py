@@ -17,7 +17,7 @@ from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.transforms.images.color import to_color
 from shardwright.transforms.images.decode import load, load_checked, open_image, reduce_jpeg, upright
-from shardwright.transforms.images.display import display_picture
+from shardwright.transforms.images.deep_pixels import decode_raw, displayed
 
 SIDE = 128
 _GAP = 8
@@ -162,19 +162,15 @@ def raw_thumbnail(data: bytes, height: int, width: int, channels: int, dtype: st
     Raises:
       ImageFault: if the number of bytes does not fit the sizes, or the type is unknown.
     """
-    known = dtype in SAMPLE_TYPES if dtype else channels in _MODES
-    samples = height * width * channels
-    if not known or min(height, width) < 1 or samples * np.dtype(dtype or "uint8").itemsize != len(data):
-        kind = f" of {dtype}" if dtype else ""
+    shape = height, width, channels
+    if (dtype and dtype not in SAMPLE_TYPES) or (not dtype and channels not in _MODES) or min(shape) < 1:
         raise ImageFault(
             QuarantineReason.CORRUPT,
             Stage.DECODE,
-            f"{len(data)} raw bytes are not {height} x {width} x {channels}{kind}",
+            f"{len(data)} raw bytes are not {height} x {width} x {channels}",
         )
-    if not dtype:
-        return _fitted(Image.frombytes(_MODES[channels], (width, height), data))
-    stored = np.frombuffer(data, np.dtype(dtype).newbyteorder("<"))
-    return _fitted(display_picture(stored.reshape(height, width, channels).astype(dtype, copy=False)))
+    samples = decode_raw(data, dtype or "uint8", shape)
+    return _fitted(displayed(samples) if dtype else Image.frombytes(_MODES[channels], (width, height), data))
 
 
 def _fitted(image: Image.Image) -> Image.Image:

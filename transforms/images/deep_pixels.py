@@ -24,6 +24,8 @@ _LUMA = (19595, 38470, 7471)
 _NO_TABLE = 0x0100
 #: Compression level of PNG, written down because it decides the bytes.
 _PNG_LEVEL = 6
+#: Number of samples that `displayed` converts at once.
+_SAMPLES_AT_ONCE = 1 << 20
 #: Number of pixels that are converted at once, because the steps need several times their size.
 _STRIP_PIXELS = 1 << 20
 
@@ -279,24 +281,40 @@ def decode_raw(data: bytes, dtype: str, shape: tuple[int, int, int]) -> np.ndarr
 def displayed(pixels: np.ndarray) -> Image.Image:
     """Returns a picture for drawing and measuring, with 8 bits in mode L or RGB.
 
-    Of two channels the first is shown, and of more than three the first three. White is 65535 in uint16. In
-    float32 the lowest finite value is black and the highest is white.
+    uint16 is scaled from 65535 to 255. float32 is stretched from its least to its greatest finite value; NaN
+    and minus infinity become black, infinity becomes white. Of more than three channels the first three are
+    shown as red, green and blue, and of two the first.
+
+    Args:
+      pixels: HxWxC of uint8, uint16 or float32.
     """
-    count = 1 if pixels.shape[-1] < 3 else 3
-    shown = pixels[..., :count]
-    if shown.dtype == np.uint16:
-        shown = eight_bits(shown, 65535)
-    elif shown.dtype.kind == "f":
-        shown = _stretched(shown)
-    return Image.fromarray(np.ascontiguousarray(shown[..., 0] if count == 1 else shown))
+    shown = pixels[:, :, : 3 if pixels.shape[2] >= 3 else 1]
+    if shown.dtype != np.uint8:
+        eight = np.empty(shown.shape, np.uint8)
+        rows = max(1, _SAMPLES_AT_ONCE // max(1, shown[0].size)) if len(shown) else 1
+        low, high = _finite_range(shown, rows) if shown.dtype.kind == "f" else (0.0, 65535.0)
+        for top in range(0, len(shown), rows):
+            eight[top : top + rows] = _stretched(shown[top : top + rows], low, high)
+        shown = eight
+    return Image.fromarray(np.ascontiguousarray(shown[:, :, 0] if shown.shape[2] == 1 else shown))
 
 
-def _stretched(pixels: np.ndarray) -> np.ndarray:
-    """Maps finite values to 0 to 255; infinite ones become black or white, and NaN black."""
-    finite = pixels[np.isfinite(pixels)].astype(np.float64)
-    low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
-    span = (high - low) or 1.0
-    with np.errstate(invalid="ignore"):
-        levels = (pixels.astype(np.float64) - low) / span * 255
-    levels = np.nan_to_num(levels, nan=0.0, posinf=255.0, neginf=0.0)
-    return np.rint(np.clip(levels, 0, 255)).astype(np.uint8)
+def _finite_range(pixels: np.ndarray, rows: int) -> tuple[float, float]:
+    """Returns the least and the greatest finite value; zeros if there is none."""
+    low, high = np.inf, -np.inf
+    for top in range(0, len(pixels), rows):
+        part = pixels[top : top + rows]
+        finite = part[np.isfinite(part)]
+        if finite.size:
+            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
+    return (low, high) if low <= high else (0.0, 0.0)
+
+
+def _stretched(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Returns uint8 values from 0 at `low` to 255 at `high`; 0 for all values if both are equal."""
+    if high <= low:
+        return np.zeros(values.shape, np.uint8)
+    scaled = (values.astype(np.float64) - low) * (255 / (high - low))
+    if values.dtype.kind == "f":
+        scaled = np.nan_to_num(scaled, nan=0, posinf=255, neginf=0)
+    return np.rint(scaled).astype(np.uint8)

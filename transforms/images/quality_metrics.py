@@ -136,7 +136,7 @@ def measure_stored_samples(image: Image.Image, pixels: Array) -> ImageQuality:
     their own units, and pictures have an equal digest only if their samples are equal.
 
     Args:
-      image: the picture as it is displayed (`display_picture`).
+      image: the picture as it is displayed (`displayed`).
       pixels: the stored samples: HxWxC of uint8, uint16 or float32, without transparency.
     """
     looks = measure_quality(image)

@@ -26,12 +26,14 @@ class FoundRecord(NamedTuple):
       problem: Reason why it cannot be kept. None if it can.
       label: Its classes, as a ledger writes them. Empty if they were not read.
       format: Format of its image. Empty if it was not read.
+      dtype: Type of its samples. Empty if the record does not say.
     """
 
     found: Found
     problem: Problem | None
     label: str
     format: str
+    dtype: str = ""
 
 
 class Content(NamedTuple):
@@ -277,6 +279,7 @@ def _entry(record: FoundRecord, place: tuple[int, int]) -> Entry:
         sha256=record.found.source or "",
         label=record.label,
         format=record.format,
+        dtype=record.dtype,
         offset=place[0],
         length=place[1],
     )

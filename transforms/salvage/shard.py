@@ -231,7 +231,7 @@ def _read(file: IO[bytes], schema: RecordSchema, decode: bool, executor: ThreadP
         problem = checked.problems[0] if checked.problems else None
         picture = checked.picture
         label = _label(record.data, schema, picture.labels) if picture and not problem else ""
-        return FoundRecord(found, problem, label, picture.format if picture else "")
+        return FoundRecord(found, problem, label, picture.format if picture else "", checked.dtype)
 
     records = list(
         map_ordered(

@@ -57,7 +57,7 @@ def facts_of(
             classes.update(counts)
         for counts in dataset.formats.values():
             formats.update({"jpeg" if name == "jpg" else name: count for name, count in counts.items()})
-        dtypes.update(getattr(dataset, "dtypes", None) or {"uint8": dataset.all_records})
+        dtypes.update(dataset.dtypes or {"uint8": dataset.all_records})
         bad = dataset.ledger.get(Outcome.QUARANTINED.value, 0)
         tried = bad + dataset.ledger.get(Outcome.WRITTEN.value, 0)
         bad_fraction = bad / tried if tried else 0.0

@@ -22,10 +22,12 @@ from shardwright.transforms.images.decode import (
     OpenedImage,
     decoder_bytes,
     load_checked,
+    load_samples,
     open_image,
     reduce_jpeg,
 )
-from shardwright.transforms.images.display import display_picture
+from shardwright.transforms.images.deep_header import DeepHeader
+from shardwright.transforms.images.deep_pixels import decode_raw, displayed
 from shardwright.transforms.images.encode import FORMAT_NAMES
 from shardwright.transforms.images.jpeg import DECODED_MODES, decodes_without_warning
 from shardwright.transforms.images.jpeg_headers import JpegHeader, JpegHeaders, header_bytes
@@ -44,9 +46,10 @@ MAX_PIXELS = 2**31 - 1
 _REDUCTION = 8
 #: The end of a JPEG, after the data of its last scan.
 _JPEG_END = b"\xff\xd9"
-#: Bytes in memory while samples of other types than uint8 are measured and displayed: for each pixel of a PNG
-#: with 16 bits, and for each raw sample.
-_DEEP_PNG_BYTES, _BARE_BYTES = 20, 4
+#: Formats of stored images. They have 8 bits per sample, unless it is a PNG of 16 bits.
+_STORED = frozenset(("jpg", "png", "webp"))
+#: Bytes in memory for each raw sample while it is measured and displayed.
+_BARE_BYTES = 4
 #: Largest number of channels of raw pixels.
 _MOST_CHANNELS = 16
 _NOT_AN_IMAGE = "its bytes are not in an image format that can be decoded"
@@ -136,28 +139,26 @@ def check_image(
             problems += _statement_problems((*header.size[::-1], header.channels), claims, "uint8")
             return Seen(problems, None, name, header.size, header, header.channels)
     try:
-        opened = open_image(encoded, "image", MAX_PIXELS, bounds)
+        opened = open_image(encoded, "image", MAX_PIXELS, bounds, keep_depth=claims.dtype is not None)
         size = opened.image.size
         reduced = not whole and reduce_jpeg(opened, _REDUCTION) > 1
-        deep = whole and claims.dtype is not None and _type_of(opened) == "uint16"
-        each = _DEEP_PNG_BYTES if deep else BYTES_PER_PIXEL
-        needed = max(math.prod(opened.image.size) * each, decoder_bytes(opened))
+        needed = max(math.prod(opened.image.size) * BYTES_PER_PIXEL, decoder_bytes(opened))
         if reserve is not None and header is None:
             reserve(needed)
+        if opened.deep is not None:
+            return _check_deep(opened, opened.deep, claims, whole, Seen(problems, None, name))
         loaded = load_checked(opened, MAX_PIXELS, damaged_too)
         image = loaded.image
-        samples = _samples_of(opened, image) if whole and claims.dtype is not None else None
+        samples = _samples_of(image) if whole and claims.dtype is not None else None
     except NotACandidate:
         return Seen([*problems, (FindingCode.UNDECODABLE, _NOT_AN_IMAGE)], None, name)
     except ImageFault as fault:
         return Seen([*problems, (FindingCode.UNDECODABLE, fault.message)], None, name)
     size = size if reduced else image.size
     truth = (size[1], size[0], channels_of(image))
-    problems += _statement_problems(truth, claims, _type_of(opened))
+    problems += _statement_problems(truth, claims, "uint8" if name in _STORED else None)
     if headers is not None and header is None and not loaded.note and not loaded.damage:
         _remember_header(headers, opened, size, truth[2], needed)
-    if samples is not None and samples.dtype != np.uint8:
-        image = display_picture(samples)
     return Seen(problems, image, name, size, channels=truth[2], samples=samples)
 
 
@@ -211,28 +212,38 @@ def _check_dtype(true: str | None, claims: Claims) -> Sequence[Problem]:
     return ((FindingCode.FORMAT_MISMATCH, message),)
 
 
-def _type_of(opened: OpenedImage) -> str | None:
-    """Returns the type of the samples of an image file; None for formats that are never stored."""
-    if opened.kind == "png":
-        return "uint16" if opened.depth == 16 else "uint8"
-    return "uint8" if opened.kind in ("jpeg", "webp") else None
+def _samples_of(image: Image.Image) -> npt.NDArray[Any]:
+    """Returns the samples of a decoded image with 8 bits, without transparency, HxWxC."""
+    samples = np.asarray(eight_bits(image))
+    samples = samples.reshape(*samples.shape[:2], -1)
+    return samples if samples.shape[2] % 2 else samples[:, :, :-1]
 
 
-def _samples_of(opened: OpenedImage, image: Image.Image) -> npt.NDArray[Any]:
-    """Returns the samples of an image file without transparency, HxWxC; uint16 if it is a PNG of 16 bits.
+def _check_deep(opened: OpenedImage, header: DeepHeader, claims: Claims, whole: bool, seen: Seen) -> Seen:
+    """Decodes an image of more than 8 bits per sample and compares it with the statements about it.
 
     Args:
       opened: The image.
-      image: Its decoded pixels, of which Pillow may have dropped the lower bits.
-    """
-    if _type_of(opened) == "uint16":
-        import imagecodecs
+      header: Its samples, by its header.
+      claims: Statements about it.
+      whole: Whether the samples are needed.
+      seen: What is known about it already.
 
-        samples = np.asarray(imagecodecs.png_decode(opened.data))
-    else:
-        samples = np.asarray(eight_bits(image))
-    samples = samples.reshape(*samples.shape[:2], -1)
-    return samples if samples.shape[2] % 2 else samples[:, :, :-1]
+    Raises:
+      ImageFault: If it cannot be decoded.
+    """
+    samples = load_samples(opened, MAX_PIXELS)
+    height, width, channels = samples.shape
+    problems = [*seen.problems, *_statement_problems((height, width, channels), claims, header.dtype)]
+    shown = samples[:, :, :-1] if header.alpha else samples
+    image = displayed(shown if whole else shown[:1, :1])  # nobody looks at a part
+    return seen._replace(
+        problems=problems,
+        image=image,
+        size=(width, height),
+        channels=channels,
+        samples=shown if whole else None,
+    )
 
 
 def _check_bare(encoded: bytes, claims: Claims, whole: bool, reserve: Callable[[int], object] | None) -> Seen:
@@ -251,8 +262,8 @@ def _check_bare(encoded: bytes, claims: Claims, whole: bool, reserve: Callable[[
         return Seen(problems, image, "raw", image.size, channels=channels)
     if reserve is not None:
         reserve(math.prod(sides) * _BARE_BYTES)
-    samples = np.frombuffer(encoded, dtype.newbyteorder("<")).reshape(sides).astype(dtype, copy=False)
-    shown = display_picture(samples if whole else samples[:1, :1])  # nobody looks at a part
+    samples = decode_raw(encoded, dtype.name, sides)
+    shown = displayed(samples if whole else samples[:1, :1])  # nobody looks at a part
     return Seen(problems, shown, "raw", (width, height), None, channels, samples if whole else None)
 
 

@@ -157,6 +157,9 @@ class LedgerCheck:
             return f"it has {counted(result.objects, 'object')}, the shard's ledger says {boxes['written']}"
         if result.fold is not None and result.fold != entry.get("fold"):
             return f"its fold is {result.fold}, the shard's ledger says {entry.get('fold')}"
+        if result.dtype != entry.get("dtype", ""):
+            stated = entry.get("dtype") or "no type"
+            return f"its samples are {result.dtype or 'of no stated type'}, the shard's ledger says {stated}"
         label = entry.get("label", "")
         if result.classes is not None and LABEL_SEPARATOR.join(result.classes) != label:
             shown = label.replace(LABEL_SEPARATOR, ", ")

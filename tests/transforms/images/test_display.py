@@ -11,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from shardwright.transforms.images import display
-from shardwright.transforms.images.display import display_picture
+from shardwright.transforms.images import deep_pixels
+from shardwright.transforms.images.deep_pixels import displayed
 
 
 def shown(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return np.asarray(display_picture(pixels))
+    return np.asarray(displayed(pixels))
 
 
 @pytest.mark.parametrize(("channels", "mode"), [(1, "L"), (2, "L"), (3, "RGB"), (4, "RGB"), (16, "RGB")])
 def test_the_first_channels_are_shown(channels: int, mode: str) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (4, 5, channels), np.uint8)
-    picture = display_picture(pixels)
+    picture = displayed(pixels)
     assert (picture.mode, picture.size) == (mode, (5, 4))
     assert np.array_equal(np.asarray(picture).reshape(4, 5, -1), pixels[:, :, : len(mode)])
 
@@ -36,7 +36,7 @@ def test_uint16_is_scaled_and_rounded() -> None:
 @given(arrays.arrays(np.float32, arrays.array_shapes(min_dims=3, max_dims=3, max_side=5)), st.integers(1, 9))
 def test_floats_are_stretched_between_their_extremes(pixels: np.ndarray[Any, Any], at_once: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(display, "_AT_ONCE", at_once)
+        patch.setattr(deep_pixels, "_SAMPLES_AT_ONCE", at_once)
         found = shown(pixels)
     chosen = pixels[:, :, :3] if pixels.shape[2] >= 3 else pixels[:, :, 0]
     finite = np.isfinite(chosen)

@@ -16,8 +16,9 @@ from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import FeatureRole, FeatureSpec
 from shardwright.schemas.ledger import Entry
+from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.transforms.conversion.convert import Converted, ReadImage
-from shardwright.transforms.images.decode import load, open_image
+from shardwright.transforms.images.decode import load, load_samples, open_image
 from shardwright.transforms.images.encode import FORMAT_NAMES
 from shardwright.transforms.images.metadata import strip_metadata
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
@@ -35,6 +36,7 @@ _OF_PICTURE = (
     FeatureRole.WIDTH,
     FeatureRole.CHANNELS,
     FeatureRole.SHAPE,
+    FeatureRole.DTYPE,
     FeatureRole.COLORSPACE,
 )
 #: Formats that an encoder writes, with bytes that depend on its version.
@@ -135,6 +137,12 @@ class ParsedRecord:
     def sha256(self) -> str:
         """Checksum of the source that the record states; empty if it states none."""
         return (self.one(FeatureRole.SOURCE_SHA256) or b"").decode("utf-8", "replace")
+
+    @property
+    def dtype(self) -> str:
+        """Type of the image's samples; empty if the record does not state one of the known types."""
+        name = (self.one(FeatureRole.DTYPE) or b"").decode("utf-8", "replace")
+        return name if name in SAMPLE_TYPES else ""
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -274,7 +282,7 @@ def _compare_pictures(
             FindingCode.SOURCE_CHANGED,
             "its image has metadata or bytes after its end, but what its source converts to has none",
         )
-    elif not _alike(mine, true):
+    elif not _alike(mine, true, said.dtype):
         yield FindingCode.SOURCE_CHANGED, "its image looks different from what its source converts to"
 
 
@@ -283,15 +291,24 @@ def _is_bare(data: bytes) -> bool:
     return strip_metadata(data, kind_of(data[:HEAD_BYTES]) or "") == data
 
 
-def _alike(one: bytes, other: bytes) -> bool:
-    """Returns whether two stored images have one format and size, and equal pixels within a tolerance."""
+def _alike(one: bytes, other: bytes, dtype: str) -> bool:
+    """Returns whether two stored images have one format and size, and equal pixels within a tolerance.
+
+    Args:
+      one: The image of a record.
+      other: The image that its source converts to.
+      dtype: Type of the samples; empty if records do not state it.
+    """
     if kind_of(one[:HEAD_BYTES]) != kind_of(other[:HEAD_BYTES]):
         return False
-    pixels = [_pixels(data) for data in (one, other)]
+    pixels = [_pixels(data, dtype) for data in (one, other)]
     first, second = pixels
     if first is None or second is None or first.shape != second.shape:
         return False
-    squares = (first.astype(np.float32) - second) ** 2
+    difference = _difference(first, second)
+    if difference is None:
+        return False
+    squares = difference**2
     if np.sqrt(np.mean(squares, dtype=np.float64)) > ALIKE:
         return False
     if squares.ndim < 2:
@@ -306,11 +323,36 @@ def _alike(one: bytes, other: bytes) -> bool:
     return bool(np.sqrt((sums / counts).max()) <= ALIKE_SQUARE)
 
 
-def _pixels(data: bytes) -> np.ndarray | None:
+def _difference(first: np.ndarray, second: np.ndarray) -> np.ndarray | None:
+    """Returns the differences of two images in 8-bit units; None if other samples are not finite.
+
+    Args:
+      first: uint8, uint16 or float32. The range of a float image counts as 255 units.
+      second: The same type and shape.
+    """
+    if first.dtype.kind != "f":
+        units: np.ndarray = (first.astype(np.float32) - second) / (np.iinfo(first.dtype).max / 255)
+        return units
+    finite = np.isfinite(second)
+    if not np.array_equal(finite, np.isfinite(first)):
+        return None
+    if not np.array_equal(first[~finite], second[~finite], equal_nan=True):
+        return None
+    span = np.ptp(second[finite].astype(np.float64)) if finite.any() else 0.0
+    units = (np.where(finite, first, 0).astype(np.float64) - np.where(finite, second, 0)) * 255
+    return units / (span or 1.0)
+
+
+def _pixels(data: bytes, dtype: str) -> np.ndarray | None:
+    """Returns the pixels of an image file, or raw pixels in one row; None if they cannot be read."""
     if kind_of(data[:HEAD_BYTES]) not in FORMAT_NAMES:
-        return np.frombuffer(data, np.uint8)  # raw pixels
+        stored = np.dtype(dtype or "uint8").newbyteorder("<")
+        return None if len(data) % stored.itemsize else np.frombuffer(data, stored)
     try:
-        return np.asarray(load(open_image(data, "", _MAX_PIXELS), _MAX_PIXELS).convert("RGB"))
+        opened = open_image(data, "", _MAX_PIXELS, keep_depth=dtype == "uint16")
+        if opened.deep is not None:
+            return load_samples(opened, _MAX_PIXELS)
+        return np.asarray(load(opened, _MAX_PIXELS).convert("RGB"))
     except ImageFault:
         return None
 
