@@ -126,6 +126,7 @@ def _describe_dataset(made: Dataset, where: str) -> dict[str, Any]:
             "labels": list(made.labels),
             "unused_ids": list(made.plan.unused_ids),
             "class_counts": {name: dict(counts) for name, counts in by_split(made.class_counts).items()},
+            **({"dtypes": dict(made.dtypes)} if made.dtypes else {}),
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(
@@ -247,6 +248,7 @@ def _print_dataset(out: Any, found: Mapping[str, Any]) -> None:
             *([name, as_text(text)] for name, text in found["provenance"].items()),
             ["settings", pairs(_without_own_layout(found["changed_settings"])) or "the defaults"],
             ["versions", pairs(found["versions"])],
+            *([["samples", _samples(found["dtypes"])]] if "dtypes" in found else []),
         ],
     )
     print_table(
@@ -257,6 +259,11 @@ def _print_dataset(out: Any, found: Mapping[str, Any]) -> None:
             for name, split in found["splits"].items()
         ],
     )
+
+
+def _samples(dtypes: Mapping[str, int]) -> str:
+    """Returns the number of images of each sample type in words."""
+    return ", ".join(f"{counted(count, 'image')} of {as_text(name)}" for name, count in dtypes.items())
 
 
 def _without_own_layout(settings: Mapping[str, Any]) -> dict[str, Any]:
