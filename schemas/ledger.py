@@ -7,8 +7,9 @@ import io
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from shardwright.schemas.codes import Outcome
@@ -136,6 +137,68 @@ class Entry(NamedTuple):
 
 #: Fields of a header that are absent if they have these values.
 OPTIONAL_TOTALS: Mapping[str, Any] = {"multiplied": 0, "folds": {}, "private": {}, "dtypes": {}}
+
+
+class WrittenEntries(NamedTuple):
+    """Columns of consecutive entries of written images that have no other values than these.
+
+    All columns have one value for each entry, but the sizes of the sources are empty if they are unknown.
+
+    Attributes:
+      labels: class names.
+      formats: formats of the stored images.
+      stored: kept or encoded.
+      digests: digests of the references.
+      fingerprints: states of the sources.
+      widths: widths of the sources in pixels.
+      heights: heights of the sources in pixels.
+      sizes: sizes of the sources in bytes.
+    """
+
+    labels: tuple[str, ...]
+    formats: tuple[str, ...]
+    stored: tuple[str, ...]
+    digests: tuple[str, ...]
+    fingerprints: tuple[str, ...]
+    widths: tuple[int, ...]
+    heights: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+
+#: Fields of the entries that `written_columns` accepts: texts, and integers.
+_WRITTEN_TEXTS = ("key", "outcome", "fingerprint", "sha256", "label", "stored", "format", "digest")
+_WRITTEN_NUMBERS = ("offset", "length", "source_width", "source_height", "source_bytes")
+_WRITTEN_FIELDS = frozenset((*_WRITTEN_TEXTS, *_WRITTEN_NUMBERS))
+
+
+def written_columns(lines: Sequence[Mapping[str, Any]]) -> WrittenEntries | None:
+    """Returns the columns of some lines of a ledger, which takes less time than an `Entry` of each.
+
+    Args:
+      lines: parsed lines, at least one.
+
+    Returns:
+      The columns; None unless all lines are of written images, with the same fields, all of which are in
+      `WrittenEntries` or are a text, or an integer, as expected.
+    """
+    names = tuple(lines[0])
+    if not {"key", "outcome", "offset"} <= set(names) <= _WRITTEN_FIELDS:
+        return None
+    if set(map(len, lines)) != {len(names)}:
+        return None
+    try:
+        columns = dict(zip(names, zip(*map(itemgetter(*names), lines))))
+    except KeyError:
+        return None
+    for name, values in columns.items():
+        if set(map(type, values)) != {str if name in _WRITTEN_TEXTS else int}:
+            return None
+    if columns["outcome"].count(Outcome.WRITTEN.value) != len(lines):
+        return None
+    blank = ("",) * len(lines)
+    texts = (columns.get(name, blank) for name in ("label", "format", "stored", "digest", "fingerprint"))
+    numbers = (columns.get(name, ()) for name in ("source_width", "source_height", "source_bytes"))
+    return WrittenEntries(*texts, *numbers)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,9 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from shardwright.transforms.plan.assign import hash64, shard_of
-
 _MIN_BUCKETS = 16
 _MAX_BUCKETS = 4096
+_CRC_BITS = 32
 
 
 def bucket_count(parts: int) -> int:
@@ -20,7 +19,7 @@ def bucket_count(parts: int) -> int:
 
 def bucket_of(name: str, buckets: int) -> int:
     """Returns the bucket for a name; rows with equal names meet in one bucket."""
-    return shard_of(hash64(0, "bucket", name), buckets)
+    return zlib.crc32(name.encode()) * buckets >> _CRC_BITS
 
 
 def pack_rows(rows: Sequence[Sequence[Any]]) -> bytes:

@@ -25,6 +25,8 @@ from shardwright.transforms.records.range_checksums import STRIDE, RangeChecksum
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
 FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
+#: Bytes of a length, before its checksum.
+_LENGTH_BYTES = 8
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
 _READ_BYTES = 1 << 20
@@ -36,7 +38,7 @@ _FIRST_STEP = 1 << 10
 _MOST_SPENT = 4
 #: A larger record is read only after its checksum was found to be correct.
 _LARGE_BYTES = 1 << 26
-_MASK_DELTA = 0xA282EAD8
+_MASK_DELTA, _ALL_BITS = 0xA282EAD8, 0xFFFFFFFF
 
 
 def masked_crc32c(data: bytes) -> int:
@@ -45,7 +47,7 @@ def masked_crc32c(data: bytes) -> int:
 
 
 def _masked(crc: int) -> int:
-    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
+    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & _ALL_BITS
 
 
 def data_of_frame(frame: bytes) -> bytes | None:
@@ -119,6 +121,14 @@ class _Window:
         end = begin + first
         return self._buffer[begin:end], self._buffer[end : end + second]
 
+    def whole_at(self, offset: int) -> tuple[bytes, int]:
+        """Returns the buffer, which begins at `offset` or before it, and the place of `offset` in it."""
+        begin = offset - self._start
+        if not 0 <= begin < len(self._buffer):
+            self.read(offset, HEADER_BYTES)
+            begin = offset - self._start
+        return self._buffer, begin
+
 
 def _crc_tables() -> list[np.ndarray]:
     """Returns tables of the CRC-32C contribution of every byte value at each of 8 byte positions.
@@ -185,6 +195,33 @@ class _Frames:
         self._spent = 0
         self._checksums: RangeChecksums | None = None
 
+    def sound_from(self, offset: int) -> Iterator[bytes]:
+        """Yields the data of the sound records that follow each other from an offset in the buffered bytes.
+
+        It ends at the first frame that is damaged, or not buffered as a whole: `data_at` tells which.
+        """
+        if self._spent > _MOST_SPENT * self.size:
+            return
+        buffer, position = self._frames.whole_at(offset)
+        last = len(buffer) - FRAME_BYTES
+        header_at, footer_at, crc32c = _HEADER.unpack_from, _FOOTER.unpack_from, google_crc32c.value
+        while position <= last:
+            length, stored = header_at(buffer, position)
+            begin = position + HEADER_BYTES
+            end = begin + length
+            if end + FOOTER_BYTES > len(buffer):
+                return
+            crc = crc32c(buffer[position : position + _LENGTH_BYTES])
+            if ((crc >> 15 | crc << 17) + _MASK_DELTA) & _ALL_BITS != stored:
+                return
+            data = buffer[begin:end]
+            crc = crc32c(data)
+            if ((crc >> 15 | crc << 17) + _MASK_DELTA) & _ALL_BITS != footer_at(buffer, end)[0]:
+                self._spent += length
+                return
+            yield data
+            position = end + FOOTER_BYTES
+
     def data_at(self, offset: int) -> bytes | tuple[FindingCode, str]:
         """Returns the data of the sound record at an offset, or what is wrong with the frame there."""
         header = self._frames.read(offset, HEADER_BYTES)
@@ -245,6 +282,12 @@ def read_records(file: IO[bytes]) -> Iterator[Record | DamagedRange]:
     frames = _Frames(file)
     offset = number = 0
     while offset < frames.size:
+        for data in frames.sound_from(offset):
+            yield Record(number, offset, data)
+            offset += len(data) + FRAME_BYTES
+            number += 1
+        if offset >= frames.size:
+            return
         found = frames.data_at(offset)
         if isinstance(found, bytes):
             yield Record(number, offset, found)

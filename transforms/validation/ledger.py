@@ -19,6 +19,7 @@ from shardwright.schemas.ledger import (
     ShardHeader,
     header_from_json,
     line_blocks,
+    written_columns,
 )
 from shardwright.schemas.plan import shard_file
 from shardwright.schemas.shard_totals import ShardTotals
@@ -95,7 +96,10 @@ class LedgerCheck:
         self.matched: dict[str, Any] | None = None
         self.disordered = False
         self._data = data
-        self._lines = ledger_lines(data)
+        self._blocks = ledger_blocks(data)
+        self._lines: Iterator[dict[str, Any]] = iter(())
+        #: Entries of records in the current block that are counted already.
+        self._counted: Iterator[dict[str, Any]] = iter(())
         self._entry: dict[str, Any] | None = None
         self._fault = ""
         self._shard, self._terms = shard, terms
@@ -248,23 +252,42 @@ class LedgerCheck:
             yield from self._header_problems(crc32c)
 
     def _give_up(self, why: str) -> None:
-        self._fault, self._entry, self._lines = why, None, iter(())
+        self._fault, self._entry = why, None
+        self._blocks, self._lines, self._counted = iter(()), iter(()), iter(())
 
     def _next_line(self) -> dict[str, Any] | None:
         """Returns the next line; None after the last line, or after damage."""
+        while (line := next(self._lines, None)) is None:
+            block = self._next_block()
+            if block is None:
+                return None
+            self._lines = iter(block)
+        return line
+
+    def _next_block(self) -> list[dict[str, Any]] | None:
+        """Returns the next group of lines; None after the last line, or after damage."""
         try:
-            found: dict[str, Any] | None = next(self._lines, None)
+            return next(self._blocks, None)
         except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
             self._give_up(f"it is damaged ({error})")
             return None
-        return found
 
     def _advance(self) -> None:
         """Moves to the next record's entry."""
-        self._entry = None
-        while not self._fault:
-            entry = self._next_line()
-            if entry is None or not self._count(entry):
+        self._entry = next(self._counted, None)
+        while self._entry is None and not self._fault:
+            entry = next(self._lines, None)
+            if entry is None:
+                block = self._next_block()
+                if block is None:
+                    return
+                if self._count_together(block):
+                    self._counted = iter(block)
+                    self._entry = next(self._counted)
+                else:
+                    self._lines = iter(block)
+                continue
+            if not self._count(entry):
                 return
             if entry.get("outcome") == _WRITTEN:
                 if (
@@ -278,7 +301,19 @@ class LedgerCheck:
                     self._give_up("it is damaged (a record's place or name is missing)")
                     return
                 self._entry = entry
-                return
+
+    def _count_together(self, block: list[dict[str, Any]]) -> bool:
+        """Adds all lines of a group to the counts; returns whether that was possible."""
+        columns = written_columns(block)
+        if columns is None:
+            return False
+        if self._plan_digest is not None:
+            try:
+                self._plan_digest.add_written(columns)
+            except ValueError:
+                return False
+        self._totals.add_written(columns)
+        return True
 
     def _count(self, line: dict[str, Any]) -> bool:
         """Adds a line to the counts; returns whether it is valid."""
@@ -312,9 +347,17 @@ def ledger_lines(data: bytes) -> Iterator[dict[str, Any]]:
     Raises:
       OSError, EOFError, zlib.error, ValueError, RecursionError: If the ledger is damaged.
     """
-    for lines in line_blocks(data):
-        if lines:
-            yield from _parsed(lines)
+    for block in ledger_blocks(data):
+        yield from block
+
+
+def ledger_blocks(data: bytes) -> Iterator[list[dict[str, Any]]]:
+    """Yields the lines of a ledger file in groups; the first group is the header alone.
+
+    Raises:
+      OSError, EOFError, zlib.error, ValueError, RecursionError: If the ledger is damaged.
+    """
+    return (_parsed(lines) for lines in line_blocks(data) if lines)
 
 
 def _parsed(lines: list[bytes]) -> list[dict[str, Any]]:

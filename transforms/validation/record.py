@@ -30,8 +30,9 @@ from shardwright.transforms.validation.image import SIDES, Claims, Seen, check_i
 from shardwright.transforms.validation.keypoints import check_keypoints
 from shardwright.transforms.validation.masks import MASKS, check_masks
 from shardwright.transforms.validation.objects import box_sizes, check_class, check_objects, lists_of
+from shardwright.transforms.validation.record_templates import RecordTemplates, Similar
 from shardwright.transforms.validation.repeated_entries import RepeatedEntries, Signature
-from shardwright.transforms.validation.values import presence_problems, sound_test, value_problems
+from shardwright.transforms.validation.values import is_text, presence_problems, sound_test, value_problems
 
 #: Roles of features that contain the class name.
 _NAMES = (FeatureRole.LABEL_TEXT, FeatureRole.SYNSET)
@@ -55,6 +56,8 @@ _REPEATING = frozenset(
 )
 #: Those of them that contain sizes. They are only compared with decoded images.
 _SIZES = frozenset({FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.SHAPE})
+#: Regular expressions of one byte of a text: any, and of a checksum.
+_ASCII, _HEX = rb"[\x00-\x7f]", rb"[0-9a-f]"
 #: Number of combinations of repeating values that are cached.
 _MAX_KNOWN = 10_000
 
@@ -102,6 +105,24 @@ class _Common(NamedTuple):
     problems: tuple[Problem, ...]
     claims: Claims
     classes: tuple[str, ...] | None
+
+
+class _Similar(NamedTuple):
+    """Result for all records that differ only in their image and their texts.
+
+    Attributes:
+      common: Result for the repeating features.
+      fold: Fold of the image. None if the record does not say.
+      key: Place of the key among the texts. None if there is none.
+      basename: Place of the last part of the key among the texts, if it is stored.
+      sha256: Place of the source's checksum among the texts, if it is stored.
+    """
+
+    common: _Common
+    fold: int | None
+    key: int | None
+    basename: int | None
+    sha256: int | None
 
 
 class RecordChecker:
@@ -159,6 +180,8 @@ class RecordChecker:
             "" if self._encoded else self._image or "",
         )
         self._known: dict[Signature, _Common] = {}
+        plain = not (self._encoded or self._of_objects or self._masked or self._tell)
+        self._templates = _templates(single, self._image, schema.own) if plain and self._image else None
 
     def check(self, data: bytes) -> CheckedRecord:
         """Checks a record.
@@ -166,6 +189,9 @@ class RecordChecker:
         Args:
           data: The serialized Example.
         """
+        similar = self._templates.find(data) if self._templates is not None else None
+        if similar is not None:
+            return self._check_similar(data, similar)
         try:
             features, signature = self._reader.read(data)
         except ValueError as error:
@@ -200,7 +226,69 @@ class RecordChecker:
         if self._of_objects and not problems:
             problems += check_objects(features, self._schema)
             problems += check_keypoints(features, self._schema)
-        return self._finish(features, common, problems, stored)
+        checked = self._finish(features, common, problems, stored)
+        if self._templates is not None and signature is not None and not checked.problems:
+            self._remember(data, common, checked.fold)
+        return checked
+
+    def _remember(self, data: bytes, common: _Common, fold: int | None) -> None:
+        """Keeps the result of a sound record for records that differ only in their image and their texts."""
+        assert self._templates is not None
+        names = self._templates.names_of(data)
+        places = (
+            names.index(name) if name in names else None for name in (self._key, self._basename, self._sha256)
+        )
+        self._templates.add(data, _Similar(common, fold, *places))
+
+    def _check_similar(self, data: bytes, similar: Similar[_Similar]) -> CheckedRecord:
+        """Checks a record whose image and texts alone differ from those of a sound one."""
+        (common, fold, *places), begin, end, texts = similar
+        key, basename, sha256 = (None if place is None else str(texts[place], "ascii") for place in places)
+        problems = list(_name_problems(key, basename)) if basename is not None and self._schema.own else []
+        stored_sha256, bare = "", None
+        private: tuple[str, ...] = ()
+        source = sha256
+        if self._decode or source is None:
+            encoded = data[begin:end]
+            if self._decode:
+                with ExitStack() as held:
+                    stored_sha256, bare, private, _ = self._check_encoded(encoded, common, held, problems)
+            if source is None:
+                source = stored_sha256 or hashlib.sha256(encoded).hexdigest()
+        return CheckedRecord(
+            tuple(problems), key, source, None, sha256 is not None, common.classes, basename, None,
+            stored_sha256, bare, None, private, fold, common.claims.dtype or "",
+        )  # fmt: skip
+
+    def _check_encoded(
+        self, encoded: bytes, common: _Common, held: ExitStack, problems: list[Problem]
+    ) -> tuple[str, bool, tuple[str, ...], Seen]:
+        """Checks an image, and adds its problems.
+
+        Args:
+          encoded: Bytes of the image.
+          common: Result for the repeating features of its record.
+          held: Stack that holds the memory of the decoded image.
+          problems: Where the problems go.
+
+        Returns:
+          Its sha256 if requested, whether it is bare, its private data, and the result of the check.
+        """
+        stored_sha256 = hashlib.sha256(encoded).hexdigest() if self._hash_images else ""
+        seen = check_image(
+            encoded,
+            common.claims,
+            self._look,
+            lambda size: held.enter_context(self._reserve(size)),
+            self._schema.damaged_too,
+            self._schema.bounds,
+            self._headers,
+        )
+        problems += seen.problems
+        bare, kind = _is_bare(encoded, common.claims, seen.header)
+        decoded = seen.image is not None or seen.header is not None
+        private = private_metadata(encoded, kind) if decoded and (not bare or kind == "tiff") else ()
+        return stored_sha256, bare, private, seen
 
     def _examine(
         self, features: Mapping[str, Feature], tensors: Sequence[Sequence[int]], faulty: bool
@@ -253,10 +341,8 @@ class RecordChecker:
         key, basename, sha256 = (
             _text_of(features, name) for name in (self._key, self._basename, self._sha256)
         )
-        if key is not None and basename is not None and key.rpartition("/")[2] != basename and schema.own:
-            problems.append(
-                (FindingCode.WRONG_VALUE, f"its file name is {basename!r}, but its key ends differently")
-            )
+        if schema.own:
+            problems += _name_problems(key, basename)
         encoded = _only_bytes(features, self._image)
         picture, stored_sha256, bare = None, "", None
         private: tuple[str, ...] = ()
@@ -264,23 +350,7 @@ class RecordChecker:
             with ExitStack() as held:
                 if encoded is not None:
                     encoded = bytes(encoded)
-                    if self._hash_images:
-                        stored_sha256 = hashlib.sha256(encoded).hexdigest()
-                    claims = common.claims
-                    seen = check_image(
-                        encoded,
-                        claims,
-                        self._look,
-                        lambda size: held.enter_context(self._reserve(size)),
-                        schema.damaged_too,
-                        schema.bounds,
-                        self._headers,
-                    )
-                    problems += seen.problems
-                    bare, kind = _is_bare(encoded, claims, seen.header)
-                    decoded = seen.image is not None or seen.header is not None
-                    if decoded and (not bare or kind == "tiff"):
-                        private = private_metadata(encoded, kind)
+                    stored_sha256, bare, private, seen = self._check_encoded(encoded, common, held, problems)
                     if self._tell:
                         picture = self._picture(features, common, seen, encoded, sha256)
                     del seen  # free the memory for others
@@ -334,6 +404,28 @@ def _measured(image: Image, seen: Seen) -> ImageQuality:
     if seen.samples is None:
         return measure_quality(image)
     return measure_stored_samples(image, seen.samples)
+
+
+def _templates(single: Sequence[FeatureSpec], image: str, own: bool) -> RecordTemplates[_Similar]:
+    """Returns templates of records whose texts are sound if they are ASCII, and a checksum also in hex.
+
+    Args:
+      single: Features whose values differ in every record.
+      image: Name of the feature with the image.
+      own: Whether this project wrote the records.
+    """
+    texts = {
+        spec.name: _HEX if own and spec.fill is FeatureRole.SOURCE_SHA256 else _ASCII
+        for spec in single
+        if is_text(spec) and spec.length == 1 and spec.fill is not FeatureRole.EXTRA
+    }
+    return RecordTemplates(image, texts)
+
+
+def _name_problems(key: str | None, basename: str | None) -> Iterator[Problem]:
+    """Compares the file name in a record with its key."""
+    if key is not None and basename is not None and key.rpartition("/")[2] != basename:
+        yield FindingCode.WRONG_VALUE, f"its file name is {basename!r}, but its key ends differently"
 
 
 def _is_bare(encoded: bytes, claims: Claims, header: JpegHeader | None) -> tuple[bool, str]:
