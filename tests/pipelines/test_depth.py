@@ -48,14 +48,15 @@ def folder_of(root: Path, files: dict[str, bytes]) -> str:
 
 
 def records(dataset: Path) -> dict[str, dict[str, Any]]:
-    """Returns the records of a dataset of one shard by the stems of their keys."""
+    """Returns the records of a dataset of one shard by the stems of their keys, or by keys with an !."""
     shard = (dataset / "train-00000-of-00001.tfrecord").read_bytes()
     _, entries = load_ledger((dataset / "_shards" / "train-00000-of-00001.jsonl.gz").read_bytes())
     found = {}
     for entry in entries:
         if entry.offset is not None and entry.length is not None:
             example = parse_example(shard[entry.offset + 12 : entry.offset + entry.length - 4])
-            found[entry.key if "!" in entry.key else Path(entry.key).stem] = {name: item.values[0] for name, item in example.items()}
+            name = entry.key if "!" in entry.key else Path(entry.key).stem
+            found[name] = {feature: item.values[0] for feature, item in example.items()}
     return found
 
 
