@@ -323,7 +323,8 @@ def _check_pixels(size: int, said: Sequence[PictureShape], dtype: str | None) ->
         return
     most, itemsize = (max(_MODES), 1) if dtype is None else (_MOST_CHANNELS, np.dtype(dtype).itemsize)
     counts = range(1, most + 1) if channels is None else (channels,)
-    if size not in [height * width * count * itemsize for count in counts]:
+    positive = all(side is None or side > 0 for side in sides)
+    if not positive or size not in [height * width * count * itemsize for count in counts]:
         shown = " x ".join("any" if side is None else str(side) for side in sides)
         kind = "" if dtype is None else f" of {dtype}"
         yield FindingCode.SIZE_MISMATCH, f"{size} raw bytes are not {shown}{kind}"

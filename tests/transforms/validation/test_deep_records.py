@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Mapping
 from typing import Any
@@ -9,8 +10,12 @@ from typing import Any
 import imagecodecs
 import numpy as np
 import pytest
+from helpers.examples import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
+from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.layouts import CLASSIFICATION, FeatureRole, FeatureSpec
 from shardwright.transforms.preview.picture import record_thumbnail
@@ -122,6 +127,32 @@ def test_faults_are_reported(
     found = problems(record(pixels, stored, changed), look)
     assert [found_code for found_code, _ in found] == [code]
     assert message in found[0][1]
+
+
+_SIDE = st.integers(-3, 6) | st.sampled_from([2**40, -(2**62)])
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(
+    st.tuples(_SIDE, _SIDE, _SIDE),
+    st.binary(max_size=40) | st.just(RAW.tobytes()),
+    st.sampled_from([b"uint8", b"uint16", b"float32", b"int8", None]),
+    st.sampled_from([b"raw", b"png"]),
+    st.booleans(),
+)
+def test_any_statements_and_bytes_give_findings(
+    sides: tuple[int, int, int], encoded: bytes, dtype: bytes | None, stored: bytes, look: bool
+) -> None:
+    height, width, channels = sides
+    said = {"image/height": height, "image/width": width, "image/channels": channels}
+    data = record(
+        RAW, "raw", {**said, "image/encoded": encoded, "image/dtype": dtype, "image/format": stored}
+    )
+    itemsize = {b"uint8": 1, b"uint16": 2, b"float32": 4}.get(dtype or b"", 0)
+    sound = stored == b"raw" and min(sides) > 0 and height * width * channels * itemsize == len(encoded)
+    assert bool(problems(data, look)) != (sound and itemsize > 0)
+    with contextlib.suppress(ImageFault):
+        record_thumbnail(data, SCHEMA)
 
 
 def test_a_jpeg_has_samples_of_8_bits() -> None:
