@@ -35,6 +35,8 @@ from shardwright.schemas.version import version_name
 from shardwright.schemas.violation import Violation
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import read_dataset, read_measured
+from shardwright.transforms.diff.rows import list_pairs
+from shardwright.transforms.diff.small import MOST_RECORDS, compare_small
 from shardwright.transforms.overwrite import repair_swap
 from shardwright.transforms.result_files import write_result
 from shardwright.transforms.versions.pointer import located
@@ -98,7 +100,7 @@ def build_diff(pipeline: Any, old: str, new: str, result_path: str) -> Any:
     """
     import apache_beam as beam
 
-    from shardwright.transforms.diff.rows import LedgerPair, list_pairs
+    from shardwright.transforms.diff.rows import LedgerPair
     from shardwright.transforms.diff.transforms import CompareDatasets
 
     def keep(changes: Changes) -> Changes:
@@ -144,14 +146,14 @@ def diff(
       EngineError: the engine, the storage or the machine failed.
     """
     old, new, report = os.fspath(old), os.fspath(new), os.fspath(report or "")
-    beam_options = as_beam_options(beam_options)
+    if beam_options:
+        beam_options = as_beam_options(beam_options)
     gates = _gates(thresholds)
     check_result_place("--report", report)
     before, after = _describe("OLD", old), _describe("NEW", new)
     if before.dataset.fingerprint == after.dataset.fingerprint:
         changes = Changes(unchanged=after.dataset.all_records)
     else:
-        check_reachable(beam_options, OLD=old, NEW=new, report=report)
         changes = _compare(before, after, report, beam_options, progress)
         before, after = _with_measurements(before), _with_measurements(after)
     drift = _drift(before, after, changes)
@@ -200,7 +202,6 @@ def _changes(old: Described, new: Described, report: str, beam_options: Any, pro
     """Compares the images of two datasets, unless they are equal."""
     if old.dataset.fingerprint == new.dataset.fingerprint:
         return Changes(unchanged=new.dataset.all_records)
-    check_reachable(beam_options, OLD=old.name, NEW=new.name, report=report)
     return _compare(old, new, report, beam_options, progress)
 
 
@@ -293,9 +294,15 @@ def _with_measurements(described: Described) -> Described:
 
 
 def _compare(old: Described, new: Described, report: str, beam_options: Any, progress: bool) -> Changes:
-    """Compares the images of two datasets."""
+    """Compares the images of two datasets; small ones without Beam, unless its options were given."""
+    if not beam_options and old.dataset.all_records + new.dataset.all_records <= MOST_RECORDS:
+        with show_progress(progress):
+            changes = compare_small(list_pairs(old.name, new.name, old.dataset, new.dataset))
+        return Changes.from_json(changes.as_json())
     from apache_beam.options.pipeline_options import StandardOptions
 
+    beam_options = as_beam_options(beam_options)
+    check_reachable(beam_options, OLD=old.name, NEW=new.name, report=report)
     # The last step may run on a machine that cannot read this machine's temporary files.
     elsewhere = beam_options.view_as(StandardOptions).runner != cli_options.DEFAULT_RUNNER
     with tempfile.TemporaryDirectory() as scratch:
@@ -325,7 +332,7 @@ def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
         new,
         thresholds=options.thresholds or None,
         report=options.report or None,
-        beam_options=others.for_beam(),
+        beam_options=others.for_beam() if others.tokens else None,
         progress=True,
     )
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Command, OtherOptions, Outcome
 from shardwright.pipelines.datasets import foreign_files, resolve_target
-from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.result_places import check_result_place
 from shardwright.pipelines.tables import console
 from shardwright.schemas.dataset import REPORT_HTML
@@ -96,7 +95,7 @@ def report(
         if previous:
             from shardwright.pipelines.diff import drift_since
 
-            drift = drift_since(previous, target.directory, as_beam_options(beam_options), progress)
+            drift = drift_since(previous, target.directory, beam_options, progress)
         data = gather(target.directory, drift=drift, page=path, drawn=drawn)
     page = render(data).encode()
     write_result(path, page, "--output", "page")
@@ -117,7 +116,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
     place = cli_options.dataset_of(options)
     beam_options = None
-    if others.tokens or options.previous:  # a page alone needs no Beam
+    if others.tokens:
         beam_options = others.for_beam()
         storage.use_options(beam_options)
     made = report(
