@@ -87,7 +87,8 @@ def init(
     for name in not_for_rebuilds():
         if name in values:
             raise UsageError(f"--{name} is not a setting of a rebuild; leave it out.")
-    as_beam_options(list(beam_options))
+    if beam_options or "apache_beam" in sys.modules:  # an earlier call may have set others
+        as_beam_options(list(beam_options))
     if values.get("input") and not values.get("output"):
         raise UsageError("--output is missing; name the directory for the versions of the dataset.")
     detected_as, unseen = [], ""
@@ -194,7 +195,8 @@ def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
     given = cli_options.own_settings(options)
     given = {name: value for name, value in given.items() if name in _settings()}
     _check_place(file, options.overwrite)  # before asking questions
-    storage.use_options(others.for_beam())
+    if others.tokens:  # without options, Beam is not needed
+        storage.use_options(others.for_beam())
     if sys.stdin is not None and sys.stdin.isatty() and not (options.json or options.quiet):
         given = _asked(given)
     made = init(

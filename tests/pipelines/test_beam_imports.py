@@ -130,6 +130,34 @@ def test_a_program_that_imports_less_writes_the_same_dataset(tmp_path: Path) -> 
     assert "pandas" in sys.modules  # a call of the library imports all of Beam
 
 
+#: Runs commands that need no Beam in one process, which would keep it.
+_WITHOUT_BEAM = """
+import sys
+from shardwright.pipelines.cli import main
+dataset, images, folder = sys.argv[1:]
+for line, code in (
+    (["--help"], 0), (["--version"], 0), (["convert", "--help"], 0), (["rebuild", "--help"], 0),
+    (["completion", "bash"], 0), (["layouts"], 0), (["inspect", dataset], 0), (["report", dataset], 0),
+    (["diff", "--help"], 0), (["versions", dataset], 2), (["rollback", dataset], 2),
+    (["init", images, f"{folder}/pets", "--file", f"{folder}/job.yaml"], 0),
+):
+    try:
+        ended = main(line)
+    except SystemExit as end:
+        ended = end.code or 0
+    assert ended == code, line
+    assert not {"apache_beam", "grpc"} & set(sys.modules), line
+"""
+
+
+def test_commands_that_run_no_job_need_no_beam(tmp_path: Path) -> None:
+    images = make_tree(tmp_path / "in", 4)
+    shardwright.convert(input=images, output=tmp_path / "out")
+    command = [sys.executable, "-c", _WITHOUT_BEAM, str(tmp_path / "out"), str(images), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_library_call_changes_nothing_in_beam() -> None:
     before = filesystems.FileSystems.get_filesystem
     import_beam()
