@@ -35,7 +35,9 @@ _CLOSED_RUNNERS = (
 #: folder: a list of installed packages, which Beam only logs.
 _NO_LIST_OF_PACKAGES = "disable_logging_submission_environment"
 DEFAULT_RUNNER = "FnApiRunner"
-_STORAGE_OPTIONS = ("--no_auth", "--impersonate_service_account", "--gcs_user_project")
+_STORAGE_OPTIONS = (
+    "--no_auth", "--impersonate_service_account", "--gcs_user_project", "--blob_service_endpoint",
+)  # fmt: skip
 #: Options with which Beam describes a job and does not run it.
 _ONLY_DESCRIBE = ("--dry_run", "--template_location", "--output_executable_path")
 
@@ -106,7 +108,7 @@ def without_job(rest: Sequence[str], known: Sequence[str], with_storage: bool) -
 
 def _is_storage_option(token: str) -> bool:
     name = token.partition("=")[0]
-    return name in _STORAGE_OPTIONS or name.startswith("--s3_")
+    return name in _STORAGE_OPTIONS or name.startswith(("--s3_", "--azure_"))
 
 
 def _options_of_beam(given: Sequence[str] = ()) -> Mapping[str, argparse.Action]:

@@ -30,6 +30,8 @@ class _Package(NamedTuple):
 #: Name for `import` -> package. A longer name comes before a shorter one that it begins with.
 PACKAGES: Mapping[str, _Package] = {
     "apache_beam": _Package("Apache Beam"),
+    "azure.identity": _Package("azure-identity", "azure", "azure"),
+    "azure": _Package("azure-storage-blob", "azure", "azure"),
     "boto3": _Package("boto3", "aws", "aws"),
     "botocore": _Package("boto3", "aws", "aws"),
     "cykooz_resizer": _Package("cykooz-resizer"),
@@ -38,7 +40,6 @@ PACKAGES: Mapping[str, _Package] = {
     "imagecodecs": _Package("imagecodecs", "", "png16"),
     "jinja2": _Package("Jinja"),
     "matplotlib": _Package("Matplotlib"),
-    "obstore": _Package("obstore", "aws", "aws"),
     "pillow_heif": _Package("pillow-heif", "heif"),
     "prometheus_client": _Package("prometheus-client"),
     "pyarrow": _Package("PyArrow"),

@@ -29,7 +29,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: Documents with examples that run here; test_docs_scheduling.py and tests/docs run those of the others.
 TRIED = [path for path in DOCUMENTS if path.name not in ("scheduling.md", "getting-started.md")]
 #: Commands that need more than this machine, and those that other tests cover.
-ELSEWHERE = ("gs://", "s3://", "--runner=DataflowRunner", "convert --job ", "--help")
+ELSEWHERE = ("gs://", "s3://", "az://", "--runner=DataflowRunner", "convert --job ", "--help")
 
 
 def commands(text: str) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""Local storage servers: Google's emulator behind a proxy that records and injects faults, and moto's S3."""
+"""Local storage servers: Google's emulator behind a proxy that injects faults, moto's S3, and Azurite."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage as google_storage
 from helpers.hostile import make_tree
 from helpers.storage.amazon import S3
+from helpers.storage.azurite import Container, azurite, connection_string
 from helpers.storage.buckets import Bucket, free_port
 from helpers.storage.proxy import Proxy
 from helpers.storage.retries import Retries
 from moto.server import ThreadedMotoServer
 
 from shardwright.pipelines.convert import convert
+from shardwright.transforms.storage import azure as azure_storage
 from shardwright.transforms.storage import gcs
 from shardwright.transforms.storage import s3 as s3_storage
 
@@ -158,17 +160,37 @@ def s3(s3_server: str, tree: Path) -> S3:
     return bucket
 
 
-@pytest.fixture(params=["local", "google", "amazon"])
+@pytest.fixture(scope="session")
+def azurite_server() -> Iterator[str]:
+    """The URL of Azurite."""
+    with azurite() as url:
+        yield url
+
+
+@pytest.fixture
+def container(azurite_server: str, tree: Path) -> Container:
+    """A container of Azurite with a small tree in `small/`."""
+    made = Container(azurite_server)
+    made.put_tree(tree, "small/")
+    return made
+
+
+@pytest.fixture(params=["local", "google", "amazon", "azure"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """An empty directory on each storage that can hold versions; access needs no options."""
     if request.param == "local":
         return str(tmp_path / "place")
     if request.param == "google":
         return f"{request.getfixturevalue('bucket').url}/place"
+    monkeypatch.setattr(FileSystems, "_pipeline_options", None)
+    if request.param == "azure":
+        server = request.getfixturevalue("azurite_server")
+        monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", connection_string(server))
+        monkeypatch.setattr(azure_storage, "_made", (None, None))
+        return f"{request.getfixturevalue('container').url}/place"
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", request.getfixturevalue("s3_server"))
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.setattr(s3_storage, "_made", (None, None))
-    monkeypatch.setattr(FileSystems, "_pipeline_options", None)
     return f"{request.getfixturevalue('s3').url}/place"

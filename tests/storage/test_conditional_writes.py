@@ -161,7 +161,7 @@ def test_other_storages_hold_no_versions() -> None:
         lambda path: write_if_match(path, b"", None),
         lambda path: remove_if_match(path, ""),
     ):
-        with pytest.raises(UsageError, match="versions need a local disk, gs:// or s3://"):
+        with pytest.raises(UsageError, match="versions need a local disk, gs://, s3:// or az://"):
             attempt("hdfs://host/out/latest.json")
 
 

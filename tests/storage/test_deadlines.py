@@ -11,7 +11,16 @@ from typing import NamedTuple
 
 import pytest
 from apache_beam.io.filesystems import FileSystems
-from helpers.storage.scripted import Asked, Said, Scripted, amazon_page, google_page, scripted
+from helpers.storage.azurite import connection_string
+from helpers.storage.scripted import (
+    Asked,
+    Said,
+    Scripted,
+    amazon_page,
+    azure_page,
+    google_page,
+    scripted,
+)
 
 from shardwright.pipelines.convert import _refusal_of
 from shardwright.pipelines.progress import progress_text
@@ -19,11 +28,14 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError
 from shardwright.transforms import storage
 from shardwright.transforms.commit import ConversionSpec
-from shardwright.transforms.storage import deadlines, gcs, s3
+from shardwright.transforms.storage import azure, deadlines, gcs, s3
 
 HTML = Said(b"<!doctype html><html><body>Please log in<br></body></html>")
 #: Well-formed XML without the elements that boto3 looks for.
 PAGE = Said(b"<html><body>Please log in</body></html>")
+
+
+MODULES = {"gs": gcs, "s3": s3, "az": azure}
 
 
 class Store(NamedTuple):
@@ -34,15 +46,18 @@ class Store(NamedTuple):
     serve: Callable[[Callable[[Asked], Said]], AbstractContextManager[Scripted]]
 
 
-@pytest.fixture(params=["gs", "s3"])
+@pytest.fixture(params=["gs", "s3", "az"])
 def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Store:
     """Each storage, with short timeouts."""
-    module = {"gs": gcs, "s3": s3}[request.param]
+    module = MODULES[request.param]
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.4)
     monkeypatch.setattr(module, "FIRST_RETRY_SECONDS", 0.4)
     monkeypatch.setattr(module, "_RETRY_FIRST", 0.01)
     monkeypatch.setattr(module, "_RETRY_MOST", 0.1)
     monkeypatch.setattr(s3, "_ATTEMPTS_IN_CLIENT", 1)
+    monkeypatch.setattr(azure, "_RETRIES_IN_CLIENT", 0)
+    if request.param == "az":
+        pytest.importorskip("azure.storage.blob", reason="azure-storage-blob is not installed")
     monkeypatch.setattr(FileSystems, "_pipeline_options", None)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
@@ -50,20 +65,34 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> St
 
     class Serving:
         def __init__(self, script: Callable[[Asked], Said]) -> None:
-            self._served = scripted(script)
+            self._served = scripted(as_azure(script) if request.param == "az" else script)
 
         def __enter__(self) -> Scripted:
             url, made = self._served.__enter__()
             monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
             monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
             monkeypatch.setattr(s3, "_made", (None, None))
+            monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", connection_string(url))
+            monkeypatch.setattr(azure, "_made", (None, None))
             return made
 
         def __exit__(self, *args: object) -> None:
             self._served.__exit__(None, None, None)
 
-    page = google_page if request.param == "gs" else amazon_page
+    page = {"gs": google_page, "s3": amazon_page, "az": azure_page}[request.param]
     return Store(request.param, page, Serving)
+
+
+def as_azure(script: Callable[[Asked], Said]) -> Callable[[Asked], Said]:
+    """Adds the headers that Azure sends, and that its client requires."""
+
+    def answer(asked: Asked) -> Said:
+        said = script(asked)
+        size = len(said.body)
+        kind, place = ("Content-Type", "application/xml"), ("Content-Range", f"bytes 0-{size - 1}/{size}")
+        return said._replace(headers=(*said.headers, kind, *(() if asked.is_listing else (place,))))
+
+    return answer
 
 
 def paths_below(store: Store) -> list[str]:
@@ -89,7 +118,8 @@ def test_an_answer_that_is_not_a_listing_is_retried(store: Store, bad: str) -> N
         assert len(served.asked) == 3
     with store.serve(lambda asked: said):
         message = ends(lambda: paths_below(store))
-    what = "the answer is incomplete or not from Google Cloud Storage"
+    name = "Azure" if store.scheme == "az" else "Google Cloud Storage"
+    what = f"the answer is incomplete or not from {name}"
     if store.scheme == "s3":  # boto3 reports anything that it cannot parse as status 500
         what = "the answer is incomplete or not from S3" if bad == "page" else "S3 answers with 500"
     assert message.startswith(f"Cannot list {store.scheme}://b: {what}")
@@ -180,12 +210,12 @@ def gcs_or_s3_read(store: Store) -> bytes:
 
 
 def test_a_dead_storage_may_come_back(store: Store) -> None:
-    contact = {"gs": gcs, "s3": s3}[store.scheme]._contact
+    contact = MODULES[store.scheme]._contact
     with store.serve(lambda asked: Said(status=503)) as served:
         with pytest.raises(EngineError, match="answers with 503 again and again"):
             storage.stat(f"{store.scheme}://b/a")
         assert contact.is_dead()
-        served.script = lambda asked: Said(b"x", headers=(("ETag", '"e"'),))
+        served.script = as_azure(lambda asked: Said(b"x", headers=(("ETag", '"e"'),)))
         assert gcs_or_s3_read(store) == b"x" and not contact.is_dead()
 
 
@@ -325,7 +355,7 @@ def test_a_run_that_failed_asks_its_storage_for_a_few_seconds_only(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("RETRY_SECONDS", "FIRST_RETRY_SECONDS"):
-        monkeypatch.setattr({"gs": gcs, "s3": s3}[store.scheme], name, 180.0)
+        monkeypatch.setattr(MODULES[store.scheme], name, 180.0)
     output = f"{store.scheme}://b/out"
     seconds = []
 

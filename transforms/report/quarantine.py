@@ -95,7 +95,7 @@ def _near(item: Quarantined, directory: str) -> bool:
     """Returns whether a source is a local file, or an object in the dataset's own kind of storage."""
     if not storage.is_remote(item.uri):
         return bool(item.uri) and not storage.is_remote(directory)
-    return item.uri.startswith(("gs://", "s3://")) and item.uri[:5] == directory[:5]
+    return item.uri.startswith(("gs://", "s3://", "az://")) and item.uri[:5] == directory[:5]
 
 
 def _look(uri: str) -> Thumbnail | None:

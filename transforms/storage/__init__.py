@@ -22,7 +22,7 @@ import google_crc32c
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.concurrency.underway import UNDERWAY
-from shardwright.transforms.storage import beam_files, gcs, gcs_etags, local, s3
+from shardwright.transforms.storage import azure, beam_files, gcs, gcs_etags, local, s3
 from shardwright.transforms.storage.deadlines import LAST_TRY_SECONDS, at_most
 from shardwright.transforms.storage.faults import changed, fault, translated_errors
 from shardwright.transforms.storage.local import local_version, read_fully, unfinished
@@ -82,7 +82,7 @@ __all__ = [
 _COPY_BYTES = 1 << 20
 _REQUESTS_AT_ONCE = 16
 #: Storages that can list a single level, read the listed version of an object, and share connections.
-_OBJECT_STORES: Mapping[str, ModuleType] = {"gs": gcs, "s3": s3}
+_OBJECT_STORES: Mapping[str, ModuleType] = {"gs": gcs, "s3": s3, "az": azure}
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp\Z")
 
 
@@ -125,7 +125,10 @@ def require_known(option: str, path: str) -> None:
     scheme = path.partition("://")[0]
     if scheme in _OBJECT_STORES and is_remote(path):
         if not path.split("/")[2]:
-            raise UsageError(f"{option} {printable(path)} names no bucket; write {scheme}://BUCKET/...")
+            kind = "container" if scheme == "az" else "bucket"
+            raise UsageError(
+                f"{option} {printable(path)} names no {kind}; write {scheme}://{kind.upper()}/..."
+            )
     elif is_remote(path):
         from apache_beam.io.filesystems import FileSystems
 

@@ -21,7 +21,7 @@ _COPY_BYTES = 1 << 20
 
 
 def _filesystems() -> Any:
-    with needed_by("A storage other than gs:// and s3://"):
+    with needed_by("A storage other than gs://, s3:// and az://"):
         from apache_beam.io.filesystems import FileSystems
 
     return FileSystems
@@ -75,8 +75,8 @@ def write_bytes(path: str, data: bytes) -> None:
 def read_with_etag(path: str) -> tuple[bytes, str] | None:
     """Raises an error: these file systems do not support conditional requests."""
     raise UsageError(
-        f"{printable(path)}: versions need a local disk, gs:// or s3://, which can switch from one version "
-        "to the next in one step; choose an output there."
+        f"{printable(path)}: versions need a local disk, gs://, s3:// or az://, which can switch from one "
+        "version to the next in one step; choose an output there."
     )
 
 

@@ -120,6 +120,7 @@ class Operation:
 
     Attributes:
       fault: fault of the first attempt; None if it was not repeated.
+      was_slow: whether an attempt ended because bytes flowed too slowly.
     """
 
     def __init__(self, contact: Contact, path: str, size: int = 0) -> None:
@@ -127,6 +128,7 @@ class Operation:
         self.begun = self.quiet_since = time.monotonic()
         self._size, self._flowing = size, 0.0
         self.fault: Exception | None = None
+        self.was_slow = False
         self._is_last_try = contact.is_dead()
         most: float | None = getattr(_local, "most_seconds", None)
         if self._is_last_try:
@@ -270,6 +272,8 @@ class TransferClock:
 
     def expired(self) -> TimeoutError:
         """Returns the error for bytes that did not flow in time, or too slowly."""
+        if self._bytes and self._operation:
+            self._operation.was_slow = True
         return TooSlow("the transfer is too slow") if self._bytes else TimeoutError("timed out")
 
     def count(self, size: int) -> None:
@@ -375,3 +379,23 @@ def timed_pools(http_pool: type, https_pool: type) -> dict[str, type]:
 def _timed_pool(pool: Any) -> type:
     connection = type(f"Timed{pool.ConnectionCls.__name__}", (_TimedConnection, pool.ConnectionCls), {})
     return type(f"Timed{pool.__name__}", (pool,), {"ConnectionCls": connection})
+
+
+def timed_adapter(connections: int) -> Any:
+    """Returns what holds the connections of a session of requests and makes them keep to deadlines."""
+    from requests.adapters import HTTPAdapter
+    from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+    pools = timed_pools(HTTPConnectionPool, HTTPSConnectionPool)
+
+    class TimedAdapter(HTTPAdapter):  # type: ignore[misc, unused-ignore]
+        def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+            super().init_poolmanager(*args, **kwargs)
+            self.poolmanager.pool_classes_by_scheme = pools
+
+        def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
+            manager = super().proxy_manager_for(*args, **kwargs)
+            manager.pool_classes_by_scheme = pools
+            return manager
+
+    return TimedAdapter(connections, connections)

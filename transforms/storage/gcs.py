@@ -32,7 +32,7 @@ from shardwright.transforms.storage.deadlines import (
     Contact,
     Operation,
     current,
-    timed_pools,
+    timed_adapter,
     within,
 )
 from shardwright.transforms.storage.faults import changed, is_too_slow, no_answer_of_its_own, too_slow
@@ -162,30 +162,10 @@ def _make_client(credentials: Any) -> Any:
         client_info=ClientInfo(user_agent=f"shardwright/{__version__}"),
     )
     for scheme in ("https://", "http://"):
-        client._http.mount(scheme, _timed_adapter())
+        client._http.mount(scheme, timed_adapter(CONNECTIONS))
     # requests looks through the environment for proxies at every request: a sixth of what one costs.
     client._http.trust_env = bool(getproxies() or os.environ.keys() & _CERTIFICATES)
     return client
-
-
-def _timed_adapter() -> Any:
-    """Returns what holds the connections of a client and makes them keep to deadlines."""
-    from requests.adapters import HTTPAdapter
-    from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-
-    pools = timed_pools(HTTPConnectionPool, HTTPSConnectionPool)
-
-    class TimedAdapter(HTTPAdapter):  # type: ignore[misc, unused-ignore]
-        def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-            super().init_poolmanager(*args, **kwargs)
-            self.poolmanager.pool_classes_by_scheme = pools
-
-        def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
-            manager = super().proxy_manager_for(*args, **kwargs)
-            manager.pool_classes_by_scheme = pools
-            return manager
-
-    return TimedAdapter(CONNECTIONS, CONNECTIONS)
 
 
 def _retry() -> Any:

@@ -1,4 +1,4 @@
-"""A storage server with scripted answers, for the clients of Google and of Amazon."""
+"""A storage server with scripted answers, for the clients of Google, Amazon and Microsoft."""
 
 from __future__ import annotations
 
@@ -57,13 +57,15 @@ class Asked(NamedTuple):
 
     @property
     def is_listing(self) -> bool:
-        """Whether it asks for a listing, in either API."""
-        return self.method == "GET" and ("list-type" in self.query or self.path.endswith("/o"))
+        """Whether it asks for a listing, in any API."""
+        kinds = "list-type" in self.query or self.query.get("comp") == "list"
+        return self.method == "GET" and (kinds or self.path.endswith("/o"))
 
     @property
     def token(self) -> str:
         """The page that it asks for; empty for the first."""
-        return self.query.get("pageToken") or self.query.get("continuation-token") or ""
+        names = ("pageToken", "continuation-token", "marker")
+        return next((self.query[name] for name in names if name in self.query), "")
 
 
 class Scripted:
@@ -163,4 +165,15 @@ def amazon_page(*names: str, token: str = "") -> bytes:
         '<?xml version="1.0" encoding="UTF-8"?><ListBucketResult '
         'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>b</Name>'
         f"<IsTruncated>{'true' if token else 'false'}</IsTruncated>{more}{items}</ListBucketResult>"
+    ).encode()
+
+
+def azure_page(*names: str, token: str = "") -> bytes:
+    """Returns a page of a listing in Azure's format."""
+    kind = "<BlobType>BlockBlob</BlobType>"
+    about = f"<Properties><Etag>e</Etag><Content-Length>1</Content-Length>{kind}</Properties>"
+    items = "".join(f"<Blob><Name>{name}</Name>{about}</Blob>" for name in names)
+    return (
+        '<?xml version="1.0" encoding="utf-8"?><EnumerationResults ContainerName="b">'
+        f"<Blobs>{items}</Blobs><NextMarker>{token}</NextMarker></EnumerationResults>"
     ).encode()
