@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from shardwright.loader.sample_values import Pixels, converted
+from shardwright.loader.sample_values import Pixels, converted, stored_types
 from shardwright.loader.values import FeatureReader
 from shardwright.schemas.bounds import NO_BOUNDS
 from shardwright.schemas.codes import QuarantineReason
-from shardwright.schemas.dataset import Dataset, picture_shape, sample_types, stored_format
+from shardwright.schemas.dataset import Dataset, picture_shape, stored_format
 from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError
 from shardwright.schemas.example import ExampleSpans
 from shardwright.schemas.layouts import FeatureRole
@@ -50,7 +50,7 @@ class PictureReader:
         self._layout = dataset.layout
         self._readers = readers
         self._encoded = readers.get(FeatureRole.ENCODED)
-        self._types = sample_types(dataset)
+        self._types = stored_types(dataset)
         self._dtype = dtype
         self._raw = stored_format(dataset) == "raw"
         self._shape = picture_shape(dataset)

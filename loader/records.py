@@ -20,12 +20,11 @@ from shardwright.loader.batches import Batch, iterate_batches
 from shardwright.loader.decode import PictureReader
 from shardwright.loader.labels_of_records import read_labels
 from shardwright.loader.open import located, read_dataset
-from shardwright.loader.sample_values import NUMPY_TYPES, Pixels, chosen_type
+from shardwright.loader.sample_values import NUMPY_TYPES, Pixels, chosen_type, stored_types
 from shardwright.loader.selection import TRAIN, Predicate, Resplit, select
 from shardwright.loader.shard_reader import ShardReader
 from shardwright.loader.shard_slice import ShardSlice
 from shardwright.loader.values import FeatureReader, Value
-from shardwright.schemas.dataset import sample_types
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import ExampleSpans
 from shardwright.schemas.labels import UNLABELLED
@@ -103,7 +102,7 @@ class Records:
         self._features = {spec.name: FeatureReader(spec) for spec in self.dataset.features}
         self._by_role = {reader.spec.fill: reader for reader in self._features.values() if reader.spec.fill}
         if dtype is not None:
-            dtype = chosen_type(dtype, sample_types(self.dataset), NUMPY_TYPES)
+            dtype = chosen_type(dtype, stored_types(self.dataset), NUMPY_TYPES)
         self._pictures = PictureReader(self.dataset, self._by_role, dtype)
         self._ids = {name.encode(): i for i, name in enumerate(self.dataset.labels)}
 

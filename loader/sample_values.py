@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shardwright.schemas.dataset import Dataset, sample_types
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.sample_types import HIGHEST, SAMPLE_TYPES, UINT16_OF_UINT8, widest
 
@@ -15,6 +16,21 @@ Pixels = npt.NDArray[Any]
 
 #: The types that NumPy can hold; TensorFlow also has bfloat16.
 NUMPY_TYPES = (*SAMPLE_TYPES, "float16")
+
+
+def stored_types(dataset: Dataset) -> tuple[str, ...]:
+    """Returns the sample types of a dataset's pictures, from the narrowest on.
+
+    Raises:
+      UsageError: if it has a type that this version does not know.
+    """
+    unknown = sorted(dataset.dtypes.keys() - set(SAMPLE_TYPES))
+    if unknown:
+        raise UsageError(
+            f"The dataset {dataset.name} has images of the type {unknown[0]}, which this version of "
+            "shardwright does not read; use the version that wrote it."
+        )
+    return sample_types(dataset)
 
 
 def chosen_type(dtype: str | None, stored: Sequence[str], choices: Sequence[str]) -> str:

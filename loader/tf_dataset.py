@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from shardwright.loader.arguments import absolute, at_least, require_seed
 from shardwright.loader.open import located, read_dataset
-from shardwright.loader.sample_values import NUMPY_TYPES, chosen_type
+from shardwright.loader.sample_values import NUMPY_TYPES, chosen_type, stored_types
 from shardwright.loader.selection import (
     TRAIN,
     Predicate,
@@ -26,7 +26,7 @@ from shardwright.loader.shard_slice import ShardSlice
 from shardwright.loader.tf_images import Picture, Size, converted, mask_decoder
 from shardwright.loader.tf_parse import class_feature, class_index, feature_of, parser
 from shardwright.loader.tf_records import serialized_records
-from shardwright.schemas.dataset import Dataset, sample_types
+from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.feature_roles import FEATURE_ROLES, FeatureRole, Needs
 from shardwright.transforms import storage
@@ -104,7 +104,7 @@ def load(
     directory = located(dataset_dir)
     dataset = read_dataset(directory)
     size = _size(image_size)
-    dtype = _dtype(dtype, sample_types(dataset))
+    dtype = _dtype(dtype, stored_types(dataset))
     _check(batch_size, shuffle, seed, repeat, augment)
     slices = select(dataset, split, directory, keep=keep, fold=fold, part=part, resplit=resplit)
     count = number_of_records(slices)

@@ -8,8 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from shardwright.loader.sample_values import stored_types
 from shardwright.loader.tf_parse import feature_of
-from shardwright.schemas.dataset import Dataset, picture_shape, sample_types, stored_formats
+from shardwright.schemas.dataset import Dataset, picture_shape, stored_formats
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.layouts import Encoding, FeatureSpec
@@ -48,7 +49,7 @@ class Picture:
             )
         self.feature = found
         self._formats = stored_formats(dataset)
-        self._types = sample_types(dataset)
+        self._types = stored_types(dataset)
         self.dtype = widest(self._types)
         height, width, channels = picture_shape(dataset)
         self._channels = channels or 3  # if the number of channels varies, all are read in color
@@ -188,7 +189,7 @@ def converted(image: tf.Tensor, dtype: str) -> tf.Tensor:
 
 def _on_white(image: tf.Tensor) -> tf.Tensor:
     """Returns the colors of pixels with alpha on a white background, rounded; 8 bits as in Pillow."""
-    pixels = tf.cast(image, tf.int64)
+    pixels = tf.cast(image, tf.int32 if image.dtype == tf.uint8 else tf.int64)
     white = image.dtype.max
     shown = pixels[:, :, :3] * pixels[:, :, 3:] + white * (white - pixels[:, :, 3:])
     return tf.cast((shown + white // 2) // white, image.dtype)

@@ -224,3 +224,13 @@ def test_gray_16_bits_need_no_further_package(monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_array_equal(Records(directory).image(0), pictures[0])
     with pytest.raises(MissingPackage, match="A PNG with 16 bits a sample in color needs imagecodecs"):
         Records(deep_dataset("png of 16 bits")[0]).image(0)
+
+
+def test_an_unknown_type_needs_another_version(tmp_path: Path) -> None:
+    shutil.copytree(deep_dataset("floats")[0], tmp_path, dirs_exist_ok=True)
+    document = json.loads((tmp_path / "dataset.json").read_text())
+    document["dtypes"] = {"float64": 2}
+    (tmp_path / "dataset.json").write_text(json.dumps(document))
+    for read in (Records, load):
+        with pytest.raises(UsageError, match="images of the type float64, which this version"):
+            read(tmp_path)
