@@ -10,6 +10,8 @@ from typing import Any
 _MIN_BUCKETS = 16
 _MAX_BUCKETS = 4096
 _CRC_BITS = 32
+#: Packs with fewer bytes are not compressed: setting up the compressor takes longer than anything else.
+_SMALL_PACK = 4096
 
 
 def bucket_count(parts: int) -> int:
@@ -24,9 +26,10 @@ def bucket_of(name: str, buckets: int) -> int:
 
 def pack_rows(rows: Sequence[Sequence[Any]]) -> bytes:
     """Packs rows of JSON values by column, which puts similar values side by side and compresses well."""
-    return zlib.compress(json.dumps(list(zip(*rows))).encode(), 1)
+    text = json.dumps(list(zip(*rows))).encode()
+    return text if len(text) < _SMALL_PACK else zlib.compress(text, 1)
 
 
 def unpack_rows(pack: bytes) -> Iterator[tuple[Any, ...]]:
     """Yields the rows that `pack_rows` packed."""
-    return zip(*json.loads(zlib.decompress(pack)))
+    return zip(*json.loads(pack if pack.startswith(b"[") else zlib.decompress(pack)))

@@ -242,8 +242,10 @@ class RecordChecker:
 
     def _check_similar(self, data: bytes, similar: Similar[_Similar]) -> CheckedRecord:
         """Checks a record whose image and texts alone differ from those of a sound one."""
-        (common, fold, *places), begin, end, texts = similar
-        key, basename, sha256 = (None if place is None else str(texts[place], "ascii") for place in places)
+        (common, fold, key_at, basename_at, sha256_at), begin, end, texts = similar
+        key = None if key_at is None else str(texts[key_at], "ascii")
+        basename = None if basename_at is None else str(texts[basename_at], "ascii")
+        sha256 = None if sha256_at is None else str(texts[sha256_at], "ascii")
         problems = list(_name_problems(key, basename)) if basename is not None and self._schema.own else []
         stored_sha256, bare = "", None
         private: tuple[str, ...] = ()

@@ -225,6 +225,8 @@ def _head(size: int) -> bytes:
         return bytes((10, size))
     if size < _LIMITS[1]:
         return bytes((10, size & 127 | 128, size >> 7))
+    if size < _LIMITS[2]:
+        return bytes((10, size & 127 | 128, size >> 7 & 127 | 128, size >> 14))
     return b"\n" + write_varint(size)
 
 
@@ -234,6 +236,8 @@ def _content_bytes(size: int) -> int:
     Args:
       size: Number of bytes of the whole field: a tag of one byte, the length as a varint, and the content.
     """
+    if 131 <= size < 16_387:  # the content of nearly all fields with a thumbnail has a length of two bytes
+        return size - 3
     for varint_bytes, limit in enumerate(_LIMITS, 1):
         content = size - 1 - varint_bytes
         if content < limit:

@@ -19,10 +19,11 @@ from shardwright.pipelines.validate import list_tasks
 from shardwright.schemas.example import Feature, FeatureType, encode_example, parse_example
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.layouts import FeatureSpec
+from shardwright.schemas.wire_format import write_varint
 from shardwright.transforms.images.jpeg_headers import JpegHeaders
 from shardwright.transforms.records import framing
 from shardwright.transforms.records.record_schema import RecordSchema
-from shardwright.transforms.validation import ledger
+from shardwright.transforms.validation import ledger, record_templates
 from shardwright.transforms.validation.record import RecordChecker
 from shardwright.transforms.validation.record_templates import RecordTemplates
 from shardwright.transforms.validation.shard import Depth, ShardCheck, check_shard
@@ -169,6 +170,16 @@ def test_similar_records_are_checked_like_single_ones(found: list[bytes], own: b
     checker = RecordChecker(schema, decode=False)
     for data in found + found:
         assert checker.check(data) == RecordChecker(schema, decode=False).check(data)
+
+
+def test_lengths_of_fields_are_those_of_protobuf() -> None:
+    contents = [*range(300), *range(16_300, 16_500), *range((1 << 21) - 20, (1 << 21) + 20)]
+    fields = {1 + len(write_varint(content)) + content: content for content in contents}
+    for size, content in fields.items():
+        assert record_templates._content_bytes(size) == content
+        assert record_templates._head(content) == b"\n" + write_varint(content)
+    for size in (0, 1, 130, 16_387, (1 << 21) + 4):
+        assert record_templates._content_bytes(size) < 0
 
 
 def test_records_that_differ_in_image_and_texts_are_recognized() -> None:
