@@ -10,7 +10,7 @@ import platform
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardwright.pipelines import log
 from shardwright.pipelines.datasets import Target
@@ -29,7 +29,9 @@ from shardwright.transforms.sources.label_rules import LabelRules, make_label_ru
 from shardwright.transforms.sources.selection import ListingRules, make_listing_rules
 from shardwright.transforms.sources.source import Input
 from shardwright.transforms.sources.spool import Spool
-from shardwright.transforms.validation.against.shard import Comparison
+
+if TYPE_CHECKING:
+    from shardwright.transforms.validation.against.shard import Comparison
 
 #: Settings of `convert` that decide how a source is listed and that may be given (again) with `--against`.
 LISTING = (
@@ -115,6 +117,8 @@ def prepared(
             )
         yield None
         return
+    from shardwright.transforms.validation.against.shard import Comparison  # only a comparison needs it
+
     if target.directory is None:
         raise UsageError(
             f"--against needs a dataset.json that says how the dataset was made, and --dataset "

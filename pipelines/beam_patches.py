@@ -26,9 +26,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 #: Seconds for which the end of a command waits for workers that are late.
 LATE_WORKER_SECONDS = 3.0
@@ -81,6 +81,64 @@ def _look_for_state_once(look: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return specs
 
     return get_dofn_specs
+
+
+def _look_at_arguments_once(look: Callable[[Any], tuple[list[str], list[Any]]]) -> Callable[[Any], Any]:
+    """Looks at the arguments of each function once; Beam does so six times for each method of each step."""
+    functions: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+    methods: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+    def get_function_args_defaults(function: Any) -> tuple[list[str], list[Any]]:
+        bound = isinstance(function, MethodType)
+        known, key = (methods, function.__func__) if bound else (functions, function)
+        if not isinstance(key, FunctionType):
+            return look(function)
+        if key not in known:
+            known[key] = look(function)
+        names, defaults = known[key]
+        return [*names], [*defaults]
+
+    return get_function_args_defaults
+
+
+def _read_source_of_generators(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Reads the source only of functions that yield, to see whether one also returns values.
+
+    Beam reads the file of every function, to log a warning.
+    """
+
+    def _check_fn_use_yield_and_return(function: Any) -> bool:
+        if is_beam_silent() and not inspect.isgeneratorfunction(function):
+            return False
+        return check(function)
+
+    return _check_fn_use_yield_and_return
+
+
+def _weigh_without_modules(weigh: Callable[..., int]) -> Callable[..., int]:
+    """Weighs values for Beam's cache without first listing the variables of all imported modules.
+
+    The list would keep these from being weighed, but Beam leaves out functions, through which alone a value
+    could refer to them.
+    """
+    from apache_beam.runners.worker import statecache
+
+    options = {
+        "get_size_func": statecache._size_func,
+        "get_referents_func": statecache._get_referents_func,
+        "filter_func": statecache._filter_func,
+        "exclude_modules_globals": False,
+    }
+
+    def get_deep_size(*values: Any) -> int:
+        return int(statecache.objsize.get_deep_size(*values, **options))
+
+    return get_deep_size if _takes(statecache.objsize.get_deep_size, options) else weigh
+
+
+def _takes(function: Callable[..., Any], names: Iterable[str]) -> bool:
+    """Returns whether a function has arguments of these names."""
+    return set(names) <= inspect.signature(function).parameters.keys()
 
 
 def _take_our_log_lines(log_all: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
@@ -173,6 +231,38 @@ PATCHES = (
         "apache_beam.transforms.userstate.get_dofn_specs",
         BEAM_VERSIONS,
         "eeb36145d3115aa02ec8d05667f4190084047c5229734d49250d6a950db0e923",
+    ),
+    Patch(
+        "look at arguments once",
+        "apache_beam.transforms.core.get_function_args_defaults",
+        _look_at_arguments_once,
+        "apache_beam.transforms.core.get_function_args_defaults",
+        BEAM_VERSIONS,
+        "5e41a60ff81fe8ca96ab6ec705dcd571f5c2f574a43a9e8db00010e19976191b",
+    ),
+    Patch(
+        "read the source of generators",
+        "apache_beam.transforms.core._check_fn_use_yield_and_return",
+        _read_source_of_generators,
+        "apache_beam.transforms.core._check_fn_use_yield_and_return",
+        _UNTIL_2_73[1:] + _SINCE_2_74,
+        "0564abdb440c676dcb3f027f8fbfa8d0e8f7e11455be5f316112c73ef1836c3c",
+    ),
+    Patch(  # does not tell `return` from `return value`
+        "read the source of generators",
+        "apache_beam.transforms.core._check_fn_use_yield_and_return",
+        _read_source_of_generators,
+        "apache_beam.transforms.core._check_fn_use_yield_and_return",
+        _UNTIL_2_73[:1],
+        "8be5f5cfdabeb133ba6d68c5469f54ed265962070bf0bb44ebe71c3af55a31c3",
+    ),
+    Patch(
+        "weigh without modules",
+        "apache_beam.runners.worker.statecache.get_deep_size",
+        _weigh_without_modules,
+        "apache_beam.runners.worker.statecache.get_deep_size",
+        BEAM_VERSIONS,
+        "da557bd7faffc13fd3f5bc1d000a43d0fdf4af29dacaab59cd3a9687daab62f9",
     ),
     Patch(
         "show log lines of worker processes, in-process runner",

@@ -57,6 +57,7 @@ from shardwright.transforms.rebuild.outcome import outcome_file, read_outcome
 from shardwright.transforms.rebuild.task import RebuildTask
 from shardwright.transforms.rebuild.unchanged import end_if_unchanged, find_input
 from shardwright.transforms.sources.effects import without_effect
+from shardwright.transforms.sources.listed_parts import LISTED_PARTS
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.versions.listing import list_versions, version_names
 
@@ -327,8 +328,11 @@ def _named(task: RebuildTask) -> RebuildTask:
 def _run(task: RebuildTask, request: ConversionRequest, engine: _Engine, progress: bool) -> RebuildResult:
     try:
         with show_progress(progress, task.directory, task.started), heartbeat(task.output, task.holder):
-            if not (engine.is_here and _has_ended(task, request)):
-                engine.run(task, request)
+            try:
+                if not (engine.is_here and _has_ended(task, request)):
+                    engine.run(task, request)
+            finally:
+                LISTED_PARTS.clear()
     except (ShardwrightError, KeyboardInterrupt) as error:
         if isinstance(error, ShardwrightError):
             error = type(error)(without_resume(error.message))

@@ -155,7 +155,6 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     """
     import apache_beam as beam
 
-    from shardwright.transforms.validation.against.transforms import CompareWithSource
     from shardwright.transforms.validation.summary import SummariseValidation
     from shardwright.transforms.validation.validate import ValidateShards
 
@@ -173,6 +172,8 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     validated = tasks | "ValidateShards" >> ValidateShards(schema, MODES[request.mode])
     found = [whole, validated.findings]
     if request.against is not None:
+        from shardwright.transforms.validation.against.transforms import CompareWithSource
+
         other = request.against
         compare = CompareWithSource(other.comparison, other.inputs, other.rules, other.spool, other.selection)
         found.append(pipeline | "CompareWithSource" >> compare)  # FindingSummary

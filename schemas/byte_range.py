@@ -32,6 +32,7 @@ class ByteRange(NamedTuple):
       shape: (height, width, channels) of raw pixels.
       planar: whether raw pixels are stored channel by channel.
       dtype: NumPy's name of the type of raw pixels, with its byte order.
+      keep: whether raw pixels keep their type and all channels (`--depth keep`, `--channels`).
     """
 
     file: str
@@ -45,6 +46,7 @@ class ByteRange(NamedTuple):
     shape: tuple[int, ...] = ()
     planar: bool = False
     dtype: str = "|u1"
+    keep: bool = False
 
     def encode(self) -> str:
         """Returns the range as an `ImageRef` carries it, without default values at its end."""

@@ -1029,6 +1029,13 @@ class ConvertSettings:
                 f"--image_format {self.image_format} stores 8 bits per channel; choose png or raw, or leave "
                 "--depth keep out."
             )
+        tensors = [spec.name for spec in self.record_layout.features if spec.holds_pixels]
+        if tensors and self.states_dtype:
+            option = f"--channels {self.channels}" if self.channels else "--depth keep"
+            raise UsageError(
+                f"--layout {self.record_layout.name}: its feature {tensors[0]!r} is a tensor of type uint8; "
+                f"store the pixels without `tensor: true`, or leave {option} out."
+            )
         if self.map and self.states_dtype:
             option = f"--channels {self.channels}" if self.channels else "--depth keep"
             raise UsageError(

@@ -39,7 +39,7 @@ REBUILD_STEPS = [
 #: Names that Beam gives to its own steps inside ours.
 BEAM_STEP = re.compile(
     r"FlatMap\(<lambda at core\.py:\d+>\)|Map\(decode\)"
-    r"|ParDo\((CombineValuesDoFn|_HashSources|_CheckShard|_ListPart|_CompareLedgers|_CompareBucket"
+    r"|ParDo\((CombineValuesDoFn|_HashSources|_CheckShard|_ListPart|_ListAndDigest|_CompareLedgers|_CompareBucket"
     r"|_PairRenamed|_ReadLedger)\)"
     r"|(Flat)?Map\((reify|restore)_metadata_default_window\)"
 )
@@ -57,6 +57,7 @@ UNTYPED = {
     "RemoveCommit/RemoveDatasetJson side 0",
     "NamePlannedShards side 1",
     "CommitDataset/Commit side 1",
+    "CompareWithPrevious/Decide side 3",
     "ForecastDataset/MakeForecast side 0",
     "ForecastDataset/MakeForecast side 1",
     "ForecastDataset/MakeForecast side 2",

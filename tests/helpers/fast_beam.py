@@ -187,6 +187,7 @@ def speed_up() -> None:
         return
     defaults = _once_per_function(core.get_function_args_defaults)
 
+    @functools.wraps(core.get_function_args_defaults)
     def get_function_args_defaults(function: Any) -> tuple[list[str], list[Any]]:
         names, values = defaults(function)
         return [*names], [*values]
@@ -195,6 +196,7 @@ def speed_up() -> None:
     mixes_yield_and_return = core._check_fn_use_yield_and_return
     known: dict[Any, bool] = {}
 
+    @functools.wraps(mixes_yield_and_return)
     def check_fn_use_yield_and_return(function: Any) -> bool:
         code = getattr(function, "__code__", None)
         if code is None:
@@ -210,7 +212,7 @@ def speed_up() -> None:
     # The place where a type was declared; only messages about wrong types need it.
     decorators.IOTypeHints._make_origin = classmethod(lambda *_, **__: [])
     cloudpickle_pickler.bz2 = _QuickBz2
-    statecache.get_deep_size = lambda *_: _WEIGHT
+    statecache.get_deep_size = functools.wraps(statecache.get_deep_size)(lambda *_: _WEIGHT)
     statesampler.StateSampler.start = _start_sampler
     statesampler.StateSampler.stop = _stop_sampler
     pipeline_options._BeamArgumentParser._get_formatter = _formatter

@@ -152,12 +152,20 @@ def settle(dataset: Path) -> None:
     totals = LedgerTotals()
     classes: dict[str, Counter[str]] = {split: Counter() for split in made.splits}
     formats: dict[str, Counter[str]] = {split: Counter() for split in made.splits}
+    dtypes: Counter[str] = Counter()
     for head in heads:
         totals.add(head)
+        dtypes.update(head.dtypes)
         classes[head.split].update(head.class_counts)
         formats[head.split].update(head.formats)
     made = replace(
-        made, splits=splits, ledger=totals.as_json(), class_counts=classes, formats=formats, files=files
+        made,
+        splits=splits,
+        ledger=totals.as_json(),
+        class_counts=classes,
+        formats=formats,
+        files=files,
+        dtypes=dtypes,
     )
     ledgers = [dataset / ledger_file(*result.header.place) for result in results]
     found = (load_ledger(path.read_bytes()) for path in ledgers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import inspect
 import json
 import logging
 import runpy
@@ -20,8 +21,8 @@ import apache_beam as beam
 import pytest
 from apache_beam.coders import VarIntCoder
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
-from apache_beam.runners.worker import sdk_worker
-from apache_beam.transforms import userstate
+from apache_beam.runners.worker import sdk_worker, statecache
+from apache_beam.transforms import core, userstate
 from helpers.hostile import shard_hashes
 from helpers.long_tail import slow
 from helpers.patched_beam import unpatched
@@ -87,11 +88,40 @@ def test_patched_state_can_be_read_repeatedly(beam_as_installed: None) -> None:
         assert not userstate.is_stateful_dofn(_Plain())
 
 
-@pytest.mark.parametrize("patch", PATCHES, ids=lambda item: item.name)
-def test_the_code_that_patches_replace_is_unchanged(patch: Any) -> None:
+def test_patched_functions_return_what_beams_return(beam_as_installed: None) -> None:
+    def plain(element: int, other: str = "x") -> int:
+        return element
+
+    def both(element: int):
+        if element:
+            return [element]
+        yield element
+
+    named = (core.get_function_args_defaults, core._check_fn_use_yield_and_return, statecache.get_deep_size)
+    look, check, weigh = map(inspect.unwrap, named)
+    functions = (plain, both, _Plain().process, _Counting().process, len)
+    values = (b"abc", ["x"] * 3, {"a": (1, 2.5)}, replace(PATCHES[0]))
+    with suppress_beam_logs(verbose=False), patching():
+        apply_patches()
+        for function in functions[:-1]:
+            assert core.get_function_args_defaults(function) == look(function)
+        core.get_function_args_defaults(plain)[0].clear()
+        assert core.get_function_args_defaults(plain) == (["element", "other"], ["x"])
+        for function in functions:
+            assert core._check_fn_use_yield_and_return(function) == check(function)
+        assert core._check_fn_use_yield_and_return(both)
+        for value in values:
+            assert statecache.get_deep_size(value) == weigh(value)
+
+
+@pytest.mark.parametrize("name", sorted({patch.name for patch in PATCHES}))
+def test_the_code_that_patches_replace_is_unchanged(name: str) -> None:
+    patches = [patch for patch in PATCHES if patch.name == name]
+    (patch,) = (patch for patch in patches if beam.__version__ in patch.beam_versions)
     with unpatched():
-        assert beam_patches.source_digest(patch.checked) == patch.sha256, _ADVICE.format(patch.name)
-    assert beam.__version__ in patch.beam_versions, _ADVICE.format(patch.name)
+        assert beam_patches.source_digest(patch.checked) == patch.sha256, _ADVICE.format(name)
+    versions = [version for patch in patches for version in patch.beam_versions]
+    assert sorted(versions) == sorted(beam_patches.BEAM_VERSIONS), "each version has one digest"
 
 
 @pytest.mark.parametrize("name", sorted({item.name for item in beam_patches.RELIED_ON}))

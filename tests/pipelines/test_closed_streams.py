@@ -91,6 +91,7 @@ def test_every_command_works_with_closed_streams(
         "rollback": [str(tmp_path / "versions")],
         "publish": [f"{tmp_path}/versions@{V2}", "--accept", "rolled_back"],
         "layouts": [],
+        "completion": ["bash"],
     }
     assert list(commands) == list(cli.COMMANDS)
     codes = {name: cli.main([name, *argv]) for name, argv in commands.items()}

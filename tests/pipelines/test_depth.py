@@ -18,11 +18,18 @@ from shardwright.pipelines.convert import convert
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import parse_example
+from shardwright.schemas.layouts import inline_layout
+from shardwright.schemas.layouts.layout_file import parse_layout_file
 from shardwright.schemas.ledger import load_ledger
 
 RANDOM = np.random.default_rng(3)
 DEEP = RANDOM.integers(0, 65536, (9, 14, 3), np.uint16)
 FLOATS = RANDOM.normal(size=(9, 14)).astype(np.float32)
+TENSOR = inline_layout(
+    parse_layout_file(
+        "pixels: true\nfeatures: {x: {fill: encoded, tensor: true}, y: {fill: label}}", "t.yaml"
+    )
+)
 BANDS = RANDOM.integers(0, 65536, (9, 14, 6), np.uint16)
 
 
@@ -41,14 +48,15 @@ def folder_of(root: Path, files: dict[str, bytes]) -> str:
 
 
 def records(dataset: Path) -> dict[str, dict[str, Any]]:
-    """Returns the records of a dataset of one shard by the stems of their keys."""
+    """Returns the records of a dataset of one shard by the stems of their keys, or by keys with an !."""
     shard = (dataset / "train-00000-of-00001.tfrecord").read_bytes()
     _, entries = load_ledger((dataset / "_shards" / "train-00000-of-00001.jsonl.gz").read_bytes())
     found = {}
     for entry in entries:
         if entry.offset is not None and entry.length is not None:
             example = parse_example(shard[entry.offset + 12 : entry.offset + entry.length - 4])
-            found[Path(entry.key).stem] = {name: item.values[0] for name, item in example.items()}
+            name = entry.key if "!" in entry.key else Path(entry.key).stem
+            found[name] = {feature: item.values[0] for feature, item in example.items()}
     return found
 
 
@@ -108,6 +116,53 @@ def test_channels_and_images_with_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("shape", "dtype", "settings", "stored"),
+    [
+        ((9, 14, 3), ">u2", {}, "uint16"),
+        ((9, 14), "<f8", {"color": "gray"}, "float32"),
+        ((9, 14), "<i2", {"color": "gray"}, "float32"),
+        ((9, 14), "|b1", {"color": "gray"}, "uint8"),
+        ((9, 14, 5), "<f2", {"channels": 5}, "float32"),
+        ((5, 9, 14), "<u2", {"channels": 5}, "uint16"),
+        ((9, 14, 4), "|u1", {"channels": 4}, "uint8"),
+    ],
+    ids=str,
+)
+def test_arrays(
+    tmp_path: Path, shape: tuple[int, ...], dtype: str, settings: dict[str, Any], stored: str
+) -> None:
+    images = (RANDOM.random((3, *shape)) * 200 - 100 * (dtype[1] in "if")).astype(dtype)
+    np.save(tmp_path / "x_train.npy", images)
+    np.save(tmp_path / "y_train.npy", np.arange(3))
+    settings = {"depth": "keep", "image_format": "raw", "splits": "train=1", "verify": "none", **settings}
+    convert(input=str(tmp_path / "x_train.npy"), output=str(tmp_path / "out"), shards=1, **settings)
+    if len(shape) == 3 and shape[0] == 5:
+        images = np.moveaxis(images, 1, -1)
+    for number, name in enumerate(sorted(found := records(tmp_path / "out"))):
+        assert found[name]["image/dtype"] == stored.encode()
+        pixels = images[number] * 255 if dtype == "|b1" else images[number]
+        assert found[name]["image/encoded"] == pixels.astype(np.dtype(stored).newbyteorder("<")).tobytes()
+    # The dataset is read again as a source, with the same pixels.
+    again = {name: value for name, value in settings.items() if name != "splits"}
+    convert(input=str(tmp_path / "out"), output=str(tmp_path / "again"), shards=1, **again)
+    copied = {record["image/encoded"] for record in records(tmp_path / "again").values()}
+    assert copied == {record["image/encoded"] for record in found.values()}
+
+
+def test_near_duplicates_dark_pictures_and_rebuilds(tmp_path: Path) -> None:
+    y, x = np.mgrid[:90, :120]
+    smooth = (30000 + 25000 * np.sin(x / 9) * np.cos(y / 13)).astype(np.uint16)
+    smaller = np.asarray(Image.fromarray(smooth.astype(np.float32)).resize((96, 72))).astype(np.uint16)
+    files = {"large.tif": tiff_of(smooth), "small.tif": tiff_of(smaller), "dark.tif": tiff_of(smooth // 900)}
+    source = folder_of(tmp_path, files)
+    settings = {"depth": "keep", "color": "gray", "dedupe": "near", "drop": "DARK", "verify": "none"}
+    convert(input=source, output=str(tmp_path / "out"), **settings)
+    assert set(records(tmp_path / "out")) == {"large"}
+    ledger = json.loads((tmp_path / "out" / "dataset.json").read_text())["ledger"]
+    assert (ledger["deduplicated"], ledger["filtered"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"depth": "keep", "image_format": "jpeg"}, "stores 8 bits per channel"),
@@ -118,6 +173,7 @@ def test_channels_and_images_with_others(tmp_path: Path) -> None:
         ({"channels": 17}, "--channels 17"),
         ({"depth": "keep", "map": "a:b"}, "leave --depth keep out"),
         ({"channels": 4, "map": "a:b"}, "leave --channels 4 out"),
+        ({"depth": "keep", "layout": TENSOR}, "tensor: true"),
         ({"depth": "16"}, "choose one of 8, keep"),
     ],
     ids=str,

@@ -29,7 +29,8 @@ from shardwright.schemas.input_state import INPUT_JSON, InputState
 from shardwright.transforms import storage
 from shardwright.transforms.images import read as reading
 from shardwright.transforms.rebuild import events, remembered_input, unchanged
-from shardwright.transforms.sources import listing_digest
+from shardwright.transforms.sources import listed_parts, listing_digest, transforms
+from shardwright.transforms.sources.listing import list_part
 
 JOB: dict[str, Any] = {
     "input": "in", "output": "out", "shards": "2", "class_names": "names.txt", "exclude": "@exclude.txt",
@@ -315,6 +316,30 @@ def test_another_rebuild_at_work_is_not_disturbed(here: Path, monkeypatch: pytes
     monkeypatch.setattr(unchanged, "list_digest", listed)
     assert not ends_early()
     assert reported
+
+
+@pytest.mark.parametrize("most", [100, 3])
+def test_a_changed_input_is_listed_only_once(here: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Unless there are too many references to keep, which are then listed again."""
+    counts = {"early": 0, "whole": 0}
+
+    def counted(name: str) -> Callable[..., Any]:
+        def listed(*about: Any) -> Any:
+            counts[name] += 1
+            return list_part(*about)
+
+        return listed
+
+    monkeypatch.setattr(listed_parts, "MOST_KEPT", most)
+    monkeypatch.setattr(unchanged, "list_part", counted("early"))
+    monkeypatch.setattr(transforms, "list_part", counted("whole"))
+    Path("in/a/new.bmp").write_bytes(picture(50, "BMP", 8))
+    result = rebuild(**JOB)
+    assert (result.outcome["changes"]["added"], result.outcome["work"]["converted"]) == (1, 1)
+    assert counts == {"early": 1, "whole": int(most == 3)}
+    assert listed_parts.LISTED_PARTS.room == most
+    state = InputState.loads((Path("out") / INPUT_JSON).read_bytes())
+    assert state.version == result.version and ends_early()
 
 
 def test_an_input_that_cannot_be_remembered_is_a_warning(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

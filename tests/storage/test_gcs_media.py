@@ -131,6 +131,7 @@ def test_connections_are_kept_and_shared(serve: Serve) -> None:
             assert set(executor.map(lambda _: storage.read_version("gs://b/x", "7"), range(40))) == {BODY}
         assert media is gcs._access().media is not None
         assert 1 <= len(media._idle) <= 4
+        assert {connection._download.content() for connection in media._idle} == {b""}
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])

@@ -44,6 +44,8 @@ from shardwright.transforms.storage import changed, is_remote
 _WAITING_PER_THREAD = 32
 #: Largest number of bytes of a raw pixel (in base64), and of the pixels for each byte of a photograph.
 _PIXEL_BYTES, _PIXELS_OF_A_BYTE = 4, 16
+#: Largest number of bytes of a sample that keeps its type.
+_SAMPLE_BYTES = 4
 #: Number of bytes reserved for a source of unknown size.
 _UNKNOWN_SIZE = 10**6
 
@@ -470,12 +472,16 @@ def _stored_bytes(settings: ConvertSettings) -> Callable[[int], int]:
 
     A converted image is mostly smaller than its source, except for raw pixels.
     """
-    if settings.stored_format != "raw":
+    if settings.stored_format != "raw" and settings.depth == "8":
         return lambda size: 0
+    pixel = _PIXEL_BYTES
+    if settings.states_dtype:
+        pixel = (settings.channels or 3) * (_SAMPLE_BYTES if settings.depth == "keep" else 1) * 4 // 3
     if settings.target:
         width, height = settings.target
-        return lambda size: width * height * _PIXEL_BYTES
-    return lambda size: size * _PIXELS_OF_A_BYTE
+        return lambda size: width * height * pixel
+    # A kept original, or a file of many bytes per pixel, is not packed as much as a photograph.
+    return lambda size: size * (_PIXELS_OF_A_BYTE if settings.stored_format == "raw" else 1)
 
 
 def _weigh(ref: ImageRef) -> int:

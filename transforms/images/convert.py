@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+import numpy as np
 from PIL import Image
 
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
@@ -262,14 +263,7 @@ def _convert_deep(
             image_format, width, height = opened.kind, *opened.size
             channels, dtype = header.channels, header.dtype
         else:
-            pixels = deep_pixels.upright(pixels, opened.orientation)
-            if settings.depth == "8":
-                pixels = deep_pixels.eight_bits(pixels, header.highest)
-            if not settings.channels:
-                profile = header.profile or color.profile_of(opened.image) or b""
-                pixels = deep_pixels.to_color(
-                    pixels, header, profile, settings.color, settings.background_rgb
-                )
+            pixels = _upright_colors(pixels, opened, header, settings)
             pixels = deep_pixels.resize(pixels, geometry, settings.resample)
             channels, dtype = pixels.shape[-1], pixels.dtype.name
             fill = deep_pixels.background_of(channels, pixels.dtype, settings.background_rgb)
@@ -292,6 +286,30 @@ def _convert_deep(
         on_background=on_background and not keep,
         dtype=dtype,
     )
+
+
+def _upright_colors(
+    pixels: np.ndarray, opened: decode.OpenedImage, header: DeepHeader, settings: ConvertSettings
+) -> np.ndarray:
+    """Returns samples with the orientation applied, in the wanted color or with all channels."""
+    pixels = deep_pixels.upright(pixels, opened.orientation)
+    if settings.depth == "8":
+        pixels = deep_pixels.eight_bits(pixels, header.highest)
+    if settings.channels:
+        return pixels
+    profile = header.profile or color.profile_of(opened.image) or b""
+    return deep_pixels.to_color(pixels, header, profile, settings.color, settings.background_rgb)
+
+
+def decode_deep(opened: decode.OpenedImage, settings: ConvertSettings) -> np.ndarray:
+    """Decodes a picture with `deep` samples to the upright picture that is resized and stored.
+
+    Raises:
+      ImageFault: if the pixels cannot be decoded or some are missing.
+    """
+    assert opened.deep is not None
+    pixels = decode.load_samples(opened, settings.max_pixels)
+    return _upright_colors(pixels, opened, opened.deep, settings)
 
 
 def _deep_bytes(opened: decode.OpenedImage, header: DeepHeader, geometry: Geometry) -> int:

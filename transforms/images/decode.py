@@ -240,13 +240,27 @@ def open_image(
         if all_channels or header.dtype != UINT8:
             return _opened_tiff(data, header, bounds)
     opened = _open_image(data, kind, max_pixels, bounds)
-    if kind == "png" and (keep_depth or all_channels):
-        opened.deep = png_header(data, opened.image.size, "transparency" in opened.image.info)
+    if keep_depth or all_channels:
+        opened.deep = _deep_header(opened)
     if all_channels and opened.deep is None:
         # A palette has one channel: its numbers are no colors.
         channels = len(opened.image.getbands())
         opened.deep = DeepHeader(UINT8, channels, opened.image.size, highest=255)
     return opened
+
+
+def _deep_header(opened: OpenedImage) -> DeepHeader | None:
+    """Returns the samples of a picture that Pillow opened, if they have more than 8 bits and can be kept."""
+    image, data = opened.image, opened.data
+    if opened.kind == "png":
+        return png_header(data, image.size, "transparency" in image.info)
+    bands = image.getbands()
+    if opened.kind == "jpeg2000" and opened.depth > 8:
+        alpha = "straight" if bands[-1] == "A" else ""
+        return DeepHeader(UINT16, len(bands), image.size, (1 << opened.depth) - 1, alpha)
+    if opened.kind == "ppm" and (highest := pnm.highest_value(data)) > 255:
+        return DeepHeader(UINT16, len(bands), image.size, highest)
+    return None
 
 
 def _tiff_header(data: bytes, max_pixels: int, bounds: Bounds) -> DeepHeader:
@@ -399,13 +413,14 @@ class LoadedImage:
 
 def decoder_bytes(opened: OpenedImage) -> int:
     """Returns the largest number of bytes that decoding an image can take, after `reduce_jpeg`."""
-    if opened.deep is not None and (opened.deep.tags is not None or opened.deep.dtype != UINT8):
+    if opened.deep is not None and opened.deep.tags is not None:
         return opened.deep.decoded_bytes
     if opened.jxl is not None:
         return memory.jpeg_xl_bytes(*opened.jxl.size, opened.jxl.channels)
-    return memory.decoder_bytes(
+    needed = memory.decoder_bytes(
         opened.image, opened.kind, opened.data, opened.animated, opened.coefficient_bytes
     )
+    return max(needed, opened.deep.decoded_bytes) if opened.deep is not None else needed
 
 
 def load(opened: OpenedImage, max_pixels: int) -> Image.Image:
@@ -450,8 +465,8 @@ def load_samples(opened: OpenedImage, max_pixels: int) -> np.ndarray:
         memory.check_memory(decoder_bytes(opened), max_pixels, len(opened.data))
         if header.tags is not None:
             samples = _tiff_samples(header, opened)
-        elif opened.kind == "png" and header.dtype == UINT16:
-            samples = _png_samples(opened)
+        elif header.dtype == UINT16:
+            samples = _deep_samples(opened, header)
         else:
             samples = np.asarray(_decode(opened, keep_damaged=False).image)
         samples = samples.reshape(*samples.shape[:2], -1)
@@ -476,8 +491,12 @@ def _tiff_samples(header: DeepHeader, opened: OpenedImage) -> np.ndarray:
     return deep_pixels.upright(samples, header.orientation)
 
 
-def _png_samples(opened: OpenedImage) -> np.ndarray:
-    """Decodes a PNG of 16 bits, of which Pillow would return 8."""
+def _deep_samples(opened: OpenedImage, header: DeepHeader) -> np.ndarray:
+    """Decodes a picture of 9 to 16 bits, of which Pillow would return 8."""
+    if opened.kind == "jpeg2000":
+        return jpeg2000.read_samples(opened.data, opened.image)
+    if opened.kind == "ppm":
+        return pnm.read_samples(opened.image, opened.data, header.highest)
     import imagecodecs
 
     _check_completeness(opened)

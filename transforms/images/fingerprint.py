@@ -8,8 +8,14 @@ from typing import NamedTuple
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
-from shardwright.transforms.images import color, decode
-from shardwright.transforms.images.convert import BYTES_PER_PIXEL, Reserve, open_chosen, reserve_nothing
+from shardwright.transforms.images import color, decode, deep_pixels
+from shardwright.transforms.images.convert import (
+    BYTES_PER_PIXEL,
+    Reserve,
+    decode_deep,
+    open_chosen,
+    reserve_nothing,
+)
 from shardwright.transforms.images.quality_metrics import fingerprints_of
 
 #: JPEGs are decoded at the smallest scale whose longer side has at least this many pixels: twice those of the
@@ -54,9 +60,12 @@ def fingerprint(
     decode.reduce_jpeg(opened, scale)
     try:
         with reserve(max(math.prod(opened.image.size) * BYTES_PER_PIXEL, decode.decoder_bytes(opened))):
-            loaded = decode.load_checked(opened, settings.max_pixels, settings.damaged == "keep")
-            image = decode.upright(loaded.image, opened.orientation)
-            image = color.to_color(image, settings.color, settings.background_rgb)
+            if opened.deep is not None:
+                image = deep_pixels.displayed(decode_deep(opened, settings))
+            else:
+                loaded = decode.load_checked(opened, settings.max_pixels, settings.damaged == "keep")
+                image = decode.upright(loaded.image, opened.orientation)
+                image = color.to_color(image, settings.color, settings.background_rgb)
             return Fingerprint(width * height, *fingerprints_of(image))
     except (ImageFault, MemoryError):
         raise

@@ -129,18 +129,33 @@ def decode_other_depth(data: bytes, image: Image.Image, bits: int) -> Image.Imag
     Raises:
       RuntimeError: if it cannot be decoded.
     """
-    import imagecodecs
-
-    pixels = imagecodecs.jpeg2k_decode(data, numthreads=1)
-    bands = len(image.getbands())
-    shape = (image.height, image.width, bands)[: 2 if bands == 1 else 3]
-    if pixels.shape != shape or pixels.dtype.kind != "u":
-        raise unsupported(_KIND, "its channels have different kinds of samples; convert it to PNG")
+    pixels = read_samples(data, image)
     full = (1 << bits) - 1
     scaled = ((pixels.astype(np.uint32) * 255 + full // 2) // full).astype(np.uint8)
     decoded = Image.frombytes(image.mode, image.size, scaled.tobytes())
     decoded.info = image.info
     return decoded
+
+
+def read_samples(data: bytes, image: Image.Image) -> np.ndarray:
+    """Decodes the samples of a picture as they are in the file: integers of 8 or 16 bits.
+
+    Args:
+      data: the whole file, which `read_header` accepted.
+      image: image that Pillow has opened but not loaded.
+
+    Raises:
+      ImageFault: if its channels differ in type or size.
+      RuntimeError: if it cannot be decoded.
+    """
+    import imagecodecs
+
+    pixels: np.ndarray = imagecodecs.jpeg2k_decode(data, numthreads=1)
+    bands = len(image.getbands())
+    shape = (image.height, image.width, bands)[: 2 if bands == 1 else 3]
+    if pixels.shape != shape or pixels.dtype.kind != "u":
+        raise unsupported(_KIND, "its channels have different kinds of samples; convert it to PNG")
+    return pixels
 
 
 def _find_parts(data: bytes, bounds: Bounds) -> tuple[Box | None, Box]:

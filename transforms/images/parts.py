@@ -37,6 +37,10 @@ _EXTRA_BYTES = 96
 #: Encodings of raw pixels.
 #: Largest ratio of unpacked to packed size, except for small members; deflate stays below it.
 _MAX_RATIO, _SMALL_BYTES = 5000, 1 << 24
+#: Types of raw pixels that a TIFF holds and that are stored as uint8, uint16 or float32.
+_KEPT_TYPES = frozenset(np.dtype(name) for name in ("u2", "i2", "f2", "f4", "f8"))
+#: Bytes of a TIFF before its directory, and the largest number of tags of `tiff_of`.
+_TIFF_HEAD, _TIFF_TAGS = 8, 11
 #: Limit for the memory of LZMA's dictionary.
 _MAX_DICTIONARY = 256 << 20
 
@@ -238,7 +242,8 @@ def _varints(data: bytes) -> np.ndarray:
 def _pixels_as_file(data: bytes, place: ByteRange) -> bytes:
     """Returns raw pixels as an image file with 8 bits (or 16 bits of gray), which is decoded like any other.
 
-    False and true become 0 and 255. Integers with more than 16 bits, and signed ones, must be 0 to 255.
+    False and true become 0 and 255. Integers with more than 16 bits, and signed ones, must be 0 to 255. If
+    the pixels keep their type, the file is a TIFF.
     """
     height, width, channels = place.shape
     dtype = np.dtype(place.dtype)
@@ -251,6 +256,9 @@ def _pixels_as_file(data: bytes, place: ByteRange) -> bytes:
         pixels = np.moveaxis(pixels.reshape(channels, height, width), 0, -1)
     else:
         pixels = pixels.reshape(height, width, channels)
+    has_kept_type = dtype.newbyteorder("=") in _KEPT_TYPES
+    if place.keep and (has_kept_type or channels not in (1, 3, 4)):
+        return tiff_of(pixels if has_kept_type else _eight_bits(pixels, dtype))
     if channels == 1 and dtype.kind == "u" and dtype.itemsize == 2:
         return _pnm_header(height, width, channels, 0xFFFF) + pixels.astype(">u2").tobytes()
     narrow = _eight_bits(pixels, dtype)
@@ -259,6 +267,45 @@ def _pixels_as_file(data: bytes, place: ByteRange) -> bytes:
         Image.fromarray(np.ascontiguousarray(narrow)).save(out, "PNG", compress_level=0)
         return out.getvalue()
     return _pnm_header(height, width, channels) + narrow.tobytes()
+
+
+def tiff_of(pixels: np.ndarray) -> bytes:
+    """Returns pixels of shape (height, width, channels) as an uncompressed little-endian TIFF (TIFF 6.0).
+
+    Three channels are RGB, and four are RGB and alpha.
+    """
+    height, width, channels = pixels.shape
+    content = pixels.astype(pixels.dtype.newbyteorder("<"), copy=False).tobytes()
+    colors = 3 if channels in (3, 4) else 1
+    # Values of several numbers are behind the directory.
+    behind = _TIFF_HEAD + 2 + 12 * _TIFF_TAGS + 4
+    shorts = struct.Struct(f"<{channels}H")
+    bits = shorts.pack(*[8 * pixels.dtype.itemsize] * channels)
+    kinds = shorts.pack(*[{"u": 1, "i": 2, "f": 3}[pixels.dtype.kind]] * channels)
+    extra = b"".join(b"\x02\0" if channels == 4 else b"\0\0" for _ in range(channels - colors))
+    tags = [(256, 4, 1, width), (257, 4, 1, height)]
+    values = b""
+
+    def add(tag: int, value: bytes) -> None:
+        nonlocal values
+        count = len(value) // 2
+        if len(value) > 4:
+            tags.append((tag, 3, count, behind + len(values)))
+            values += value
+        else:
+            tags.append((tag, 3, count, int.from_bytes(value, "little")))
+
+    add(258, bits)
+    tags += [(259, 3, 1, 1), (262, 3, 1, 2 if colors == 3 else 1), (273, 4, 1, 0), (277, 3, 1, channels)]
+    tags += [(278, 4, 1, height), (279, 4, 1, len(content))]
+    if extra:
+        add(338, extra)
+    add(339, kinds)
+    begin = behind + len(values)
+    entries = [(tag, kind, count, begin if tag == 273 else value) for tag, kind, count, value in tags]
+    directory = b"".join(struct.pack("<HHII", *entry) for entry in entries)
+    head = b"II*\0" + struct.pack("<IH", _TIFF_HEAD, len(entries)) + directory + bytes(4)
+    return head.ljust(behind, b"\0") + values + content
 
 
 def _pnm_header(height: int, width: int, channels: int, highest: int = 0xFF) -> bytes:

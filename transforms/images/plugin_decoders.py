@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import io
 from collections.abc import Callable, Mapping
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import NamedTuple
 
 from PIL import Image, ImageFile
 
 from shardwright.schemas.errors import EngineError
+from shardwright.schemas.plugins import entry_points_by_group, entry_points_of
 
 GROUP = "shardwright.decoders"
 
@@ -28,11 +29,6 @@ class PluginDecoder(NamedTuple):
 
 
 @functools.cache
-def _points() -> list[EntryPoint]:
-    return sorted(entry_points(group=GROUP), key=lambda point: point.name)
-
-
-@functools.cache
 def plugin_decoders() -> Mapping[str, PluginDecoder]:
     """Returns the decoders of installed packages by the name of the format, in the order of the names.
 
@@ -41,7 +37,7 @@ def plugin_decoders() -> Mapping[str, PluginDecoder]:
     Raises:
       EngineError: if one cannot be loaded or is no such class.
     """
-    return {point.name: _load(point) for point in _points()}
+    return {point.name: _load(point) for point in entry_points_of(GROUP)}
 
 
 def _package(point: EntryPoint) -> str:
@@ -66,7 +62,7 @@ def _load(point: EntryPoint) -> PluginDecoder:
 
 def forget_plugins() -> None:
     """Looks for packages again at the next call."""
-    _points.cache_clear()
+    entry_points_by_group.cache_clear()
     plugin_decoders.cache_clear()
 
 
@@ -90,4 +86,4 @@ def open_with_plugin(data: bytes, kind: str) -> Image.Image:
 
 def plugin_versions() -> dict[str, str]:
     """Returns the versions of the decoders' packages, which decide bytes, without loading the decoders."""
-    return {f"decoder_{point.name}": _package(point) for point in _points()}
+    return {f"decoder_{point.name}": _package(point) for point in entry_points_of(GROUP)}

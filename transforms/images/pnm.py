@@ -21,6 +21,9 @@ _BLOCK_BYTES = 1 << 22
 _COMMENT = re.compile(rb"#[^\r\n]*(?:[\r\n]|\Z)")
 _BLANKS = b" \t\n\r\v\f"
 _DIGITS = b"0123456789"
+#: The header of a PNM with levels: width, height and the value of white, separated by blanks and comments.
+_HEADER = re.compile(rb"P[2356](?:(?=[\s#])\s*(?:#[^\r\n]*[\r\n]\s*)*(\d+)){3}")
+_TEXT = (b"P2", b"P3")
 #: Number of digits that no number in the format reaches.
 _LONG_NUMBER = re.compile(rb"\d{11}")
 
@@ -58,6 +61,34 @@ def load_pnm(image: Image.Image, data: bytes) -> None:
     image.tile = [ImageFile._Tile("raw", (0, 0, width, height), 0, (raw_mode, 0, 1))]
     image.fp = io.BytesIO(pixels)
     image.load()
+
+
+def highest_value(data: bytes) -> int:
+    """Returns the value of white in a PNM's header; 1 for bits."""
+    found = _HEADER.match(data)
+    return int(found[1]) if found else 1
+
+
+def read_samples(image: Image.Image, data: bytes, highest: int) -> np.ndarray:
+    """Decodes the samples of a PNM of more than 8 bits as they are in the file.
+
+    Args:
+      image: image that Pillow has opened but not loaded.
+      data: the whole file.
+      highest: value of white; larger samples become white.
+
+    Returns:
+      Samples of type uint16, with shape (height, width, channels).
+
+    Raises:
+      ImageFault: if samples are missing or cannot be read.
+    """
+    assert isinstance(image, ImageFile.ImageFile)
+    channels = 3 if image.mode == "RGB" else 1
+    read = _numbers if data[:2] in _TEXT else _binary
+    table = np.arange(highest + 1, dtype=np.uint16)
+    pixels = read(data, image.tile[0].offset, image.width * image.height * channels, table)
+    return np.frombuffer(pixels, np.uint16).reshape(image.height, image.width, channels)
 
 
 def _binary(data: bytes, offset: int, samples: int, table: np.ndarray) -> bytes:

@@ -13,7 +13,9 @@ from typing import TypeVar
 
 from shardwright.schemas.dataset import SHARDS_DIR, Dataset
 from shardwright.schemas.errors import ShardwrightError
+from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.input_state import InputState
+from shardwright.schemas.labels import ClassId
 from shardwright.schemas.plan import ledger_file
 from shardwright.schemas.version import version_path
 from shardwright.transforms import storage
@@ -27,6 +29,7 @@ from shardwright.transforms.rebuild.remembered_input import read_input
 from shardwright.transforms.rebuild.scrub import ScrubbedShard, chosen_shards, scrub_shard
 from shardwright.transforms.rebuild.task import RebuildTask
 from shardwright.transforms.sources.label_rules import LabelRules
+from shardwright.transforms.sources.listed_parts import LISTED_PARTS, ListedPart
 from shardwright.transforms.sources.listing import list_part, split_inputs
 from shardwright.transforms.sources.listing_digest import ListingDigest, ListingDigester, add_up
 from shardwright.transforms.sources.selection import ListingRules
@@ -106,7 +109,7 @@ def end_if_unchanged(
 def list_digest(
     task: RebuildTask, inputs: Sequence[Input], rules: LabelRules, selection: ListingRules
 ) -> ListingDigest:
-    """Lists the inputs and returns the digest of all references.
+    """Lists the inputs and returns the digest of all references, which are kept for the whole rebuild.
 
     Raises:
       ShardwrightError: If an input cannot be listed.
@@ -115,10 +118,16 @@ def list_digest(
 
     def digest_of(part: InputSplit) -> ListingDigest:
         digester = ListingDigester(context.spool.path)
+        room, kept = LISTED_PARTS.room, list[ImageRef | ClassId]()
         for found in list_part(part, context, rules, selection):
             digester.add(found)
+            if len(kept) <= room:
+                kept.append(found)
         renew(task.output, task.holder)
-        return digester.taken()
+        digest = digester.taken()
+        if len(kept) <= room:
+            LISTED_PARTS.keep(context.spool.path, part, ListedPart(kept, digest))
+        return digest
 
     parts = split_inputs(inputs, context)
     remote = any(storage.is_remote(item.path) for item in inputs)

@@ -211,6 +211,7 @@ class ReportData:
       splits: Mapping of split to (records, bytes, shards).
       class_counts: Mapping of split to class to number of records.
       formats: Mapping of split to format to number of records.
+      dtypes: Mapping of type of samples to number of records. Empty if the dataset does not state it.
       ledger: Ledger of `dataset.json`. Empty for foreign files.
       settings: Settings of the conversion.
       versions: Versions of the software that wrote the dataset.
@@ -239,6 +240,7 @@ class ReportData:
     splits: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
     class_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     formats: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    dtypes: Mapping[str, int] = field(default_factory=dict)
     ledger: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -167,6 +167,7 @@ def _gather(
         },
         class_counts={split: dict(counts) for split, counts in dataset.class_counts.items()},
         formats={split: dict(counts) for split, counts in dataset.formats.items()},
+        dtypes=dict(dataset.dtypes),
         ledger=dict(dataset.ledger),
         settings=settings_json(dataset.plan.settings),
         versions=dict(dataset.versions),

@@ -58,6 +58,12 @@ class ListingDigester:
         if isinstance(found, ImageRef) and not found.outcome:
             self._untrusted += not found.has_known_state
 
+    def add_part(self, digest: ListingDigest) -> None:
+        """Adds the digest of other items."""
+        self._items += digest.items
+        self._total += digest.total
+        self._untrusted += digest.untrusted
+
     def taken(self) -> ListingDigest:
         """Returns the digest of the items since the last call."""
         found = ListingDigest(self._items, self._total % _MODULUS, self._untrusted)

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import NamedTuple
 
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -14,6 +13,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plugins import entry_points_of
 from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.spool import Spool
 
@@ -147,7 +147,7 @@ def plugin_sources() -> Mapping[str, Source]:
       UsageError: if one cannot be loaded, is no `Source`, or has a name that is in use.
     """
     found: dict[str, Source] = {}
-    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+    for point in entry_points_of(GROUP):
         where = f"The source {point.name!r} of the package {point.dist.name if point.dist else point.value}"
         try:
             source = point.load()

@@ -11,6 +11,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.transforms.sources.label_rules import LabelRules
+from shardwright.transforms.sources.listed_parts import LISTED_PARTS
 from shardwright.transforms.sources.listing import list_part, split_inputs
 from shardwright.transforms.sources.listing_digest import ListingDigester
 from shardwright.transforms.sources.selection import ListingRules
@@ -34,12 +35,17 @@ class _ListPart(beam.DoFn):
 
 
 class _ListAndDigest(_ListPart):
-    """Lists, and yields a digest for each bundle."""
+    """Lists what this process has not listed yet in this run, and yields a digest for each bundle."""
 
     def start_bundle(self) -> None:
         self._digester = ListingDigester(self._context.spool.path)
 
     def _listed(self, part: InputSplit) -> Iterator[ImageRef | ClassId]:
+        listed = LISTED_PARTS.take(self._context.spool.path, part)
+        if listed is not None:
+            self._digester.add_part(listed.digest)
+            yield from listed.found
+            return
         for found in super()._listed(part):
             self._digester.add(found)
             yield found

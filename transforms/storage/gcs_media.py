@@ -159,11 +159,13 @@ class Download:
             self.restart()
             self._generation, self._stated, self._is_whole = generation, stated, True
 
-    def note_header(self, name: bytes, value: str) -> None:
+    def note_header(self, line: bytes) -> None:
         """Keeps the headers that say which bytes are on their way."""
-        if name == b"x-goog-generation":
-            self._generation = value
-        elif name == b"x-goog-hash":
+        name, _, value = line.decode("latin-1").partition(":")
+        name = name.lower()
+        if name == "x-goog-generation":
+            self._generation = value.strip()
+        elif name == "x-goog-hash":
             for part in value.split(","):
                 method, _, digest = part.strip().partition("=")
                 if method == "crc32c":
@@ -209,6 +211,10 @@ class Download:
         if not self._is_whole:
             return data
         return data[self._first : self._first + self._length if self._length >= 0 else None]
+
+
+#: What a connection without a request downloads.
+_NOTHING = Download("")
 
 
 class MediaReader:
@@ -267,6 +273,7 @@ class MediaReader:
         try:
             return connection.get(url, headers, download)
         finally:
+            connection.forget()
             self._idle.append(connection)
 
 
@@ -350,7 +357,8 @@ class _Connection:
         certificates = _certificates()
         kind = pycurl.CAPATH if os.path.isdir(certificates) else pycurl.CAINFO
         curl.setopt(kind, certificates)
-        curl.setopt(pycurl.HEADERFUNCTION, self._on_header)
+        self._head: list[bytes] = []
+        curl.setopt(pycurl.HEADERFUNCTION, self._head.append)  # no bytecode for each of some twenty lines
 
     def get(self, url: str, headers: list[str], download: Download) -> tuple[int, bytes]:
         """Sends a request; the download gets the bytes of an answer that is not a refusal.
@@ -362,9 +370,9 @@ class _Connection:
           Unreachable: if the answer does not arrive.
         """
         curl, operation = self._curl, current()
-        self._download, self._status, self._size, self._refusal = download, 0, 0, b""
+        self._download, self._status, self._refusal = download, 0, b""
+        self._head.clear()
         self._fault: BaseException | None = None
-        self._has_begun = False
         self._clock, self._counted, self._look_at = TransferClock(is_reading=True), 0, 0.0
         seconds = CONNECT_SECONDS
         if operation:
@@ -381,30 +389,38 @@ class _Connection:
             if self._fault is not None and not isinstance(self._fault, TimeoutError):
                 raise self._fault from None
             raise _unreachable(error) from self._fault
+        if not self._status:  # an answer without a body
+            self._read_head()
         self._clock.count(int(curl.getinfo(pycurl.SIZE_DOWNLOAD)) - self._counted)
         return self._status, self._refusal
 
-    def _on_header(self, line: bytes) -> None:
-        """Takes a line of a head. A redirect or a proxy sends a head of its own before the storage's."""
-        if line.startswith(b"HTTP/"):
-            self._status, self._size = int(line.split(None, 2)[1]), 0
-        elif line == b"\r\n":
-            self._clock.answer_begins(self._status, self._size)
-        elif self._status in (_OK, _PARTIAL):
-            name, _, value = line.partition(b":")
-            name = name.lower()
-            if name == b"content-length":
-                self._size = int(value)
-            elif name.startswith(b"x-goog-"):
-                self._download.note_header(name, value.strip().decode("latin-1"))
+    def forget(self) -> None:
+        """Releases the bytes of the last answer, which would wait here for the next request."""
+        self._download = _NOTHING
+
+    def _read_head(self) -> None:
+        """Reads the head of the answer. A redirect or a proxy sends a head of its own before it."""
+        size, notes = 0, list[bytes]()
+        for line in self._head:
+            first = line[:1]
+            if first == b"H" and line.startswith(b"HTTP/"):
+                self._status, size, notes = int(line.split(None, 2)[1]), 0, []
+            elif first in (b"C", b"c") and line[:15].lower() == b"content-length:":
+                size = int(line[15:])
+            elif first in (b"X", b"x"):
+                notes.append(line)
+        self._clock.answer_begins(self._status, size)
+        if self._status in (_OK, _PARTIAL):
+            for line in notes:
+                self._download.note_header(line)
+            self._download.begin(self._status)
 
     def _on_bytes(self, data: bytes) -> int | None:
         """Takes bytes; another number than theirs ends the transfer."""
         try:
+            if not self._status:
+                self._read_head()
             if self._status in (_OK, _PARTIAL):
-                if not self._has_begun:
-                    self._has_begun = True
-                    self._download.begin(self._status)
                 self._download.take(data)
             else:
                 self._refusal += data[: _REFUSAL_BYTES - len(self._refusal)]

@@ -295,6 +295,24 @@ def test_pictures_of_8_bits_stay_and_are_reencoded_as_png() -> None:
     assert kept(pictures.file_of(photo, "TIFF")).dtype == "uint8"
 
 
+@pytest.mark.parametrize("highest", [256, 1023, 65535])
+@pytest.mark.parametrize("kind", [2, 3, 5, 6])
+def test_pnm_keeps_its_values(kind: int, highest: int) -> None:
+    pixels = (RGB if kind in (3, 6) else GRAY[..., None]) & min(highest, 255 if highest < 1023 else highest)
+    body = pixels.astype(">u2").tobytes() if kind > 3 else b" ".join(b"%d" % value for value in pixels.flat)
+    image = kept(b"P%d # a comment\n23 17\n%d\n" % (kind, highest) + body)
+    assert (image.format, image.dtype) == ("png", "uint16") and np.array_equal(samples(image), pixels)
+
+
+@pytest.mark.parametrize("bits", [10, 12, 16])
+@pytest.mark.parametrize("pixels", [RGB, GRAY], ids=["rgb", "gray"])
+def test_jpeg_2000_keeps_its_values(pixels: np.ndarray, bits: int) -> None:
+    pixels = pixels >> (16 - bits)
+    data = imagecodecs.jpeg2k_encode(pixels, level=0, reversible=True, bitspersample=bits, mct=False)
+    image = kept(bytes(data))
+    assert image.dtype == "uint16" and np.array_equal(samples(image).squeeze(), pixels)
+
+
 @pytest.mark.parametrize("data", [png_of(RGB), tiff_of(RGB, compression="zlib"), tiff_of(FLOATS)])
 def test_truncated_files_are_faults(data: bytes) -> None:
     for length in range(0, len(data), 31):

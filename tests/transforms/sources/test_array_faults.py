@@ -148,7 +148,7 @@ def test_folders_of_other_content_are_left_to_other_sources(tmp_path: Path, phot
         target.write_bytes(path.read_bytes())
     np.savez(folder / "a" / "images.npz", images=greys(3))
     made = convert(input=folder, output=tmp_path / "out")
-    assert made.run["taken_for"] == ["class folders"] and made.dataset.ledger["written"] == 4
+    assert made.run["detected_as"] == ["class folders"] and made.dataset.ledger["written"] == 4
 
 
 def test_several_datasets_in_one_folder_need_a_choice(tmp_path: Path) -> None:

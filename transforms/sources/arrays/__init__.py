@@ -94,7 +94,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
             labels_path = storage.join(found.folder, array.labels_file)
             labels = array_header(labels_path, array.labels_kind, array.labels_member)
             check_counts(header.shape[0], labels.shape[0], array, found.folder)
-        if not number and header.shape[0]:
+        if not number and header.shape[0] and settings.depth == "8":
             check_first_images(path, array, header, settings)
     unknown = [item.name for item in settings.parsed_extra_columns if item.name != cifar_arrays.COARSE]
     if settings.parsed_extra_columns and (unknown or not coarse):
@@ -169,7 +169,9 @@ def _list_array(part: InputSplit, array: FoundArray, context: Context) -> Iterat
         check_counts(rows.count, label_rows.count, array, part.path)
         reader = LabelReader(array_name(labels_path, array.labels_member), separator=settings.label_separator)
         labels = partial(_labels_of, label_rows, reader)
-    yield from list_rows(rows, labels, part.item.prefix + key, _split_of(array, settings), path)
+    yield from list_rows(
+        rows, labels, part.item.prefix + key, _split_of(array, settings), path, keep=settings.states_dtype
+    )
     yield from reader.class_ids()
 
 
@@ -257,6 +259,7 @@ def list_rows(
     split: str,
     uri: str,
     extra: Callable[[int], str] | None = None,
+    keep: bool = False,
 ) -> Iterator[ImageRef]:
     """Yields a reference for each image of an array, also for images that are missing from its file.
 
@@ -267,13 +270,14 @@ def list_rows(
       split: Split of all images.
       uri: File of the input.
       extra: Function that returns the extra columns of an image, given its number.
+      keep: Whether images keep their type and all channels.
     """
     digits = max(_DIGITS, len(str(max(rows.count - 1, 0))))
     stretch, length = rows.stretch, rows.length
     file = stretch.file if stretch.file != uri else ""
     place = ByteRange(
         file, 0, length, PIXELS, stretch.size, stretch.version,
-        shape=rows.shape, planar=rows.planar, dtype=rows.dtype,
+        shape=rows.shape, planar=rows.planar, dtype=rows.dtype, keep=keep,
     ).encode()  # fmt: skip
     before = f"[{json.dumps(file)}"  # only the offset between them differs
     after = place[len(before) + len(",0,") :]

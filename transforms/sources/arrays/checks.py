@@ -81,10 +81,11 @@ def image_shape(
         )
     if 0 in row:
         raise UsageError(f"{where} has shape {times(header.shape)}: its images have no pixels.")
+    counts = (settings.channels,) if settings.channels else _CHANNELS
     if len(row) == 2 and min(row) > max(_CHANNELS):
         return (row[0], row[1], 1), False
     if len(row) == 3:
-        last, first = row[2] in _CHANNELS, row[0] in _CHANNELS
+        last, first = row[2] in counts, row[0] in counts
         if last and (not first or row == (3, 3, 3)):
             return (row[0], row[1], row[2]), False
         if first and not last:
@@ -103,8 +104,14 @@ def image_shape(
         )
     raise UsageError(
         f"{where} has shape {times(header.shape)}, which is not a shape of images (N x height x width, with "
-        "1, 3 or 4 channels after N or last); name the right array with --image_column."
+        f"{_listed(counts)} channels after N or last); name the right array with --image_column"
+        f"{'' if settings.channels else ', or give another number of channels with --channels'}."
     )
+
+
+def _listed(counts: tuple[int, ...]) -> str:
+    *most, last = map(str, counts)
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 def times(shape: tuple[int, ...]) -> str:

@@ -138,7 +138,7 @@ def _check_images(
     if faults and not found:
         raise UsageError(f"{shown}: the first record: {faults[0]}.")
     highest = brightest_if_dark(pixel_values(*item) for item in found if item[1].dtype == "<u2")
-    if highest:
+    if highest and settings.depth == "8":
         raise UsageError(
             f"{shown}: the values of its first images run up to {highest} only, but white is 65535 in "
             f"pixels of 16 bits; write them {'as uint8' if highest <= 0xFF else 'from 0 to 65535'}."
