@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import imagecodecs
 import numpy as np
 from PIL import Image
 
@@ -22,6 +23,7 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.schemas.dataset import DATASET_JSON
 from shardwright.transforms.images.encode import codec_versions
+from shardwright.transforms.images.parts import tiff_of
 
 PHOTOS = Path(__file__).parents[2] / "examples" / "photos"
 Settings = Mapping[str, Any]
@@ -223,6 +225,28 @@ def _arrays(root: Path) -> Path:
     return root / "data.npz"
 
 
+def _deep(root: Path) -> Path:
+    """Writes pictures of 16 bits in color, of floating-point numbers, and of 8 bits, without rounding."""
+    y, x = np.mgrid[0:19, 0:31]
+    for i in range(4):
+        deep = np.stack([x * 2000 + i, y * 3000 + x, (x * y * 97 + i * 5000) % 65536], -1).astype(np.uint16)
+        floats = ((x * 8 - y * i) / 16).astype(np.float32)[..., None]
+        folder = _made(root / ("ant", "bee")[i % 2])
+        (folder / f"{i}.png").write_bytes(imagecodecs.png_encode(deep, 6))
+        (folder / f"{i}.tif").write_bytes(tiff_of(deep))
+        (folder / f"{i}_floats.tif").write_bytes(tiff_of(floats))
+        _copy(pictures(4)[i], folder / f"photo{pictures(4)[i].suffix}")
+    return root
+
+
+def _bands(root: Path) -> Path:
+    y, x, band = np.mgrid[0:19, 0:31, 0:6]
+    for i in range(3):
+        data = tiff_of((x * 2000 + y * 77 + band * (i + 1) * 1009).astype(np.uint16))
+        (_made(root / ("ant", "bee")[i % 2]) / f"{i}.tif").write_bytes(data)
+    return root
+
+
 def _tfrecord(root: Path) -> Path:
     made = root.with_name("tfrecord-source")
     convert(
@@ -259,6 +283,9 @@ CASES: Mapping[str, tuple[Callable[[Path], Path], Settings]] = {
     "class_folders_gray": (_class_folders, {"resize": "32", "color": "gray"}),
     "class_folders_color_keep": (_class_folders, {"color": "keep"}),
     "class_folders_stripped": (_class_folders, {"strip_metadata": True}),
+    "deep": (_deep, {"depth": "keep", "color": "keep"}),
+    "deep_resized": (_deep, {"depth": "keep", "resize": "12x10", "fit": "pad", "background": "#336699"}),
+    "deep_channels": (_bands, {"depth": "keep", "channels": 6, "resize": "9", "resample": "lanczos"}),
     "class_folders_splits": (_class_folders, {"splits": THREE, "shards": 2}),
     "class_folders_shards": (_class_folders, {"shards": 3, "seed": 7}),
     "class_folders_shard_size": (_class_folders, {"shard_size": "100kB"}),

@@ -15,7 +15,7 @@ EXPECTED = json.loads((Path(__file__).parent / "datasets.json").read_bytes())
 #: One case for each kind of reader and writer; `make test-all` runs all cases.
 DEFAULT = (
     "class_folders_pad", "class_folders_gzip", "manifest_groups", "coco_vision_padded", "yolo", "webdataset",
-    "arrays_raw", "layout_tfds", "class_folders_splits+rebuild",
+    "arrays_raw", "layout_tfds", "class_folders_splits+rebuild", "deep_resized",
 )  # fmt: skip
 NAMES = [
     name if name in DEFAULT else pytest.param(name, marks=pytest.mark.slow) for name in EXPECTED["datasets"]
