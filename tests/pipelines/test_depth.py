@@ -15,6 +15,7 @@ from helpers.pictures import file_of, rgb_pixels
 from PIL import Image
 
 from shardwright.pipelines.convert import convert
+from shardwright.pipelines.rebuild import rebuild
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import parse_example
@@ -160,6 +161,42 @@ def test_near_duplicates_dark_pictures_and_rebuilds(tmp_path: Path) -> None:
     assert set(records(tmp_path / "out")) == {"large"}
     ledger = json.loads((tmp_path / "out" / "dataset.json").read_text())["ledger"]
     assert (ledger["deduplicated"], ledger["filtered"]) == (1, 1)
+
+
+def test_rebuilds_copy_unchanged_records_and_equal_a_full_build(tmp_path: Path) -> None:
+    files = {f"{number}.tif": tiff_of(DEEP + number, photometric="rgb") for number in range(6)}
+    source = folder_of(tmp_path, {**files, "height.tif": tiff_of(FLOATS)})
+    settings = {"input": source, "depth": "keep", "resize": "8", "shards": 2, "verify": "full"}
+    rebuild(**settings, output=str(tmp_path / "versions"))
+    folder_of(tmp_path, {"3.tif": tiff_of(DEEP * 2, photometric="rgb"), "new.tif": tiff_of(FLOATS * 2)})
+    made = rebuild(**settings, output=str(tmp_path / "versions"))
+    convert(**settings, output=str(tmp_path / "whole"), plan_from=str(Path(made.path) / "dataset.json"))
+    names = ["dataset.json", *(path.name for path in (tmp_path / "whole").glob("*.tfrecord"))]
+    assert len(names) == 3
+    for name in names[1:]:
+        assert (Path(made.path) / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    documents = [json.loads((path / names[0]).read_text()) for path in (Path(made.path), tmp_path / "whole")]
+    assert documents[0]["dtypes"] == documents[1]["dtypes"] == {"float32": 2, "uint16": 6}
+    assert documents[0]["fingerprint"] == documents[1]["fingerprint"]
+
+
+def test_masks_follow_the_orientation_and_padding_of_deep_pictures(tmp_path: Path) -> None:
+    mask = np.zeros((9, 14), np.uint8)
+    mask[:4, :5] = 1
+    orientation = [(274, "H", 1, 6, True)]
+    folder_of(tmp_path, {"x.tif": tiff_of(DEEP, photometric="rgb", extratags=orientation)})
+    (tmp_path / "masks" / "a").mkdir(parents=True)
+    # The mask is that of the upright picture.
+    Image.fromarray(np.rot90(mask, -1)).save(tmp_path / "masks" / "a" / "x.png")
+    convert(
+        input=str(tmp_path / "in"), output=str(tmp_path / "out"), mask_dir=str(tmp_path / "masks"),
+        source="semantic_masks", layout="segmentation", depth="keep", resize="9x18", fit="pad", verify="full",
+    )  # fmt: skip
+    record = records(tmp_path / "out")["x"]
+    pixels = imagecodecs.png_decode(record["image/encoded"])
+    assert np.array_equal(pixels[2:16], np.rot90(DEEP, -1)) and (pixels[:2] == 65535).all()
+    stored = imagecodecs.png_decode(record["image/segmentation/class/encoded"])
+    assert np.array_equal(stored[2:16], np.rot90(mask, -1)) and (stored[:2] == 255).all()
 
 
 @pytest.mark.parametrize(
