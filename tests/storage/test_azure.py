@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -252,3 +255,45 @@ def test_credentials_of_the_environment(
     storage.write_bytes(f"{container.url}/out/a", b"a")
     storage.copy_files(f"{container.url}/out", f"{container.url}/copy", ["a"])
     assert container.get("copy/a") == b"a"
+
+
+def test_obstore_uses_the_credential_of_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("obstore", reason="obstore is not installed")
+    made: list[dict[str, Any]] = []
+
+    def store(container: str, **settings: Any) -> Any:
+        made.append(settings)
+        return SimpleNamespace()
+
+    class Credential:
+        def get_token(self, scope: str) -> Any:
+            assert scope == "https://storage.azure.com/.default"
+            return SimpleNamespace(token="secret", expires_on=1_800_000_000)
+
+    monkeypatch.setattr("obstore.store.AzureStore", store)
+    for name in azure._CERTIFICATES:
+        monkeypatch.delenv(name, raising=False)
+    client = SimpleNamespace(
+        url="https://pets.blob.core.windows.net/", account_name="pets", credential=Credential()
+    )
+    assert azure._quick_reader(client, "c") is not None
+    assert made[0]["endpoint"] == "https://pets.blob.core.windows.net" and made[0]["account_name"] == "pets"
+    token = made[0]["credential_provider"]()
+    assert token["token"] == "secret" and token["expires_at"].timestamp() == 1_800_000_000
+    client.credential = None
+    assert azure._quick_reader(client, "c") is None
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/etc/own.pem")
+    client.credential = Credential()
+    assert azure._quick_reader(client, "c") is None
+
+
+def test_one_of_many_writers_is_first(access: Container) -> None:
+    path = f"{access.url}/latest.json"
+    for turn in range(3):
+        found = storage.read_with_etag(path)
+        contents = [f"{turn} {number}".encode() for number in range(8)]
+        with ThreadPoolExecutor(8) as pool:
+            write = functools.partial(storage.write_if_match, path, tag=found and found[1])
+            done = list(pool.map(write, contents))
+        assert done.count(True) == 1
+        assert storage.read_bytes(path) == contents[done.index(True)]
