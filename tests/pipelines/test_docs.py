@@ -11,9 +11,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tifffile
 from helpers.annotation_sets.json_exports import put_label_studio
 from helpers.listing import Photo
 from helpers.repository import PHOTOS, ROOT
@@ -54,7 +56,8 @@ def few_photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "photos").symlink_to(PHOTOS)
+    for name in ("photos", "scans"):
+        (tmp_path / name).symlink_to(PHOTOS)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -121,6 +124,11 @@ def test_the_commands_run(path: Path, workplace: Path, few_photos: Path, sound_d
         use_photos(workplace, few_photos)
     if path.name in ("sources.md", "layouts.md"):
         furnish(workplace)
+    if path.name == "converting.md":
+        (workplace / "satellite" / "fields").mkdir(parents=True)
+        bands = np.arange(20 * 30 * 13, dtype=np.uint16).reshape(20, 30, 13)
+        file = workplace / "satellite" / "fields" / "1.tif"
+        tifffile.imwrite(file, bands, photometric="minisblack", planarconfig="contig")
     if path.name == "validating.md":
         lay_out(workplace, sound_dataset)
     for name, content in re.findall(r"```yaml\n# (\S+)\n(.*?)```", path.read_text(), re.DOTALL):
@@ -179,7 +187,7 @@ def test_the_example_of_a_source_works(workplace: Path, monkeypatch: pytest.Monk
     (workplace / "pictures" / "all.list").write_text("".join(lines))
     made = convert(input="pictures/all.list", output="listed", verify="full")
     assert made.dataset.ledger["written"] == len(lines) and len(made.dataset.labels) == 5
-    assert made.run["taken_for"] == ["a list of paths and classes"]
+    assert made.run["detected_as"] == ["a list of paths and classes"]
 
 
 def test_every_source_is_documented() -> None:

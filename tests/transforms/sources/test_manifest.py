@@ -48,7 +48,7 @@ def test_a_csv_gives_classes_and_splits(tmp_path: Path, made: Run) -> None:
     rows = [(path, name, splits[i % 3], "ignored") for i, (path, name) in enumerate(ROWS)]
     file = write_csv(tmp_path / "rows.csv", [("Image Path", "Class", "Split", "note"), *rows])
     result = made(file)
-    assert result.run["taken_for"] == [
+    assert result.run["detected_as"] == [
         "a CSV manifest with a header: images in 'Image Path', classes in 'Class', splits in 'Split'"
     ]
     assert labels_by_key(tmp_path / "out") == dict(ROWS)
@@ -100,7 +100,7 @@ def test_automl_rows_without_header_are_read(tmp_path: Path, made: Run) -> None:
         f"{PICTURES[5]}\n"
     )
     result = made(tmp_path / "x.csv", label_separator="|", splits="rest=1")
-    assert result.run["taken_for"] == ["a CSV manifest without a header: [split,] image, class"]
+    assert result.run["detected_as"] == ["a CSV manifest without a header: [split,] image, class"]
     found = {
         value(e, "image/filename"): (split, values(e, "image/class/text"))
         for split, items in examples(tmp_path / "out").items()
