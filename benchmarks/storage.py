@@ -173,8 +173,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--certificate", type=Path, help="certificate for 127.0.0.1; objects only")
     parser.add_argument("--key", type=Path, help="key of the certificate")
-    parser.add_argument("options", nargs="*", help="further options of shardwright convert, after --")
-    arguments = parser.parse_args()
+    parser.epilog = "Options of shardwright convert follow after --."
+    words = [*sys.argv[1:], "--"]
+    end = words.index("--")
+    arguments = parser.parse_args(words[:end])
+    arguments.options = words[end + 1 : -1]
     (compare_conversions if arguments.what == "conversion" else compare_clients)(arguments)
     return 0
 
