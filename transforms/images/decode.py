@@ -486,7 +486,7 @@ def _tiff_samples(header: DeepHeader, opened: OpenedImage) -> np.ndarray:
     samples = tiff.read_samples(header.tags, header.compression, opened.data, opened.bounds)
     samples = samples.view(header.source_dtype)
     if header.dtype == FLOAT32:
-        with np.errstate(over="ignore"):  # 64-bit numbers beyond the range become infinite
+        with np.errstate(over="ignore", invalid="ignore"):  # 64-bit numbers beyond the range become infinite
             samples = samples.astype(np.float32, copy=False)
     return deep_pixels.upright(samples, header.orientation)
 

@@ -43,6 +43,9 @@ class DeepHeader:
       cmyk: whether the color channels are inks.
       source_dtype: NumPy's type of a TIFF's samples in the file, such as i2 or f8; of 9 to 15 bits, u2.
       tags: directory of a TIFF; None for other formats.
+      compression: Pillow's name of a TIFF's compression.
+      profile: ICC profile of a TIFF; empty if there is none.
+      segment_pixels: number of pixels of a TIFF's strip or tile.
       orientation: a TIFF's orientation, 1 to 8; of other formats, `OpenedImage` has it.
       problem: why the color channels have no meaning as gray or RGB; empty if they have one.
     """
@@ -56,6 +59,9 @@ class DeepHeader:
     cmyk: bool = False
     source_dtype: str = ""
     tags: Tags | None = None
+    compression: str = ""
+    profile: bytes = b""
+    segment_pixels: int = 0
     orientation: int = 1
     problem: str = ""
 
@@ -65,29 +71,11 @@ class DeepHeader:
         return int(self.source_dtype[1:]) if self.source_dtype else {UINT8: 1, UINT16: 2}.get(self.dtype, 4)
 
     @property
-    def compression(self) -> str:
-        """Pillow's name of a TIFF's compression."""
-        assert self.tags is not None
-        number = self.tags.get(_COMPRESSION, 1)
-        return str(TiffImagePlugin.COMPRESSION_INFO.get(number, f"unknown ({number})"))
-
-    @property
-    def profile(self) -> bytes:
-        """The ICC profile of a TIFF; empty if there is none."""
-        found = self.tags.get(_PROFILE, b"") if self.tags is not None else b""
-        return found if isinstance(found, bytes) else b""
-
-    @property
     def decoded_bytes(self) -> int:
         """Largest number of bytes that decoding takes: all rows twice, and two strips or tiles."""
         pixel = self.channels * self.sample_bytes
         rows = math.prod(self.size) * pixel
-        if self.tags is None:
-            return 2 * rows
-        width, height = (int(self.tags.get(tag, 0)) for tag in (_WIDTH, _HEIGHT))
-        tile_width = int(self.tags.get(_TILE_WIDTH, width))
-        tile_height = int(self.tags.get(_TILE_LENGTH, min(self.tags.get(_ROWS_PER_STRIP, height), height)))
-        return 2 * rows + 2 * tile_width * tile_height * pixel
+        return 2 * (rows + self.segment_pixels * pixel)
 
 
 def png_header(data: bytes, size: tuple[int, int], transparent: bool) -> DeepHeader | None:
@@ -131,6 +119,10 @@ def tiff_header(data: bytes) -> DeepHeader:
     depth = bits.pop()
     dtype, source, highest = _types(depth, formats.pop())
     photometric = int(tags.get(_PHOTOMETRIC, -1))
+    compression = tags.get(_COMPRESSION, 1)
+    profile = tags.get(_PROFILE, b"")
+    rows = min(int(tags.get(_ROWS_PER_STRIP, height)), height)
+    segment_pixels = int(tags.get(_TILE_WIDTH, width)) * int(tags.get(_TILE_LENGTH, rows))
     alpha, problem = _meaning(photometric, samples, all_numbers(tags.get(_EXTRA_SAMPLES, ())), dtype)
     return DeepHeader(
         dtype,
@@ -142,6 +134,9 @@ def tiff_header(data: bytes) -> DeepHeader:
         photometric == _CMYK,
         source,
         tags,
+        str(TiffImagePlugin.COMPRESSION_INFO.get(compression, f"unknown ({compression})")),
+        profile if isinstance(profile, bytes) else b"",
+        segment_pixels,
         orientation,
         problem,
     )
