@@ -12,6 +12,7 @@ Everything is imported on first use: reading needs no Apache Beam, and convertin
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from shardwright.schemas import __version__
@@ -42,6 +43,9 @@ _HOME = {
     "validate": "pipelines.validate",
 }
 
+#: Functions that build a graph. They import Beam when they are called, which is too late for a clear message.
+_NEED_BEAM = frozenset(("convert", "plan", "rebuild", "salvage", "validate"))
+
 __all__ = [
     "Records",
     "__version__",
@@ -67,4 +71,6 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with needed_by(name):
+        if name in _NEED_BEAM and find_spec("apache_beam") is None:
+            raise ModuleNotFoundError(name="apache_beam")
         return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
