@@ -98,7 +98,8 @@ def _what(spec: FeatureSpec, layout: Layout) -> str:
     if spec.fill is FeatureRole.CONSTANT:
         return f"always {', '.join(_value(value) for value in spec.value)}"
     if spec.fill is FeatureRole.ENCODED:
-        return "the image's bare uint8 pixels, row by row" if layout.pixels else FEATURE_ROLES[spec.fill].what
+        bare = f"the image's bare {spec.pixel_type or 'uint8'} pixels, row by row"
+        return bare if layout.pixels else FEATURE_ROLES[spec.fill].what
     if spec.fill is FeatureRole.FORMAT:
         names = [layout.format_names.get(name, name) for name in ("jpg", "png", "webp", "raw")]
         return f"the stored image's format: {', '.join(names[:-1])} or {names[-1]}"

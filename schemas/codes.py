@@ -89,6 +89,7 @@ class QuarantineReason(StrEnum):
     UNKNOWN_LABEL = "UNKNOWN_LABEL"
     BAD_ROW = "BAD_ROW"
     WRONG_CHANNELS = "WRONG_CHANNELS"  # another number of channels than `--channels`
+    WRONG_DTYPE = "WRONG_DTYPE"  # samples that the layout's type cannot hold
     UNSAFE_MEMBER = "UNSAFE_MEMBER"
     # A file has more parts than a decoder can process in seconds (`schemas/bounds.py`, setting `bounds`).
     TOO_MANY_SCANS = "TOO_MANY_SCANS"

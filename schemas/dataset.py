@@ -298,7 +298,8 @@ def stored_formats(dataset: Dataset) -> tuple[str, ...]:
 
 def sample_types(dataset: Dataset) -> tuple[str, ...]:
     """Returns the types of the pictures' samples, from the narrowest on; uint8 unless it states others."""
-    return tuple(name for name in SAMPLE_TYPES if dataset.dtypes.get(name)) or ("uint8",)
+    stated = next((spec.pixel_type for spec in dataset.features if spec.pixel_type), "uint8")
+    return tuple(name for name in SAMPLE_TYPES if dataset.dtypes.get(name)) or (stated,)
 
 
 def stored_format(dataset: Dataset) -> str:

@@ -9,6 +9,7 @@ from pydantic import Field
 from shardwright.schemas.configuration.typed_yaml import FileModel
 from shardwright.schemas.feature_roles import FeatureRole, Needs
 from shardwright.schemas.layouts.built_in import LAYOUTS
+from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.values import TYPE_NAMES
 
 _ROLES = [role.value for role in FeatureRole if role.name not in ("EXTRA", "CONSTANT")]
@@ -37,6 +38,8 @@ class FeatureBlock(FileModel):
     """Store it as a serialized tensor."""
     base64: bool = False
     """Store it as base64."""
+    dtype: Literal[SAMPLE_TYPES] | None = None  # type: ignore[valid-type]
+    """Type of the samples of bare pixels, the same in every record."""
 
 
 class LayoutFile(FileModel):

@@ -26,11 +26,12 @@ from shardwright.schemas.feature_roles import FEATURE_ROLES, FeatureRole, Needs
 from shardwright.schemas.layouts.built_in import LAYOUTS
 from shardwright.schemas.layouts.spec import Encoding, FeatureSpec, Layout, inline_layout
 from shardwright.schemas.plain_yaml import load_plain_yaml
+from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.values import TYPE_NAMES, ValueType, coerce, feature_type, short_repr, value_type
 
 _KEYS = ("name", "extends", "first_label", "needs", "pixels", "format_names", "drop", "rename", "features")
 _FILLED_BY = ("fill", "column", "constant")
-_FEATURE_KEYS = (*_FILLED_BY, "type", "shape", "values", "optional", "tensor", "base64")
+_FEATURE_KEYS = (*_FILLED_BY, "type", "shape", "values", "optional", "tensor", "base64", "dtype")
 _CLASSES = (FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET)
 #: Type of a value -> type of the numbers in its serialized tensor.
 _DTYPES = {
@@ -126,6 +127,8 @@ def _feature(name: str, said: Mapping[str, Any], pixels: bool, where: str) -> Fe
     if tensor and base64:
         raise _Wrong(f"{where}: write tensor or base64, not both")
     spec = replace(_filled(name, said, tensor, where), optional=optional)
+    if "dtype" in said:
+        spec = replace(spec, dtype=_pixel_type(said["dtype"], spec, pixels, tensor, where))
     if optional and not _can_be_absent(spec):
         raise _Wrong(f"{where}: every image has it; leave optional out")
     if base64:
@@ -157,6 +160,18 @@ def _filled(name: str, said: Mapping[str, Any], tensor: bool, where: str) -> Fea
         return _with_constant(spec, said["constant"], names, tensor, where)
     column = _name(said["column"], f"{where}: column")
     return replace(spec, fill=FeatureRole.EXTRA, value=names, column=column if column != name else "")
+
+
+def _pixel_type(value: Any, spec: FeatureSpec, pixels: bool, tensor: bool, where: str) -> str:
+    """Returns the type of the samples of bare pixels."""
+    if spec.fill is not FeatureRole.ENCODED or not pixels:
+        raise _Wrong(
+            f"{where}: dtype is the type of bare pixels; write it beside fill: encoded in a layout with "
+            "pixels: true"
+        )
+    if tensor:
+        raise _Wrong(f"{where}: tensors of pixels are always uint8; leave tensor or dtype out")
+    return _choice(value, SAMPLE_TYPES, f"{where}: dtype")
 
 
 def _with_constant(
@@ -205,6 +220,8 @@ def _check(layout: Layout) -> None:
                 f"features: {spec.name}: only a layout with needs: {needs} always has {spec.fill}; write "
                 "that, or optional: true"
             )
+    if len({spec.pixel_type for spec in layout.features if spec.fill is FeatureRole.ENCODED}) > 1:
+        raise _Wrong("the features with fill: encoded state different types; give all of them the same dtype")
     if layout.needs is Needs.LABEL and roles.keys().isdisjoint(_CLASSES):
         raise _Wrong(
             "no feature holds the class; add one with fill: label, or write needs: image for images without "

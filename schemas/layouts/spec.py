@@ -36,7 +36,8 @@ class FeatureSpec:
       fill: role of its values; None for features inferred from records of unknown origin.
       optional: whether records leave it out if the source has no value.
       encoding: how the value becomes bytes.
-      dtype: NumPy's name of the type inside a serialized tensor (`object` for texts), else empty.
+      dtype: NumPy's name of the type inside a serialized tensor (`object` for texts), or of the bare pixels
+        of every record; else empty.
       tensor_shape: shape of a serialized tensor, None for any number; () for a single value.
       value_type: declared type (`ValueType`) of an extra column or a constant, else empty.
       value: values of a constant; for a column of type enum, the names of its numbers.
@@ -63,7 +64,13 @@ class FeatureSpec:
     @property
     def holds_pixels(self) -> bool:
         """Whether it is a serialized tensor of a picture's pixels."""
-        return self.fill is FeatureRole.ENCODED and self.dtype == "uint8"
+        return self.fill is FeatureRole.ENCODED and self.encoding is Encoding.TENSOR and self.dtype == "uint8"
+
+    @property
+    def pixel_type(self) -> str:
+        """Sample type of the bare pixels of every record; empty if the layout does not state one."""
+        stated = self.fill is FeatureRole.ENCODED and self.encoding is not Encoding.TENSOR
+        return self.dtype if stated else ""
 
     @property
     def length(self) -> int | None:
@@ -141,6 +148,12 @@ class Layout:
         return self._has_shape or FeatureRole.CHANNELS in self.by_role()
 
     @property
+    def pixel_type(self) -> str:
+        """Sample type of the bare pixels of every record; empty if it does not state one."""
+        encoded = self.by_role().get(FeatureRole.ENCODED)
+        return encoded.pixel_type if encoded is not None else ""
+
+    @property
     def _has_shape(self) -> bool:
         """Whether a feature contains height, width and channels: as its value, or as a tensor's shape."""
         return any(spec.fill is FeatureRole.SHAPE or spec.holds_pixels for spec in self.features)
@@ -210,8 +223,8 @@ def extended(
 
 
 def _with_dtype(layout: Layout, one_size: bool) -> Layout:
-    """Returns a layout that also stores the type of the samples, and the shape unless it is known."""
-    wanted = [FeatureRole.DTYPE]
+    """Returns a layout that also stores the type of the samples, and the shape, unless they are known."""
+    wanted = [] if layout.pixel_type else [FeatureRole.DTYPE]
     if not layout.says_channels:
         wanted.append(FeatureRole.CHANNELS)
     if not layout.says_size and not one_size:

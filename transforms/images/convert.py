@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from PIL import Image
@@ -17,7 +17,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, LeftOut
 from shardwright.schemas.units import counted
 from shardwright.transforms.images import color, decode, deep_pixels
-from shardwright.transforms.images.deep_header import FLOAT32, DeepHeader
+from shardwright.transforms.images.deep_header import FLOAT32, UINT8, UINT16, DeepHeader
 from shardwright.transforms.images.encode import FORMAT_NAMES, encode_image
 from shardwright.transforms.images.geometry import Geometry, plan_geometry
 from shardwright.transforms.images.hook import MappedImage
@@ -35,6 +35,8 @@ _FLATTENED_BYTES = 12
 #: Bytes per pixel of the resized picture: the pixel, and the rows between the two passes of resampling. Then
 #: #: bytes per pixel of the stored picture: a padded copy, or the encoded result.
 _RESIZED_BYTES, _STORED_BYTES = 8, 4
+#: Bytes per sample of a picture whose samples become uint16: the array and the stored bytes.
+_WIDENED_BYTES = 4
 #: Limit for pixels of a picture that was already accepted.
 _ANY_SIZE = 2**31 - 1
 #: Replaces a picture that is no longer needed.
@@ -109,8 +111,9 @@ def convert_image(
     """
     opened = open_chosen(data, name, settings)
     convert = _convert if opened.deep is None else _convert_deep
+    reserve = reserve or reserve_nothing
     try:
-        return convert(data, opened, settings, reserve or reserve_nothing)
+        return _of_stated_type(convert(data, opened, settings, reserve), settings, reserve)
     except (ImageFault, MemoryError):
         raise
     except Exception as error:
@@ -141,6 +144,7 @@ def open_chosen(data: bytes, name: str, settings: ConvertSettings) -> decode.Ope
     )
     if opened.deep is not None:
         _check_channels(opened.deep, settings)
+    _check_type(opened.deep, settings)
     found = side_reason(*opened.size, settings)
     if found is not None:
         raise LeftOut(found[0], Stage.DECODE, found[1], opened.size)
@@ -162,6 +166,37 @@ def _check_channels(header: DeepHeader, settings: ConvertSettings) -> None:
             Stage.DECODE,
             f"it has {counted(header.channels, 'channel')}, not {settings.channels}",
         )
+
+
+def _check_type(header: DeepHeader | None, settings: ConvertSettings) -> None:
+    """Checks that the type that the layout states can hold a picture's samples.
+
+    Args:
+      header: the picture's samples; None for one with 8 bits per channel.
+      settings: checked settings.
+
+    Raises:
+      ImageFault: if it would lose information, or if integers would become floating-point numbers, of which
+        nothing says which value is white.
+    """
+    stated = settings.record_layout.pixel_type
+    found = header.dtype if header is not None and settings.depth == "keep" else UINT8
+    if stated and found != stated and (found, stated) != (UINT8, UINT16):
+        raise ImageFault(
+            QuarantineReason.WRONG_DTYPE,
+            Stage.DECODE,
+            f"its samples are {found}, and the layout stores {stated}; choose a layout with dtype: {found}, "
+            "or without dtype",
+        )
+
+
+def _of_stated_type(image: ConvertedImage, settings: ConvertSettings, reserve: Reserve) -> ConvertedImage:
+    """Returns a picture with the sample type that the layout states, if it states one."""
+    stated = settings.record_layout.pixel_type
+    if stated in ("", image.dtype):
+        return image
+    with reserve(len(image.encoded) * _WIDENED_BYTES):
+        return replace(image, encoded=deep_pixels.widened(image.encoded), dtype=stated)
 
 
 def side_reason(width: int, height: int, settings: ConvertSettings) -> tuple[FilterReason, str] | None:

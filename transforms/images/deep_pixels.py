@@ -14,6 +14,7 @@ from PIL import Image, ImageCms
 
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.sample_types import UINT16_OF_UINT8
 from shardwright.transforms.images import color
 from shardwright.transforms.images.deep_header import DeepHeader
 from shardwright.transforms.images.geometry import Geometry
@@ -62,6 +63,13 @@ def eight_bits(pixels: np.ndarray, highest: int) -> np.ndarray:
     if highest == 1:
         return np.rint(pixels * np.float32(255)).astype(np.uint8)
     return ((pixels.astype(np.uint32) * 255 + highest // 2) // highest).astype(np.uint8)
+
+
+def widened(samples: bytes) -> bytes:
+    """Returns raw uint8 pixels as raw uint16 pixels, little-endian: 255 becomes 65535."""
+    wide = np.frombuffer(samples, np.uint8).astype("<u2")
+    wide *= UINT16_OF_UINT8
+    return wide.tobytes()
 
 
 def _within(pixels: np.ndarray, highest: int) -> bool:

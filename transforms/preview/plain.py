@@ -30,7 +30,10 @@ def is_bare_pixels(example: Mapping[str, Feature], schema: RecordSchema) -> bool
 
 
 def sample_type(example: Mapping[str, Feature], schema: RecordSchema) -> str:
-    """Returns the type of the samples that a record states; empty if it states none."""
+    """Returns the type of the samples that the layout or a record states; empty if they state none."""
+    encoded = schema.spec(FeatureRole.ENCODED)
+    if encoded is not None and encoded.pixel_type:
+        return encoded.pixel_type
     stated = schema.spec(FeatureRole.DTYPE)
     feature = example.get(stated.name) if stated is not None else None
     value = feature.values[0] if feature is not None and len(feature.values) == 1 else b""

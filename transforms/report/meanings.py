@@ -74,6 +74,7 @@ MEANINGS: Mapping[str, str] = {
     "UNKNOWN_LABEL": "its class is not in the given list",
     "BAD_ROW": "its row in the manifest cannot be understood",
     "WRONG_CHANNELS": "it has another number of channels than --channels",
+    "WRONG_DTYPE": "the layout's dtype cannot hold its samples",
     "UNSAFE_MEMBER": "a member of an archive that leads out of it",
     "MAP_FAILED": "the function of --map failed on it",
     "DAMAGED_RECORD": "its record could not be saved from a damaged shard",

@@ -151,6 +151,8 @@ class RecordChecker:
         if self._encoded:
             schema = schema._replace(features=tuple(map(plain_spec, schema.features)))
         self._schema = schema
+        encoded = schema.spec(FeatureRole.ENCODED)
+        self._pixel_type = encoded.pixel_type if encoded is not None else ""
         self._decode, self._look, self._tell = decode, look, picture or look
         self._reserve = reserve or reserve_nothing
         self._hash_images = hash_images
@@ -314,7 +316,7 @@ class RecordChecker:
             format_.decode("utf-8", "replace") if isinstance(format_, bytes) else None,
             colorspace if isinstance(colorspace, bytes) else None,
             schema.pixels is not None,
-            dtype.decode("utf-8", "replace") if isinstance(dtype, bytes) else None,
+            dtype.decode("utf-8", "replace") if isinstance(dtype, bytes) else self._pixel_type or None,
         )
         return _Common(tuple(problems), claims, _class_names(features, schema))
 

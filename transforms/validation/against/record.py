@@ -140,7 +140,10 @@ class ParsedRecord:
 
     @property
     def dtype(self) -> str:
-        """Type of the image's samples; empty if the record does not state one of the known types."""
+        """Type of the image's samples; empty if neither the layout nor the record states a known one."""
+        for spec in self._facts.features:
+            if spec.pixel_type:
+                return spec.pixel_type
         name = (self.one(FeatureRole.DTYPE) or b"").decode("utf-8", "replace")
         return name if name in SAMPLE_TYPES else ""
 
