@@ -21,6 +21,8 @@ _OTHERS = (
     "{_MOST_FILES} files", "each of {", "counted(more, ", "sampled images", "TFRecord files",
     "{have} images", "without images", "or {command} its files", "differ')} between splits",
     "percentage points", "one with shardwright", "{len(DIGITS)} splits", "in folds)", "{self.mode} splits",
+    "{samples} channels that are not gray", "{_listed(counts)} channels", "{self.channels} channels",
+    "{self.map} receives pictures",
 )  # fmt: skip
 
 
