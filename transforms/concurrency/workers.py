@@ -73,6 +73,20 @@ def worker_processes() -> int:
     return min(usable_cpus(), _processes_here(job_options()))
 
 
+def has_one_worker(options: Any) -> bool:
+    """Returns whether a job runs in this process, on one thread of Beam.
+
+    Args:
+      options: Beam's options of the job.
+    """
+    from apache_beam.options.pipeline_options import DirectOptions, StandardOptions
+
+    direct = options.view_as(DirectOptions)
+    if options.view_as(StandardOptions).runner != "FnApiRunner":
+        return False
+    return bool(direct.direct_running_mode == "in_memory" and direct.direct_num_workers == 1)
+
+
 def usable_memory(cgroup: Path = _CGROUP, meminfo: Path = _MEMINFO) -> int:
     """Returns the memory of this machine in bytes, or a container's limit if that is less.
 

@@ -114,7 +114,8 @@ def list_digest(
     Raises:
       ShardwrightError: If an input cannot be listed.
     """
-    context = Context(task.settings, Spool(task.directory))
+    # The parts are those of the whole rebuild in this process, which takes what is listed here.
+    context = Context(task.settings, Spool(task.directory), one_worker=True)
 
     def digest_of(part: InputSplit) -> ListingDigest:
         digester = ListingDigester(context.spool.path)

@@ -34,6 +34,13 @@ from shardwright.transforms.sources.files_beside import (
     local_images_have_metadata,
     without_metadata,
 )
+from shardwright.transforms.sources.folder_parts import (
+    WHOLE,
+    FolderPart,
+    decode_part,
+    encode_part,
+    encode_tree,
+)
 from shardwright.transforms.sources.folder_tree import (
     AUTO,
     CLASS_FOLDERS,
@@ -46,7 +53,7 @@ from shardwright.transforms.sources.folder_tree import (
     split_folders,
 )
 from shardwright.transforms.sources.input_probe import InputProbe
-from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
+from shardwright.transforms.sources.source import Context, Input, InputSplit, Source, whole
 
 #: Folders of object storage that are listed at once, and objects whose first bytes are read at once.
 _REQUESTS_AT_ONCE = 16
@@ -71,9 +78,41 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     return tree.text
 
 
+def split(item: Input, context: Context) -> Iterator[InputSplit]:
+    """Yields a part for each class folder, and one for the files directly in each folder above these.
+
+    The input stays whole if one worker lists it, if its storage lists all objects at once, and if metadata
+    files are beside the images.
+
+    Raises:
+      UsageError: if the folders are ambiguous.
+      EngineError: if a folder cannot be listed.
+    """
+    remote = storage.is_remote(item.path)
+    if context.one_worker or (remote and not storage.has_folders(item.path)):
+        yield from whole(item, context)
+        return
+    tree = _checked_tree(item, context.settings, SOURCE.name)
+    parts: Iterable[FolderPart]
+    if tree.metadata:
+        parts = [WHOLE]
+    elif remote:
+        parts = _folders_in_bucket(item.path.rstrip("/") + "/", tree)
+    else:
+        parts = _folders_on_disk(os.fsencode(item.path), tree)
+    meaning = encode_tree(tree)
+    for part in parts:
+        path = f"{item.path.rstrip('/')}/{part.folder}" if part.folder else item.path
+        yield InputSplit(item, path, detail=encode_part(part, meaning))
+
+
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
-    """Yields a reference for each file below a folder, and the ids of numeric classes."""
-    yield from list_labelled(part.item, context.settings, SOURCE.name)
+    """Yields a reference for each file in a part of a folder, and the ids of numeric classes."""
+    if not part.detail:
+        yield from list_labelled(part.item, context.settings, SOURCE.name)
+        return
+    folder, tree = decode_part(part.detail)
+    yield from _list_with_tree(part.item, context.settings, tree, part=folder)
 
 
 def list_labelled(
@@ -91,10 +130,31 @@ def list_labelled(
       UsageError: if the folders are ambiguous.
     """
     items = _all_objects(source.path)
+    tree = _checked_tree(source, settings, name, items, has_images)
+    yield from _list_with_tree(source, settings, tree, items)
+
+
+def _checked_tree(
+    source: Input,
+    settings: ConvertSettings,
+    name: str,
+    items: Sequence[storage.StoredObject] | None = None,
+    has_images: bool = True,
+) -> FolderTree:
     tree = find_tree(source.path, settings, items)
     if not tree.metadata and has_images:
         check_columns(source.path, name, settings)
-    refs = list_class_folders(source, settings.folders_of_label, tree, items)
+    return tree
+
+
+def _list_with_tree(
+    source: Input,
+    settings: ConvertSettings,
+    tree: FolderTree,
+    items: Sequence[storage.StoredObject] | None = None,
+    part: FolderPart = WHOLE,
+) -> Iterator[ImageRef | ClassId]:
+    refs = list_class_folders(source, settings.folders_of_label, tree, items, part)
     refs = (_placed(ref, tree, source.prefix) for ref in refs)
     if not tree.metadata:
         yield from refs
@@ -125,6 +185,7 @@ def list_class_folders(
     depth: int = 1,
     tree: FolderTree = _NO_MEANING,
     items: Sequence[storage.StoredObject] | None = None,
+    part: FolderPart = WHOLE,
 ) -> Iterator[ImageRef]:
     """Yields a reference for each file below a folder; follows symbolic links.
 
@@ -133,15 +194,16 @@ def list_class_folders(
       depth: Number of folders that make a class name (see `FolderTree.place`).
       tree: Meaning of the folders; by default none. If there is metadata, its files are left out.
       items: All objects of a bucket in the order of their paths, if they are known.
+      part: Part of the folder to list.
 
     Raises:
       EngineError: if a folder cannot be listed.
     """
     if storage.is_remote(source.path):
-        yield from _list_remote(source, depth, tree, items)
+        yield from _list_remote(source, depth, tree, items, part)
         return
     beside = FolderMetadata() if tree.metadata else None
-    for path, relative, entry in walk(os.fsencode(source.path)):
+    for path, relative, entry in walk(os.fsencode(source.path), os.fsencode(part.folder), part.deep):
         if not (beside and beside.holds(path)):
             yield _reference(path, relative, entry, source.prefix, tree, depth)
 
@@ -331,19 +393,28 @@ def _identity(folder: bytes) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def walk(root: bytes) -> Iterator[tuple[bytes, bytes, os.DirEntry[bytes]]]:
+def walk(
+    root: bytes, folder: bytes = b"", deep: bool = True
+) -> Iterator[tuple[bytes, bytes, os.DirEntry[bytes]]]:
     """Yields (path, path relative to the input, entry) for everything except directories, depth first.
 
     A link to a directory that contains the link is yielded like a file.
+
+    Args:
+      root: The input.
+      folder: Folder to walk, relative to the input; by default the input itself.
+      deep: Whether to walk the folders inside too.
     """
-    open_folders = [(iter(_scan(root)), b"")]
-    above = [_identity(root)]  # identities of the open folders
+    scanned, above = _open(root, folder)
+    open_folders = [(iter(scanned), folder)]
     while open_folders:
         entries, relative = open_folders[-1]
         for entry in entries:
             name = relative + b"/" + entry.name if relative else entry.name
-            if not _is_dir(entry) or (entry.is_symlink() and _identity(entry.path) in above):
+            if not _leads_down(entry, above):
                 yield entry.path, name, entry
+                continue
+            if not deep:
                 continue
             open_folders.append((iter(_scan(entry.path)), name))
             above.append(_identity(entry.path))
@@ -351,6 +422,44 @@ def walk(root: bytes) -> Iterator[tuple[bytes, bytes, os.DirEntry[bytes]]]:
         else:
             open_folders.pop()
             above.pop()
+
+
+def _open(root: bytes, folder: bytes) -> tuple[list[os.DirEntry[bytes]], list[tuple[int, int]]]:
+    """Returns the entries of a folder, and the identities of the folders from the root down to it."""
+    above, path = [], root
+    for name in folder.split(b"/") if folder else []:
+        above.append(_identity(path))
+        path = os.path.join(path, name)
+    entries = _scan(path)
+    return entries, [*above, _identity(path)]
+
+
+def _leads_down(entry: os.DirEntry[bytes], above: Sequence[tuple[int, int]]) -> bool:
+    """Returns whether an entry is a directory, or a link to one that does not contain the link.
+
+    Args:
+      entry: The entry.
+      above: Identities of the folders that contain it.
+    """
+    return _is_dir(entry) and not (entry.is_symlink() and _identity(entry.path) in above)
+
+
+def _folders_on_disk(root: bytes, tree: FolderTree) -> Iterator[FolderPart]:
+    """Yields the parts of an input on a disk; together they are everything that `walk` yields."""
+    yield FolderPart(deep=False)
+    for top in _folders_inside(root, b""):
+        name = os.fsdecode(top)
+        if name not in tree.splits:
+            yield FolderPart(name)
+            continue
+        yield FolderPart(name, deep=False)
+        for inner in _folders_inside(root, top):
+            yield FolderPart(os.path.join(name, os.fsdecode(inner)))
+
+
+def _folders_inside(root: bytes, folder: bytes) -> list[bytes]:
+    entries, above = _open(root, folder)
+    return [entry.name for entry in entries if _leads_down(entry, above)]
 
 
 def _reference(
@@ -403,15 +512,21 @@ def _look_into(ref: ImageRef) -> ImageRef:
 
 
 def _list_remote(
-    source: Input, depth: int, tree: FolderTree, items: Sequence[storage.StoredObject] | None
+    source: Input,
+    depth: int,
+    tree: FolderTree,
+    items: Sequence[storage.StoredObject] | None,
+    part: FolderPart,
 ) -> Iterator[ImageRef]:
     """Lists remote objects; reads the first bytes only of objects that are not named like images."""
     base = source.path.rstrip("/") + "/"
     streams: Sequence[Iterable[storage.StoredObject]]
     if items is not None:
         streams = [items]
+    elif part == WHOLE and storage.has_folders(base):
+        streams = [_objects_in(base, inner) for inner in _folders_in_bucket(base, tree)]  # read in parallel
     else:
-        streams = _list_by_folder(base, tree) if storage.has_folders(base) else [storage.list_objects(base)]
+        streams = [_objects_in(base, part)]
     if tree.metadata:
         streams = [without_metadata(stream, _path_of) for stream in streams]
     to_look_into: list[ImageRef] = []
@@ -428,19 +543,23 @@ def _list_remote(
         yield from executor.map(_look_into, to_look_into)
 
 
-def _list_by_folder(base: str, tree: FolderTree) -> Sequence[Iterable[storage.StoredObject]]:
-    """Returns the listings of all class folders, to be read in parallel."""
-    tops = storage.list_folders(base)
-    deep = [f"{base}{name}/" for name in tops if name not in tree.splits]  # a name can be empty
-    shallow = [base]
-    for name in tops:
-        if name in tree.splits:
-            shallow.append(f"{base}{name}/")
-            deep += [f"{base}{name}/{child}/" for child in storage.list_folders(f"{base}{name}/")]
-    return [
-        *(storage.list_objects(folder) for folder in deep),
-        *(storage.list_objects(folder, deep=False) for folder in shallow),
-    ]
+def _folders_in_bucket(base: str, tree: FolderTree) -> Iterator[FolderPart]:
+    """Yields the parts of an input in a bucket; together they are all objects."""
+    yield FolderPart(deep=False)
+    for top in storage.list_folders(base):
+        folder = f"{top}/"  # a name can be empty
+        if top not in tree.splits:
+            yield FolderPart(folder)
+            continue
+        yield FolderPart(folder, deep=False)
+        for inner in storage.list_folders(base + folder):
+            yield FolderPart(f"{folder}{inner}/")
+
+
+def _objects_in(base: str, part: FolderPart) -> Iterator[storage.StoredObject]:
+    if part.deep:
+        return storage.list_objects(base + part.folder)
+    return storage.list_objects(base + part.folder, deep=False)
 
 
 def _remote_reference(
@@ -470,6 +589,7 @@ SOURCE = Source(
     accepts=lambda probe, settings: not probe.is_file,
     describe=_describe,
     list_part=list_part,
+    split=split,
     unique_keys=True,
     names_classes_by_folder=True,
     has_columns=True,

@@ -88,10 +88,17 @@ class InputSplit(NamedTuple):
 
 @dataclass(frozen=True)
 class Context:
-    """Context of a listing: checked settings and a directory for spool files."""
+    """Context of a listing.
+
+    Attributes:
+      settings: Checked settings.
+      spool: Directory for spool files.
+      one_worker: Whether one worker lists everything, so that small parts have no use.
+    """
 
     settings: ConvertSettings
     spool: Spool
+    one_worker: bool = False
 
 
 def whole(item: Input, context: Context) -> Iterator[InputSplit]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindow
@@ -10,6 +11,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
+from shardwright.transforms.concurrency.workers import has_one_worker
 from shardwright.transforms.sources.label_rules import LabelRules
 from shardwright.transforms.sources.listed_parts import LISTED_PARTS
 from shardwright.transforms.sources.listing import list_part, split_inputs
@@ -90,18 +92,21 @@ class ListSources(beam.PTransform):
         self, begin: beam.pvalue.PBegin | beam.PCollection
     ) -> tuple[beam.PCollection, beam.PCollection, beam.PCollection | None]:
         """Applies the transform."""
-        inputs, context = self._inputs, self._context
+        one_worker = has_one_worker(begin.pipeline.options)
+        inputs, context = self._inputs, replace(self._context, one_worker=one_worker)
         if isinstance(begin, beam.pvalue.PBegin):
             begin = begin | "Begin" >> beam.Impulse()  # bytes
         parts = begin | "SplitInputs" >> beam.FlatMap(
             lambda _: split_inputs(inputs, context)
         ).with_output_types(InputSplit)  # InputSplit
-        if len(self._inputs) > 1 or source_by_name(self._inputs[0].source).split is not whole:
+        # A single worker would only pay for it.
+        if not one_worker and (len(inputs) > 1 or source_by_name(inputs[0].source).split is not whole):
             parts = parts | "SpreadOut" >> beam.Reshuffle()  # InputSplit
         lists, tags = (
             (_ListAndDigest, (_CLASS_IDS, _DIGESTS)) if self._digested else (_ListPart, (_CLASS_IDS,))
         )
-        listed = parts | "ListPart" >> beam.ParDo(
-            lists(self._context, self._rules, self._selection)
-        ).with_outputs(*tags, main="refs")  # ImageRef; ClassId; ListingDigest
+        listing = lists(context, self._rules, self._selection)
+        listed = parts | "ListPart" >> beam.ParDo(listing).with_outputs(
+            *tags, main="refs"
+        )  # ImageRef; ClassId; ListingDigest
         return listed.refs, listed[_CLASS_IDS], listed[_DIGESTS] if self._digested else None

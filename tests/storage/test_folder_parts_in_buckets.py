@@ -1,0 +1,69 @@
+"""Class folders in a bucket give the same in parts as a whole, also with names that only buckets have."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import pytest
+from helpers.storage.buckets import Bucket
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.transforms import storage as storage_of_project
+from shardwright.transforms.sources.class_folders import list_part, split
+from shardwright.transforms.sources.source import Context, Input
+from shardwright.transforms.sources.spool import Spool
+
+_FOLDERS = st.sampled_from(["train", "Test", "cat", "dog a", ".hidden", "", "caf\u00e9", "a\nb", "."])
+_FILES = st.sampled_from(["1.jpg", "2.PNG", "x", ".dot.jpg", "1.json", "cat"])
+_NAMES = st.tuples(st.lists(_FOLDERS, max_size=3), _FILES).map(
+    lambda path: "/".join([*path[0], path[1]]).lstrip("/")
+)
+_DATA = st.sampled_from([b"", b"text", b"\xff\xd8\xff\xe0"])
+_count = itertools.count()
+
+
+def in_parts_and_whole(path: str, folders: str) -> tuple[list[Counter[str] | str], list[int]]:
+    """Returns what an input contains, or the refusal, in parts and as a whole; and the numbers of parts."""
+    item, told, counts = Input(path, "in/", "class_folders"), list[Counter[str] | str](), list[int]()
+    for one_worker in (False, True):
+        context = Context(ConvertSettings(input=(path,), folders=folders), Spool("unused"), one_worker)
+        try:
+            parts = list(split(item, context))
+            counts.append(len(parts))
+            told.append(Counter(repr(found) for part in parts for found in list_part(part, context)))
+        except UsageError as error:
+            told.append(error.message)
+    return told, counts
+
+
+@given(st.dictionaries(_NAMES, _DATA, max_size=8), st.sampled_from(["auto", "classes", "splits", "ignore"]))
+@example(
+    {"train/cat/1.jpg": b"a", "train/2.jpg": b"a", "Test/dog a/1.jpg": b"", "x": b"", "3.jpg": b""}, "auto"
+)
+@example(
+    {"/1.jpg": b"a", "//2.jpg": b"", "cat//3.jpg": b"", "train//4.jpg": b"", "train/5.jpg": b""}, "splits"
+)
+@example({"cat/1.jpg": b"a", "cat/1.json": b"{}", "train/2.jpg": b"", "train/2.json": b"{}"}, "classes")
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_parts_of_a_bucket_are_the_whole(bucket: Bucket, files: dict[str, bytes], folders: str) -> None:
+    root = f"{next(_count)}/in"
+    for name, data in files.items():
+        bucket.put(f"{root}/{name}", data)
+    (parts, whole), _ = in_parts_and_whole(f"{bucket.url}/{root}", folders)
+    assert parts == whole
+    assert isinstance(whole, str) or set(whole.values()) <= {1}
+
+
+def test_a_storage_that_lists_everything_at_once_has_one_part(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a/1.jpg", "b/2.jpg", "3.jpg"):
+        bucket.put(f"in/{name}", b"")
+    (parts, whole), counts = in_parts_and_whole(f"{bucket.url}/in", "auto")
+    assert parts == whole and counts == [3, 1]
+    monkeypatch.setattr(storage_of_project, "has_folders", lambda directory: False)
+    assert in_parts_and_whole(f"{bucket.url}/in", "auto") == ([whole, whole], [1, 1])
