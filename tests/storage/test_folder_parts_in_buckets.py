@@ -19,9 +19,7 @@ from shardwright.transforms.sources.spool import Spool
 
 _FOLDERS = st.sampled_from(["train", "Test", "cat", "dog a", ".hidden", "", "caf\u00e9", "a\nb", "."])
 _FILES = st.sampled_from(["1.jpg", "2.PNG", "x", ".dot.jpg", "1.json", "cat"])
-_NAMES = st.tuples(st.lists(_FOLDERS, max_size=3), _FILES).map(
-    lambda path: "/".join([*path[0], path[1]]).lstrip("/")
-)
+_NAMES = st.tuples(st.lists(_FOLDERS, max_size=3), _FILES).map(lambda path: "/".join([*path[0], path[1]]))
 _DATA = st.sampled_from([b"", b"text", b"\xff\xd8\xff\xe0"])
 _count = itertools.count()
 
@@ -47,6 +45,7 @@ def in_parts_and_whole(path: str, folders: str) -> tuple[list[Counter[str] | str
 @example(
     {"/1.jpg": b"a", "//2.jpg": b"", "cat//3.jpg": b"", "train//4.jpg": b"", "train/5.jpg": b""}, "splits"
 )
+@example({"/1.jpg": b"a", "train/cat/2.jpg": b"a", "test/cat/3.jpg": b"a"}, "auto")
 @example({"cat/1.jpg": b"a", "cat/1.json": b"{}", "train/2.jpg": b"", "train/2.json": b"{}"}, "classes")
 @settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_parts_of_a_bucket_are_the_whole(bucket: Bucket, files: dict[str, bytes], folders: str) -> None:

@@ -283,7 +283,7 @@ def _top_folders(
 
 
 def _shown(names: Iterable[str]) -> list[str]:
-    return sorted(name for name in names if not name.startswith("."))
+    return sorted(name for name in names if name and not name.startswith("."))
 
 
 def _look_at_tops(names: Sequence[str], images_in: _ImagesIn) -> tuple[TopFolders, list[str]]:
