@@ -26,7 +26,14 @@ from shardwright.transforms.concurrency.pool import CONNECTIONS
 from shardwright.transforms.concurrency.workers import job_options
 from shardwright.transforms.storage.deadlines import Contact, Operation, timed_adapter, within
 from shardwright.transforms.storage.faults import changed, no_answer_of_its_own, too_slow
-from shardwright.transforms.storage.listings import BadListing, ListedPage, listed_pages
+from shardwright.transforms.storage.listings import (
+    BadListing,
+    ListedPage,
+    folder_names,
+    folder_prefix,
+    listed_pages,
+    objects_of,
+)
 from shardwright.transforms.storage.objects import StoredObject, content_type
 from shardwright.transforms.storage.quick_reads import QuickReader, client_options, no_retries
 
@@ -611,27 +618,19 @@ def open_local(path: str) -> Iterator[IO[bytes]]:
 
 
 def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
-    """Yields the blobs below a directory, or directly in it, a page at a time."""
-    for page in _pages(directory, deep):
-        for item in page.objects:
-            if not item.path.endswith("/"):  # a marker that consoles make for an empty folder
-                yield item
+    """Returns the blobs below a directory, or directly in it, a page at a time."""
+    return objects_of(_pages(directory, deep))
 
 
 def list_folders(directory: str) -> list[str]:
     """Returns the names of the folders directly in a directory."""
-    found = [folder for page in _pages(directory, False) for folder in page.folders]
-    return sorted(folder.removeprefix(_prefix(directory))[:-1] for folder in found)
-
-
-def _prefix(directory: str) -> str:
-    name = split_path(directory)[1]
-    return f"{name}/" if name and not name.endswith("/") else name
+    return folder_names(_pages(directory, False), folder_prefix(split_path(directory)[1]))
 
 
 def _pages(directory: str, deep: bool) -> Iterator[ListedPage]:
     """Yields pages of the blobs below a directory, or directly in it."""
-    container, prefix = split_path(directory)[0], _prefix(directory)
+    container, name = split_path(directory)
+    prefix = folder_prefix(name)
 
     def page(token: str) -> ListedPage:
         return _retried("list", directory, lambda: _listed(container, prefix, deep, token))

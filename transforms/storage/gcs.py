@@ -54,7 +54,14 @@ from shardwright.transforms.storage.gcs_media import (
     is_available,
     object_place,
 )
-from shardwright.transforms.storage.listings import BadListing, ListedPage, listed_pages
+from shardwright.transforms.storage.listings import (
+    BadListing,
+    ListedPage,
+    folder_names,
+    folder_prefix,
+    listed_pages,
+    objects_of,
+)
 from shardwright.transforms.storage.objects import StoredObject, content_type
 
 Result = TypeVar("Result")
@@ -577,7 +584,7 @@ def _pages(directory: str, delimiter: str = "") -> Iterator[ListedPage]:
     """Yields pages of the objects below a directory, or directly in it with `/` as the delimiter."""
     bucket, name = split_path(directory)
     place = f"/b/{quote(bucket, safe='')}/o"
-    query = {"prefix": _prefix(name) or "", "delimiter": delimiter, "fields": _LISTED_FIELDS}
+    query = {"prefix": folder_prefix(name), "delimiter": delimiter, "fields": _LISTED_FIELDS}
 
     def page(token: str) -> ListedPage:
         asked = {key: value for key, value in {**query, "pageToken": token}.items() if value}
@@ -602,22 +609,13 @@ def _text(value: object) -> str:
 
 
 def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
-    """Yields the objects below a directory, or directly in it, a page at a time."""
-    for page in _pages(directory, "" if deep else "/"):
-        for item in page.objects:
-            if not item.path.endswith("/"):  # a marker that consoles make for an empty folder
-                yield item
+    """Returns the objects below a directory, or directly in it, a page at a time."""
+    return objects_of(_pages(directory, "" if deep else "/"))
 
 
 def list_folders(directory: str) -> list[str]:
     """Returns the names of the folders directly in a directory."""
-    prefix = _prefix(split_path(directory)[1]) or ""
-    folders = {folder for page in _pages(directory, "/") for folder in page.folders}
-    return sorted(folder.removeprefix(prefix)[:-1] for folder in folders)
-
-
-def _prefix(name: str) -> str | None:
-    return f"{name}/" if name and not name.endswith("/") else name or None
+    return folder_names(_pages(directory, "/"), folder_prefix(split_path(directory)[1]))
 
 
 def copy(source: str, target: str) -> None:

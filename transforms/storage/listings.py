@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from shardwright.schemas.errors import EngineError
@@ -93,3 +93,26 @@ def listed_pages(directory: str, page: Callable[[str], ListedPage]) -> Iterator[
                 "with --resume."
             )
         tokens.add(token)
+
+
+def objects_of(pages: Iterable[ListedPage]) -> Iterator[StoredObject]:
+    """Yields the objects of a listing, without the markers that consoles make for empty folders."""
+    for page in pages:
+        for item in page.objects:
+            if not item.path.endswith("/"):
+                yield item
+
+
+def folder_names(pages: Iterable[ListedPage], prefix: str) -> list[str]:
+    """Returns the sorted names of the folders directly in a directory.
+
+    Args:
+      pages: pages of a listing of the directory.
+      prefix: prefix of the names of its objects (`folder_prefix`).
+    """
+    return sorted(folder.removeprefix(prefix)[:-1] for page in pages for folder in page.folders)
+
+
+def folder_prefix(name: str) -> str:
+    """Returns the prefix of the names of the objects below a directory; empty for a whole bucket."""
+    return f"{name}/" if name and not name.endswith("/") else name

@@ -24,7 +24,14 @@ from shardwright.transforms.concurrency.pool import CONNECTIONS
 from shardwright.transforms.concurrency.workers import job_options
 from shardwright.transforms.storage.deadlines import Contact, Operation, timed_pools, within
 from shardwright.transforms.storage.faults import changed, is_too_slow, no_answer_of_its_own, too_slow
-from shardwright.transforms.storage.listings import BadListing, ListedPage, listed_pages
+from shardwright.transforms.storage.listings import (
+    BadListing,
+    ListedPage,
+    folder_names,
+    folder_prefix,
+    listed_pages,
+    objects_of,
+)
 from shardwright.transforms.storage.objects import NoConditions, StoredObject, content_type
 from shardwright.transforms.storage.quick_reads import QuickReader, client_options, is_md5, no_retries
 
@@ -484,28 +491,19 @@ def open_local(path: str) -> Iterator[IO[bytes]]:
 
 
 def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
-    """Yields the objects below a directory, or directly in it, a page at a time."""
-    for page in _pages(directory, deep):
-        for item in page.objects:
-            if not item.path.endswith("/"):  # a marker that consoles make for an empty folder
-                yield item
+    """Returns the objects below a directory, or directly in it, a page at a time."""
+    return objects_of(_pages(directory, deep))
 
 
 def list_folders(directory: str) -> list[str]:
     """Returns the names of the folders directly in a directory."""
-    found = [folder for page in _pages(directory, False) for folder in page.folders]
-    return sorted(folder.removeprefix(_prefix(directory))[:-1] for folder in found)
-
-
-def _prefix(directory: str) -> str:
-    name = split_path(directory)[1]
-    return f"{name}/" if name and not name.endswith("/") else name
+    return folder_names(_pages(directory, False), folder_prefix(split_path(directory)[1]))
 
 
 def _pages(directory: str, deep: bool) -> Iterator[ListedPage]:
     """Yields pages of the objects below a directory, or directly in it."""
-    bucket = split_path(directory)[0]
-    query = {"Bucket": bucket, "Prefix": _prefix(directory), **({} if deep else {"Delimiter": "/"})}
+    bucket, name = split_path(directory)
+    query = {"Bucket": bucket, "Prefix": folder_prefix(name), **({} if deep else {"Delimiter": "/"})}
 
     def page(token: str) -> ListedPage:
         asked = {**query, **({"ContinuationToken": token} if token else {})}
