@@ -12,10 +12,10 @@ import hashlib
 import logging
 import os
 import re
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import IO, Any, NamedTuple, TypeVar
 from urllib.request import getproxies
 
@@ -36,6 +36,7 @@ from shardwright.transforms.storage.listings import (
 )
 from shardwright.transforms.storage.objects import StoredObject, content_type
 from shardwright.transforms.storage.quick_reads import QuickReader, client_options, no_retries
+from shardwright.transforms.storage.versioned_reads import local_copy, read_latest
 
 Result = TypeVar("Result")
 
@@ -45,8 +46,6 @@ _RETRY_FIRST, _RETRY_MOST = 0.2, 10.0
 #: Number of repetitions by the client itself, so that losing one block does not repeat a whole upload, and
 #: the seconds before each.
 _RETRIES_IN_CLIENT, _RETRY_IN_CLIENT = 2, 1
-#: Number of attempts to read a blob that is written between the request for its state and its reading.
-_ATTEMPTS = 8
 #: Seconds to wait for a connection and for the next bytes; `deadlines` shortens both.
 _TIMEOUT = {"connection_timeout": 10, "read_timeout": 60}
 #: Size of a block of a large blob in bytes. Smaller blobs are sent in one request.
@@ -524,13 +523,7 @@ def write_bytes(path: str, data: bytes) -> None:
 
 def read_with_etag(path: str) -> tuple[bytes, str] | None:
     """Reads a blob and its version; None if there is none."""
-    for _ in range(_ATTEMPTS):
-        found = stat(path)
-        if found is None:
-            return None
-        with contextlib.suppress(FileNotFoundError):  # written in between
-            return read_bytes(path, found.version), found.version
-    raise changed(path)
+    return read_latest(path, stat, read_bytes)
 
 
 def write_if_match(path: str, data: bytes, tag: str | None) -> bool:
@@ -591,30 +584,14 @@ def move_into_place(temporary: str, path: str) -> None:
     os.unlink(temporary)
 
 
-@contextlib.contextmanager
-def open_local(path: str) -> Iterator[IO[bytes]]:
+def open_local(path: str) -> AbstractContextManager[IO[bytes]]:
     """Opens a local copy of a blob."""
-    found = stat(path)
-    if found is None:
-        raise FileNotFoundError(errno.ENOENT, "no such object", path)
-    with tempfile.TemporaryFile() as file:
 
-        def fetch() -> None:
-            """Continues where the last attempt broke off."""
-            done = file.tell()
-            if done < found.size or not done:
-                place = {"offset": done} if done else {}
-                for chunk in _download(path, found.version, **place).chunks():
-                    file.write(chunk)
+    def chunks(version: str, offset: int) -> Iterable[bytes]:
+        found: Iterable[bytes] = _download(path, version, **({"offset": offset} if offset else {})).chunks()
+        return found
 
-        try:
-            _retried("read", path, fetch, found.size)
-        except FileNotFoundError:
-            raise (
-                changed(path) if exists(path) else FileNotFoundError(errno.ENOENT, "no such object", path)
-            ) from None
-        file.seek(0)
-        yield file
+    return local_copy(path, stat, chunks, _retried)
 
 
 def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:

@@ -9,10 +9,10 @@ import contextlib
 import errno
 import os
 import re
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta, timezone
 from typing import IO, Any, TypeVar
 from urllib.parse import urlsplit
@@ -34,6 +34,7 @@ from shardwright.transforms.storage.listings import (
 )
 from shardwright.transforms.storage.objects import NoConditions, StoredObject, content_type
 from shardwright.transforms.storage.quick_reads import QuickReader, client_options, is_md5, no_retries
+from shardwright.transforms.storage.versioned_reads import local_copy, read_latest
 
 Result = TypeVar("Result")
 
@@ -397,13 +398,7 @@ def write_bytes(path: str, data: bytes) -> None:
 
 def read_with_etag(path: str) -> tuple[bytes, str] | None:
     """Reads an object and its ETag; None if there is none."""
-    for _ in range(_ATTEMPTS):
-        found = stat(path)
-        if found is None:
-            return None
-        with contextlib.suppress(FileNotFoundError):  # written in between
-            return read_bytes(path, found.version), found.version
-    raise changed(path)
+    return read_latest(path, stat, read_bytes)
 
 
 def write_if_match(path: str, data: bytes, tag: str | None) -> bool:
@@ -464,30 +459,17 @@ def move_into_place(temporary: str, path: str) -> None:
     os.unlink(temporary)
 
 
-@contextlib.contextmanager
-def open_local(path: str) -> Iterator[IO[bytes]]:
+def open_local(path: str) -> AbstractContextManager[IO[bytes]]:
     """Opens a local copy of an object."""
-    found = stat(path)
-    if found is None:
-        raise FileNotFoundError(errno.ENOENT, "no such object", path)
-    with tempfile.TemporaryFile() as file:
 
-        def fetch() -> None:
-            """Continues where the last attempt broke off."""
-            done = file.tell()
-            wanted = {"IfMatch": f'"{found.version}"', **({"Range": f"bytes={done}-"} if done else {})}
-            if done < found.size or not done:
-                for chunk in _client().get_object(**_place(path), **wanted)["Body"].iter_chunks(_COPY_BYTES):
-                    file.write(chunk)
+    def chunks(version: str, offset: int) -> Iterable[bytes]:
+        wanted = {"IfMatch": f'"{version}"', **({"Range": f"bytes={offset}-"} if offset else {})}
+        found: Iterable[bytes] = (
+            _client().get_object(**_place(path), **wanted)["Body"].iter_chunks(_COPY_BYTES)
+        )
+        return found
 
-        try:
-            _retried("read", path, fetch, found.size)
-        except FileNotFoundError:
-            raise (
-                changed(path) if exists(path) else FileNotFoundError(errno.ENOENT, "no such object", path)
-            ) from None
-        file.seek(0)
-        yield file
+    return local_copy(path, stat, chunks, _retried)
 
 
 def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
