@@ -30,8 +30,8 @@ _LENGTH_BYTES = 8
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
 _READ_BYTES = 1 << 20
-#: Size of a window in bytes: small enough to stay in a processor's cache.
-_WINDOW_BYTES = 1 << 18
+#: Size of a buffer of a window in bytes.
+_WINDOW_BYTES = 1 << 20
 #: Number of bytes that are searched first for a sound record; doubled each time.
 _FIRST_STEP = 1 << 10
 #: Limit for the bytes read because of wrong lengths, as a multiple of the file's size.
@@ -93,41 +93,88 @@ class DamagedRange(NamedTuple):
     message: str
 
 
+class RecordBlock(NamedTuple):
+    """Sound records that follow each other in a file.
+
+    Attributes:
+      number: number of the first record.
+      offset: offset of its frame.
+      buffer: buffer that holds the records. It is filled again when later blocks are read.
+      begins: where the data of each record begins in the buffer.
+      ends: where the data of each record ends.
+    """
+
+    number: int
+    offset: int
+    buffer: bytes | bytearray
+    begins: list[int]
+    ends: list[int]
+
+    @property
+    def end(self) -> int:
+        """Offset of the first byte after the last frame."""
+        return self.offset + self.ends[-1] - self.begins[0] + FRAME_BYTES
+
+    def records(self, first: int = 0, stop: int | None = None) -> Iterator[Record]:
+        """Yields some of the records: by default, all of them."""
+        view = memoryview(self.buffer)
+        shift = self.offset - self.begins[0]
+        for place in range(first, len(self.ends) if stop is None else stop):
+            begin = self.begins[place]
+            yield Record(self.number + place, shift + begin, bytes(view[begin : self.ends[place]]))
+
+
 class _Window:
-    """Random access to a file through one buffer, with constant memory."""
+    """Random access to a file through two buffers, which are filled in turn, with constant memory.
+
+    Another thread may still hash one buffer (`HashedFile`) while the other is filled and used. Buffers are
+    filled again, because a new one costs as much as reading: the system has to map and clear its memory.
+    """
 
     def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
+        self._file: Any = file
         self._start = 0
-        self._buffer = b""
+        self._buffers: list[bytearray] = []
+        self._buffer = bytearray()
+        self._size = 0
+
+    def _find(self, offset: int, size: int) -> int:
+        """Returns the place of an offset in the buffer, which holds `size` bytes after it if they exist."""
+        begin = offset - self._start
+        if begin >= 0 and begin + size <= self._size:
+            return begin
+        self._file.seek(offset)
+        needed = size + HEADER_BYTES  # includes the header after a large record
+        if needed > _WINDOW_BYTES:
+            self._buffer = bytearray(needed)
+        else:
+            if len(self._buffers) < 2:
+                self._buffers.append(bytearray(_WINDOW_BYTES))
+            self._buffer = self._buffers[-1]
+            self._buffers.reverse()
+        self._start, self._size = offset, 0
+        with memoryview(self._buffer) as view:
+            while self._size < len(view) and (more := self._file.readinto(view[self._size :])):
+                self._size += more
+        return 0
 
     def read(self, offset: int, size: int) -> bytes:
         """Returns `size` bytes at `offset`; fewer at the end of the file."""
-        begin = offset - self._start
-        if begin < 0 or begin + size > len(self._buffer):
-            self._file.seek(offset)
-            # Includes the header after a large record, so that it is not read twice.
-            self._buffer = self._file.read(max(size + HEADER_BYTES, _WINDOW_BYTES))
-            self._start, begin = offset, 0
-        return self._buffer[begin : begin + size]
+        begin = self._find(offset, size)
+        with memoryview(self._buffer) as view:
+            return bytes(view[begin : min(begin + size, self._size)])
 
     def read_two(self, offset: int, first: int, second: int) -> tuple[bytes, bytes]:
         """Returns `first` bytes at `offset` and `second` bytes after them; a large record is copied once."""
-        begin = offset - self._start
-        if begin < 0 or begin + first + second > len(self._buffer):
-            self._file.seek(offset)
-            self._buffer = self._file.read(max(first + second + HEADER_BYTES, _WINDOW_BYTES))
-            self._start, begin = offset, 0
-        end = begin + first
-        return self._buffer[begin:end], self._buffer[end : end + second]
+        begin = self._find(offset, first + second)
+        middle = min(begin + first, self._size)
+        with memoryview(self._buffer) as view:
+            return bytes(view[begin:middle]), bytes(view[middle : min(middle + second, self._size)])
 
-    def whole_at(self, offset: int) -> tuple[bytes, int]:
-        """Returns the buffer, which begins at `offset` or before it, and the place of `offset` in it."""
-        begin = offset - self._start
-        if not 0 <= begin < len(self._buffer):
-            self.read(offset, HEADER_BYTES)
-            begin = offset - self._start
-        return self._buffer, begin
+    def whole_at(self, offset: int) -> tuple[bytearray, int, int]:
+        """Returns the buffer, the place of `offset` in it, and the number of bytes in the buffer."""
+        begin = self._find(offset, 1)
+        return self._buffer, begin, self._size
 
 
 def _crc_tables() -> list[np.ndarray]:
@@ -195,32 +242,39 @@ class _Frames:
         self._spent = 0
         self._checksums: RangeChecksums | None = None
 
-    def sound_from(self, offset: int) -> Iterator[bytes]:
-        """Yields the data of the sound records that follow each other from an offset in the buffered bytes.
+    def sound_from(self, offset: int, number: int) -> RecordBlock | None:
+        """Returns the sound records in the buffer that follow each other from an offset; None without one.
 
-        It ends at the first frame that is damaged, or not buffered as a whole: `data_at` tells which.
+        They end at the first frame that is damaged, or not buffered as a whole: `data_at` tells which.
+
+        Args:
+          offset: offset of the first frame.
+          number: number of the first record.
         """
         if self._spent > _MOST_SPENT * self.size:
-            return
-        buffer, position = self._frames.whole_at(offset)
-        last = len(buffer) - FRAME_BYTES
+            return None
+        buffer, position, size = self._frames.whole_at(offset)
+        last = size - FRAME_BYTES
+        begins, ends = list[int](), list[int]()
         header_at, footer_at, crc32c = _HEADER.unpack_from, _FOOTER.unpack_from, google_crc32c.value
-        while position <= last:
-            length, stored = header_at(buffer, position)
-            begin = position + HEADER_BYTES
-            end = begin + length
-            if end + FOOTER_BYTES > len(buffer):
-                return
-            crc = crc32c(buffer[position : position + _LENGTH_BYTES])
-            if ((crc >> 15 | crc << 17) + _MASK_DELTA) & _ALL_BITS != stored:
-                return
-            data = buffer[begin:end]
-            crc = crc32c(data)
-            if ((crc >> 15 | crc << 17) + _MASK_DELTA) & _ALL_BITS != footer_at(buffer, end)[0]:
-                self._spent += length
-                return
-            yield data
-            position = end + FOOTER_BYTES
+        with memoryview(buffer) as view:
+            while position <= last:
+                length, stored = header_at(buffer, position)
+                begin = position + HEADER_BYTES
+                end = begin + length
+                if end + FOOTER_BYTES > size:
+                    break
+                crc = crc32c(bytes(view[position : position + _LENGTH_BYTES]))
+                if ((crc >> 15 | crc << 17) + _MASK_DELTA) & _ALL_BITS != stored:
+                    break
+                crc = crc32c(bytes(view[begin:end]))
+                if ((crc >> 15 | crc << 17) + _MASK_DELTA) & _ALL_BITS != footer_at(buffer, end)[0]:
+                    self._spent += length
+                    break
+                begins.append(begin)
+                ends.append(end)
+                position = end + FOOTER_BYTES
+        return RecordBlock(number, offset, buffer, begins, ends) if ends else None
 
     def data_at(self, offset: int) -> bytes | tuple[FindingCode, str]:
         """Returns the data of the sound record at an offset, or what is wrong with the frame there."""
@@ -279,18 +333,31 @@ def read_records(file: IO[bytes]) -> Iterator[Record | DamagedRange]:
     Args:
       file: a real file, opened for reading in binary mode.
     """
+    for item in read_blocks(file):
+        if isinstance(item, DamagedRange):
+            yield item
+        else:
+            yield from item.records()
+
+
+def read_blocks(file: IO[bytes]) -> Iterator[RecordBlock | DamagedRange]:
+    """Yields the records of a file as `read_records` does, but all sound records in a buffer together.
+
+    Args:
+      file: a real file, opened for reading in binary mode.
+    """
     frames = _Frames(file)
     offset = number = 0
     while offset < frames.size:
-        for data in frames.sound_from(offset):
-            yield Record(number, offset, data)
-            offset += len(data) + FRAME_BYTES
-            number += 1
-        if offset >= frames.size:
-            return
+        block = frames.sound_from(offset, number)
+        if block is not None:
+            yield block
+            offset, number = block.end, number + len(block.ends)
+            if offset >= frames.size:
+                return
         found = frames.data_at(offset)
         if isinstance(found, bytes):
-            yield Record(number, offset, found)
+            yield RecordBlock(number, offset, found, [0], [len(found)])
             offset += len(found) + FRAME_BYTES
         else:
             end = frames.next_sound(offset + 1)

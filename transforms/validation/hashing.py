@@ -12,9 +12,10 @@ from typing import IO, Any
 
 import google_crc32c
 
-#: Number of bytes that are handed over together, and number of such parts that may wait to be hashed.
-_READ_BYTES = 1 << 20
-_MAX_WAITING = 4
+#: Number of bytes that are read together at the end, and that are copied together for the CRC.
+_READ_BYTES, _COPIED_BYTES = 1 << 20, 1 << 16
+#: Fewer bytes are hashed at once, unless others wait.
+_SMALL = 1 << 16
 
 
 @lru_cache(1)
@@ -23,21 +24,17 @@ def _executor() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="shardwright-hash")
 
 
-def _update(digest: Any, parts: list[bytes]) -> None:
-    for part in parts:
-        digest.update(part)
-
-
 class _Checksums:
     """The sha256 and the crc32c of the same bytes."""
 
     def __init__(self) -> None:
         self.sha256, self.crc32c = hashlib.sha256(), google_crc32c.Checksum()
 
-    def update(self, data: bytes) -> None:
+    def update(self, data: bytes | memoryview) -> None:
         """Adds more bytes."""
         self.sha256.update(data)
-        self.crc32c.update(data)
+        for begin in range(0, len(data), _COPIED_BYTES):  # the CRC takes no memoryview
+            self.crc32c.update(bytes(data[begin : begin + _COPIED_BYTES]))
 
 
 class HashedFile:
@@ -47,14 +44,13 @@ class HashedFile:
 
     Args:
       file: File opened for reading in binary mode.
-      aside: Whether another thread hashes, to use a processor that the reader leaves idle.
+      aside: Whether another thread hashes, to use a processor that the reader leaves idle. Then a buffer that
+        `readinto` filled must not change before another one is filled.
     """
 
     def __init__(self, file: IO[bytes], aside: bool = True) -> None:
-        self._file = file
+        self._file: Any = file
         self._aside = aside
-        self._parts: list[bytes] = []
-        self._unsent = 0
         self._digest = _Checksums()
         self._position = self._hashed = 0
         self._waiting: deque[Future[None]] = deque()
@@ -62,34 +58,40 @@ class HashedFile:
 
     def read(self, size: int = -1) -> bytes:
         """Reads the next bytes."""
-        data = self._file.read(size)
-        begin, end = self._position, self._position + len(data)
-        if begin <= self._hashed < end:
-            self._hash(data if begin == self._hashed else data[self._hashed - begin :])
-        self._position = end
+        data: bytes = self._file.read(size)
+        self._hash(memoryview(data))
         return data
 
-    def _hash(self, data: bytes) -> None:
-        self._hashed += len(data)
-        if not self._aside:
+    def readinto(self, buffer: memoryview) -> int:
+        """Reads the next bytes into a buffer, and returns their number."""
+        self._wait(1)  # so all buffers but the last one are free
+        size: int = self._file.readinto(buffer)
+        self._hash(buffer[:size])
+        return size
+
+    def _hash(self, data: memoryview) -> None:
+        """Hashes those of the bytes that were just read that are the next to hash, and moves the position."""
+        begin, end = self._position, self._position + len(data)
+        self._position = end
+        if not begin <= self._hashed < end:
+            return
+        data, self._hashed = data[self._hashed - begin :], end
+        if not self._aside or (len(data) < _SMALL and not self._waiting):
             self._digest.update(data)
             return
-        self._parts.append(data)
-        self._unsent += len(data)
-        if self._unsent >= _READ_BYTES:
-            self._send()
+        self._wait(1)
+        self._waiting.append(_executor().submit(self._digest.update, data))
 
-    def _send(self) -> None:
-        """Hands the bytes that were read over to the other thread."""
-        while len(self._waiting) >= _MAX_WAITING:
+    def _wait(self, left: int) -> None:
+        """Waits until at most some parts have not been hashed."""
+        while len(self._waiting) > left:
             self._waiting.popleft().result()
-        self._waiting.append(_executor().submit(_update, self._digest, self._parts))
-        self._parts, self._unsent = [], 0
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Moves the position."""
-        self._position = self._file.seek(offset, whence)
-        return self._position
+        position: int = self._file.seek(offset, whence)
+        self._position = position
+        return position
 
     def tell(self) -> int:
         """Returns the position."""
@@ -97,7 +99,8 @@ class HashedFile:
 
     def fileno(self) -> int:
         """Returns the file descriptor."""
-        return self._file.fileno()
+        number: int = self._file.fileno()
+        return number
 
     def close(self) -> None:
         """Closes the file."""
@@ -108,9 +111,6 @@ class HashedFile:
         self.seek(self._hashed)
         while self.read(_READ_BYTES):
             pass
-        if self._parts:
-            self._send()
-        while self._waiting:
-            self._waiting.popleft().result()
+        self._wait(0)
         crc = base64.b64encode(self._digest.crc32c.digest()).decode()
         return self._digest.sha256.hexdigest(), crc

@@ -207,7 +207,7 @@ class SlowDisk:
         self._file, self._clock = file, clock
 
     def __getattr__(self, name: str) -> object:
-        self._clock.pass_by(10 if name == "read" else 0)
+        self._clock.pass_by(10 if name in ("read", "readinto") else 0)
         return getattr(self._file, name)
 
 

@@ -49,6 +49,12 @@ class _Counted(io.FileIO):
         self.total += len(data)
         return data
 
+    def readinto(self, buffer: Any, /) -> int:
+        """Reads into a buffer, and counts."""
+        size = super().readinto(buffer) or 0
+        self.total += size
+        return size
+
 
 def _read(data: bytes) -> tuple[list[Record | DamagedRange], int]:
     """Returns the items found in a file, and the number of bytes read."""

@@ -97,18 +97,31 @@ def test_values_of_one_record_do_not_affect_the_next() -> None:
 
 
 @pytest.mark.parametrize("aside", [True, False])
-@given(steps=st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 3000)), max_size=8))
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(0, 5000), st.integers(0, 3000), st.booleans(), st.booleans()), max_size=8
+    )
+)
 def test_a_file_is_hashed_whatever_parts_are_read(
-    tmp_path_factory: pytest.TempPathFactory, aside: bool, steps: list[tuple[int, int]]
+    tmp_path_factory: pytest.TempPathFactory, aside: bool, steps: list[tuple[int, int, bool, bool]]
 ) -> None:
     path: Path = tmp_path_factory.getbasetemp() / "hashed"
     if not path.exists():
-        path.write_bytes(os.urandom(5000))
+        path.write_bytes(os.urandom(500_000))
     data = path.read_bytes()
     with path.open("rb") as opened:
         file = HashedFile(opened, aside)
-        for offset, size in steps:
+        buffers = [bytearray(300_000), bytearray(300_000)]
+        for offset, size, large, into in steps:
+            if large:
+                offset, size = offset * 100, size * 100
             file.seek(offset)
-            assert file.read(size) == data[offset : offset + size]
+            if into:
+                buffer = buffers.pop(0)
+                assert file.readinto(memoryview(buffer)[:size]) == len(data[offset : offset + size])
+                assert data[offset : offset + size] == buffer[: len(data[offset : offset + size])]
+                buffers.append(buffer)
+            else:
+                assert file.read(size) == data[offset : offset + size]
         crc32c = base64.b64encode(google_crc32c.Checksum(data).digest()).decode()
         assert file.checksums() == (hashlib.sha256(data).hexdigest(), crc32c)
