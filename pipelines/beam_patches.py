@@ -30,12 +30,12 @@ from types import FunctionType, MethodType
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
+from shardwright.pipelines.worker_processes import WORKER_MAIN, fork_worker
+
 #: Seconds for which the end of a command waits for workers that are late.
 LATE_WORKER_SECONDS = 3.0
 #: What Beam calls the threads of its workers.
 _WORKER_THREAD = "run_worker"
-#: Beam's main program of worker processes.
-_WORKER_MAIN = "apache_beam.runners.worker.sdk_worker_main"
 _PAUSE_SECONDS = 0.01
 _MISSING = object()
 #: Held while a pipeline is built, so that each build finds Beam as it was before the others.
@@ -185,12 +185,26 @@ def _hide_ends_of_workers(show: Callable[[Any], None]) -> Callable[[Any], None]:
 
 def _import_less_in_workers(init: Callable[..., None]) -> Callable[..., None]:
     """Starts worker processes that import less of Beam, which saves each a second of processor time."""
-    own = f"-m shardwright.pipelines.beam_worker {_WORKER_MAIN}".encode()
+    own = f"-m shardwright.pipelines.beam_worker {WORKER_MAIN}".encode()
 
     def __init__(self: Any, worker_command_line: bytes, *values: Any, **named: Any) -> None:  # noqa: N807
-        init(self, worker_command_line.replace(f"-m {_WORKER_MAIN}".encode(), own), *values, **named)
+        init(self, worker_command_line.replace(f"-m {WORKER_MAIN}".encode(), own), *values, **named)
 
     return __init__
+
+
+class _Subprocess:
+    """Python's module `subprocess`, but worker processes are forked if that is prepared."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+    def Popen(self, command: Any, **named: Any) -> Any:  # noqa: N802  as in the module
+        """Starts a process, as `subprocess.Popen` does."""
+        return fork_worker(command, named.get("env")) or self._module.Popen(command, **named)
 
 
 def _import_no_ipython(look: Callable[[], bool]) -> Callable[[], bool]:
@@ -303,6 +317,14 @@ PATCHES = (
         f"{_PORTABILITY}.local_job_service.SubprocessSdkWorker.__init__",
         BEAM_VERSIONS,
         "07531c4c96136f85e1b9ba81312b7e9220081d796eccadeaab3042605c3785e6",
+    ),
+    Patch(
+        "fork worker processes",
+        f"{_PORTABILITY}.local_job_service.subprocess",
+        _Subprocess,
+        f"{_PORTABILITY}.local_job_service.SubprocessSdkWorker.run",
+        BEAM_VERSIONS,
+        "e6aa3e5430e191ab290e42adc5ffc7fdfc1e0a77bf1b94daacad97b19a06b94e",
     ),
     Patch(
         "import no IPython",
@@ -432,6 +454,11 @@ def patching() -> Iterator[None]:
             wait_for_late_workers()
         finally:
             _commands.remove(stack)
+
+
+def is_patching() -> bool:
+    """Returns whether a command runs, so that `apply_patches` changes Beam."""
+    return bool(_commands)
 
 
 def apply_patches() -> None:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
+import multiprocessing
 import os
 import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 from shardwright.pipelines import log
 from shardwright.pipelines.beam_patches import (
     apply_patches,
     is_beam_silent,
+    is_patching,
     no_interactive_runner,
     patching,
     wait_for_late_workers,
@@ -26,6 +29,7 @@ from shardwright.pipelines.streams import forgiving_streams
 from shardwright.pipelines.temporary_folder import own_temporary_folder, program_temporary_folder
 from shardwright.pipelines.watchdog import watched
 from shardwright.pipelines.worker_ends import noted_worker_ends
+from shardwright.pipelines.worker_processes import started_early
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.errors import EngineError, NotRun, ShardwrightError, UsageError, lacks_memory
 from shardwright.schemas.metrics import NAMESPACE
@@ -52,8 +56,17 @@ def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
       ShardwrightError: A worker raised it; any other failure becomes an `EngineError`.
     """
     apply_patches()
-    with program_temporary_folder():
+    with program_temporary_folder(), workers_started_early(worker_count(options)):
         return _run_pipeline(build, options)
+
+
+def workers_started_early(count: int) -> AbstractContextManager[None]:
+    """Begins the imports of worker processes now, if a command runs; Beam starts the workers later.
+
+    Args:
+      count: Number of worker processes; 0 if this process does the work.
+    """
+    return started_early(count * is_patching(), is_beam_silent())
 
 
 def _run_pipeline(build: Callable[[Any], Any], options: Any) -> Any:
@@ -214,6 +227,15 @@ def _has_processes(options: Any) -> bool:
     from apache_beam.options.pipeline_options import DirectOptions
 
     return bool(options.view_as(DirectOptions).direct_running_mode == "multi_processing")
+
+
+def worker_count(options: Any) -> int:
+    """Returns the number of worker processes that this one starts."""
+    from apache_beam.options.pipeline_options import DirectOptions
+
+    if not _has_processes(options):
+        return 0
+    return int(options.view_as(DirectOptions).direct_num_workers or multiprocessing.cpu_count())
 
 
 def _is_unknown(error: BaseException) -> bool:
