@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from shardwright.pipelines.results import ConvertResult
 
 pytest_plugins = ["helpers.progress"]
 
+# Keeps TensorFlow from importing the whole of Keras. Tests that train a model import it themselves.
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 register_profiles()
 use_memory_disk()
 speed_up()

@@ -126,6 +126,7 @@ def test_the_launcher_of_the_flex_template_describes_the_job(
     assert [item["containerImage"] for item in pool["sdkHarnessContainerImages"]] == [IMAGE]
 
 
+@pytest.mark.slow  # it builds the package; `make package-test` runs it, too
 def test_the_templates_file_runs_with_only_the_package_installed(source: Path, tmp_path: Path) -> None:
     """The package as workers get it: built from its source, without access to this repository."""
     place = tmp_path / "venv"

@@ -311,7 +311,17 @@ def test_a_finished_job_that_is_repeated_changes_nothing(folder: Path) -> None:
     assert _everything(folder) == before and _told(folder)[2:] == ["no_change"]
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    "step",
+    [
+        "BeginRebuild",
+        "PublishVersion",
+        *(
+            pytest.param(step, marks=pytest.mark.slow)
+            for step in ("CommitVersion", "GateVersion", "FinishRebuild")
+        ),
+    ],
+)
 def test_a_job_that_is_repeated_after_a_workers_death_publishes_once(
     step: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

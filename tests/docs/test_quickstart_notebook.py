@@ -1,24 +1,30 @@
-"""The notebook runs from its first cell to its last, in a kernel as Jupyter starts it."""
+"""The notebook runs from its first cell to its last, in this process and in a kernel as Jupyter starts it."""
 
 from __future__ import annotations
 
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
-from helpers.repository import ROOT
+from helpers.repository import EXAMPLES, PHOTOS, ROOT
+from matplotlib import pyplot
 from nbclient import NotebookClient
 
 NOTEBOOK = ROOT / "examples" / "quickstart.ipynb"
 _SECONDS = 600
 
 
-def texts(notebook: nbformat.NotebookNode) -> str:
-    """Returns what the cells printed."""
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-    return "".join(output.text for output in outputs if output.output_type == "stream")
+def check_texts(said: str) -> None:
+    """Checks what the cells printed: a sound dataset, a falling loss, and a rebuild of two shards."""
+    assert "sound: True" in said
+    assert "'shards': 2" in said and "'converted': 2" in said and "'added': 2" in said
+    losses = re.search(r"loss: (.*)", said)
+    assert losses is not None
+    first, *_, last = map(float, losses[1].split())
+    assert last < first
 
 
 def test_the_notebook_is_stored_without_results() -> None:
@@ -29,26 +35,38 @@ def test_the_notebook_is_stored_without_results() -> None:
     assert NOTEBOOK.stat().st_size < 20_000
 
 
-def test_the_notebook_converts_looks_trains_and_rebuilds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_cells_convert_look_train_and_rebuild(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (tmp_path / "photos").symlink_to(PHOTOS)
+    monkeypatch.chdir(tmp_path)
+    shown: list[list[int]] = []
+    monkeypatch.setattr(pyplot, "show", lambda: shown.append(pyplot.get_fignums()))
+    photos = sorted(PHOTOS.rglob("*"))
+    names: dict[str, Any] = {"__name__": "__main__"}
+    try:
+        for number, cell in enumerate(nbformat.read(NOTEBOOK, as_version=4).cells):
+            if cell.cell_type == "code":
+                exec(compile(cell.source, f"cell {number}", "exec"), names)
+    finally:
+        pyplot.close("all")
+    check_texts(capsys.readouterr().out)
+    assert len(shown) == 2 and all(shown)
+    assert sorted(PHOTOS.rglob("*")) == photos
+    assert not names["work"].exists()
+
+
+@pytest.mark.slow  # its kernel imports Beam and TensorFlow anew
+def test_the_notebook_runs_in_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "TMPDIR"):
         (tmp_path / name).mkdir()
         monkeypatch.setenv(name, str(tmp_path / name))
-    photos = sorted((ROOT / "examples" / "photos").rglob("*"))
+    photos = sorted(EXAMPLES.rglob("*"))
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     place = {"metadata": {"path": str(NOTEBOOK.parent)}}
     NotebookClient(notebook, timeout=_SECONDS, kernel_name="python3", resources=place).execute()
-    said = texts(notebook)
-    assert "sound: True" in said
-    assert "'shards': 2" in said and "'converted': 2" in said and "'added': 2" in said
-    losses = re.search(r"loss: (.*)", said)
-    assert losses is not None
-    first, *_, last = map(float, losses[1].split())
-    assert last < first
-    pictures = [
-        o for cell in notebook.cells for o in cell.get("outputs", ()) if "image/png" in o.get("data", {})
-    ]
-    assert len(pictures) == 2
-    assert sorted((ROOT / "examples" / "photos").rglob("*")) == photos
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    check_texts("".join(output.text for output in outputs if output.output_type == "stream"))
+    assert len([output for output in outputs if "image/png" in output.get("data", {})]) == 2
+    assert sorted(EXAMPLES.rglob("*")) == photos
     assert not list(Path(os.environ["TMPDIR"]).glob("shardwright-*"))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from helpers.hostile import shard_hashes
-from helpers.repository import PHOTOS, ROOT
+from helpers.repository import EXAMPLES, PHOTOS, ROOT
 from helpers.servers import children, flink_job_server, worker_pool
 from helpers.timeless import without_times
 
@@ -93,7 +93,7 @@ def many_photos(tmp_path: Path) -> Path:
     """The example pictures four times in more classes, so that the job can be killed while it runs."""
     folder = tmp_path / "many"
     for i in range(4):
-        for path in PHOTOS.glob("*/*"):
+        for path in EXAMPLES.glob("*/*"):
             target = folder / f"{path.parent.name}-{i}" / path.name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.symlink_to(path)
@@ -188,6 +188,7 @@ def test_salvaged_and_compared_datasets_equal_those_of_the_in_process_runner(
     assert json.loads(changes.read_text())["images"]["removed"] == 1
 
 
+@prism_and_slow_flink
 def test_refusals_have_the_same_code_and_message(engine: list[str], tmp_path: Path, run: Run) -> None:
     bad, none = tmp_path / "bad", tmp_path / "none"
     shutil.copytree(PHOTOS / "birds", bad / "birds")
@@ -304,8 +305,9 @@ def kill_workers(pool: subprocess.Popen[bytes], output: Path, killed: list[int])
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.flink
-@pytest.mark.parametrize("restarts", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.parametrize("restarts", [True, False])
 def test_a_killed_worker_does_not_change_the_bytes(
     restarts: bool, flink: list[str], many_photos: Path, tmp_path: Path, run: Run
 ) -> None:

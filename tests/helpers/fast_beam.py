@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from concurrent import futures
 from types import FunctionType, SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -131,6 +132,21 @@ def _stop_sampler(self: Any) -> None:
     self.finished = True
 
 
+class _InThisThread(futures.Executor):
+    """Stands for the thread in which Beam loads each bundle, to notice that it takes more than an hour."""
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> futures.Future[Any]:
+        future: futures.Future[Any] = futures.Future()
+        try:
+            future.set_result(function(*arguments, **named))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+
 def _formatter(self: argparse.ArgumentParser) -> argparse.HelpFormatter:
     """Returns the formatter of Beam's parser for checks of options, with a fixed width of the terminal."""
     return self.formatter_class(prog=self.prog, width=80)
@@ -212,7 +228,12 @@ def speed_up() -> None:
     # The place where a type was declared; only messages about wrong types need it.
     decorators.IOTypeHints._make_origin = classmethod(lambda *_, **__: [])
     cloudpickle_pickler.bz2 = _QuickBz2
-    statecache.get_deep_size = functools.wraps(statecache.get_deep_size)(lambda *_: _WEIGHT)
+    # Both Beam's function that weighs values and the one of our patch of Beam call it.
+    weigh = statecache.objsize.get_deep_size
+    statecache.objsize = SimpleNamespace(get_deep_size=functools.wraps(weigh)(lambda *_, **__: _WEIGHT))
+    bundle_processor.concurrent = SimpleNamespace(
+        futures=SimpleNamespace(ThreadPoolExecutor=_InThisThread, TimeoutError=futures.TimeoutError)
+    )
     statesampler.StateSampler.start = _start_sampler
     statesampler.StateSampler.stop = _stop_sampler
     pipeline_options._BeamArgumentParser._get_formatter = _formatter

@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PHOTOS = ROOT / "examples" / "photos"
+EXAMPLES = ROOT / "examples" / "photos"
+PHOTOS = EXAMPLES
 
 
 def copy_photos(folder: Path, step: int) -> Path:

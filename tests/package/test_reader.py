@@ -35,6 +35,7 @@ def test_reading_without_beam(dataset_of_format: dict[str, Path], tmp_path: Path
         assert said in done.stderr
 
 
+@pytest.mark.slow  # its process imports TensorFlow; `make package-test` runs it, too
 def test_training_without_beam(dataset_of_format: dict[str, Path], tmp_path: Path) -> None:
     """`load`, and `parse.py` in the dataset."""
     command = [sys.executable, READ, "train", dataset_of_format["jpeg"]]

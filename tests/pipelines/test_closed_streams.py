@@ -168,6 +168,11 @@ def test_python_without_docstrings_is_refused_where_beam_needs_them() -> None:
     env = {**os.environ, "PYTHONOPTIMIZE": "2"}
     done = run_command("plan", "--input", "x", "--runner=DirectRunner", env=env)
     assert sentence_of(done, 2).startswith("Beam does not start without docstrings; run python without -OO")
+
+
+@pytest.mark.slow  # Python compiles all of Beam for it
+def test_python_without_docstrings_is_enough_for_runs_in_this_process() -> None:
+    env = {**os.environ, "PYTHONOPTIMIZE": "2"}
     assert run_command("plan", "--input", PHOTOS, env=env).code == 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 import tarfile
@@ -15,29 +16,31 @@ ROOMS = ("package", "pipelines", "loader", "transforms", "schemas")
 COMMAND = Path(sys.executable).with_name("shardwright")
 
 
-def test_the_command_works_beside_user_modules_of_the_same_names(tmp_path: Path) -> None:
-    (tmp_path / "transforms.py").write_text("raise SystemExit('the wrong transforms')")
-    (tmp_path / "schemas").mkdir()
-    (tmp_path / "schemas" / "__init__.py").write_text("raise SystemExit('the wrong schemas')")
-    (tmp_path / "pipelines.py").write_text("raise SystemExit('the wrong pipelines')")
-    convert = [sys.executable, "-m", "shardwright.pipelines.convert", "--input", PHOTOS, "--output", "out"]
-    options = ["--resize=16", "--limit=6", "--runner=FnApiRunner", "--direct_num_workers=1"]
-    subprocess.run([*convert, *options], cwd=tmp_path, check=True, timeout=60)
-    subprocess.run([COMMAND, "inspect", "out"], cwd=tmp_path, check=True, timeout=60)
-
-
-def test_no_command_and_no_worker_imports_tensorflow(tmp_path: Path) -> None:
-    script = f"""
-import sys
+#: Runs `python -m shardwright.pipelines.convert` and other commands in one process: each imports Beam.
+_COMMANDS = f"""
+import runpy, sys
 from shardwright.pipelines.cli import main
-assert main(["convert", "--input", {str(PHOTOS)!r}, "--output", "out", "--resize", "16", "--limit", "6"]) == 0
+sys.argv = ["convert", "--input", {str(PHOTOS)!r}, "--output", "out", "--resize", "16", "--limit", "6",
+            "--runner=FnApiRunner", "--direct_num_workers=1"]
+try:
+    runpy.run_module("shardwright.pipelines.convert", run_name="__main__", alter_sys=True)
+except SystemExit as ended:
+    assert not ended.code, ended
 assert main(["validate", "--dataset", "out"]) == 0
 assert main(["plan", "--input", {str(PHOTOS)!r}]) == 0
 assert main(["inspect", "out"]) == 0
 assert "apache_beam" in sys.modules
 assert "tensorflow" not in sys.modules, "tensorflow was imported"
 """
-    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, timeout=120)
+
+
+def test_commands_import_no_tensorflow_and_no_user_modules_of_the_same_names_as_ours(tmp_path: Path) -> None:
+    (tmp_path / "transforms.py").write_text("raise SystemExit('the wrong transforms')")
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / "__init__.py").write_text("raise SystemExit('the wrong schemas')")
+    (tmp_path / "pipelines.py").write_text("raise SystemExit('the wrong pipelines')")
+    subprocess.run([sys.executable, "-c", _COMMANDS], cwd=tmp_path, check=True, timeout=120)
+    subprocess.run([COMMAND, "inspect", "out"], cwd=tmp_path, check=True, timeout=60)
 
 
 def test_the_source_distribution_holds_every_module(tmp_path: Path) -> None:
@@ -54,14 +57,20 @@ def test_the_source_distribution_holds_every_module(tmp_path: Path) -> None:
     assert {f"{room}/py.typed" for room in ROOMS} <= names
 
 
-def imported(path: Path) -> set[str]:
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@functools.cache
+def imported(path: Path) -> frozenset[str]:
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module)
-    return found
+    return frozenset(found)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +100,5 @@ def test_imports_point_one_way(room: str, forbidden: tuple[str, ...]) -> None:
 def test_files_have_docstrings() -> None:
     for room in (*ROOMS, "tests", "benchmarks", "deploy", "examples"):
         for path in (ROOT / room).rglob("*.py"):
-            text = path.read_text()
-            if text:
-                assert ast.get_docstring(ast.parse(text)), f"{path} has no docstring"
+            if path.stat().st_size:
+                assert ast.get_docstring(parsed(path)), f"{path} has no docstring"
