@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import io
 import os
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from shardwright.schemas.dataset import Dataset, Shard
-from shardwright.schemas.errors import EngineError, ImageFault, UsageError
+from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.transforms import storage
-from shardwright.transforms.images.contact_sheet import Tile, draw_sheet
-from shardwright.transforms.preview.picture import record_thumbnail, single_value, values_of_role
+from shardwright.transforms.images.contact_sheet import draw_sheet
+from shardwright.transforms.preview.picture import values_of_role
 from shardwright.transforms.preview.plain import without_encodings
+from shardwright.transforms.preview.tiles import read_tiles
 from shardwright.transforms.records.framing import Record
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.records.sample import (
@@ -23,7 +23,6 @@ from shardwright.transforms.records.sample import (
     ledger_places,
     pick_evenly,
     read_lazily,
-    records_at,
 )
 
 _FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
@@ -75,7 +74,7 @@ def write_contact_sheet(
         counts = {name: of_split.get(name, 0) for name in dataset.labels}
     places = _places(shards, schema, directory, split)
     picked = pick_evenly(places, counts, count, _MAX_LISTED if dataset else _MAX_SCANNED)
-    tiles = _tiles(picked, schema)
+    tiles = read_tiles(picked, schema)
     if not tiles:
         raise UsageError(f"--contact_sheet {shown}: there is no image to draw; choose another --split.")
     buffer = io.BytesIO()
@@ -129,36 +128,3 @@ def _class_of(data: bytes, schema: RecordSchema) -> str:
             value = feature.values[0]
             return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     return ""
-
-
-def _tiles(picked: Sequence[RecordLocation], schema: RecordSchema) -> list[Tile]:
-    """Reads and decodes the picked records, in their order."""
-    offsets: defaultdict[str, set[int]] = defaultdict(set)
-    for place in picked:
-        offsets[place.path].add(place.offset)
-    found: dict[tuple[str, int], Tile] = {}
-    names = {(place.path, place.offset): place.label for place in picked}
-    numbers = {name: str(schema.first_label + i) for i, name in enumerate(schema.labels or ())}
-    for path, wanted in offsets.items():
-        for offset, data in records_at(path, wanted):
-            tile = _tile(data, schema, names[path, offset], numbers)
-            if tile is not None:
-                found[path, offset] = tile
-    return [found[key] for key in names if key in found]
-
-
-def _tile(data: bytes, schema: RecordSchema, name: str, numbers: Mapping[str, str]) -> Tile | None:
-    """Decodes the image of a record; None if it has none."""
-    try:
-        example = without_encodings(parse_example(data), schema)
-    except ValueError:
-        return None
-    key = single_value(example, schema, FeatureRole.KEY)
-    caption = ", ".join(name.split(LABEL_SEPARATOR)) or (
-        key.decode("utf-8", "replace") if isinstance(key, bytes) else ""
-    )
-    try:
-        image = record_thumbnail(data, schema)
-    except ImageFault as fault:
-        return Tile(None, f"{fault.reason} {caption}")
-    return None if image is None else Tile(image, caption, numbers.get(name, ""))

@@ -42,6 +42,9 @@ RUN_JSON = "run.json"
 WORK_DIR = "_work"
 SHARDS_DIR = "_shards"
 INDEX_DIR = "_index"
+CARD_DIR = "_card"
+#: Picture in the dataset card. Its name begins with a dot, so that nobody takes it for an image to convert.
+SAMPLES_JPG = f"{CARD_DIR}/.samples.jpg"
 OUTCOME_JSON = f"{WORK_DIR}/outcome.json"
 #: The lease of the process that writes to the directory; it exists only while one does.
 WRITER_JSON = f"{WORK_DIR}/lease.json"

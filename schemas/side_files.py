@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shardwright.schemas.dataset import (
+    CARD_DIR,
     DATASET_JSON,
     FINDINGS_JSON,
     INDEX_DIR,
@@ -30,7 +31,7 @@ SIDE_FILES: tuple[str, ...] = tuple(
         (
             *(DATASET_JSON, FINDINGS_JSON, LOST_JSONL, QUARANTINE_JSONL, REPORT_HTML, RUN_JSON),
             *(STATISTICS_JSON, STATS_PB, DIFF_JSON, PINNED_JSON, VERSION_JSON),
-            *(CHECKS_DIR, INDEX_DIR, SHARDS_DIR, WORK_DIR),
+            *(CARD_DIR, CHECKS_DIR, INDEX_DIR, SHARDS_DIR, WORK_DIR),
             *SIDECARS,
         )
     )

@@ -46,6 +46,7 @@ from shardwright.transforms.dataset_files import (
 from shardwright.transforms.images.private_metadata import PRIVATE_KINDS
 from shardwright.transforms.lease import HeldLease, write_held
 from shardwright.transforms.overwrite import discard_staging, swap
+from shardwright.transforms.preview.card_samples import draw_card_samples
 from shardwright.transforms.shards.quarantined import write_quarantine
 from shardwright.transforms.validation.directory import check_directory, unexpected_shards, unneeded_indexes
 from shardwright.transforms.validation.results import (
@@ -223,7 +224,7 @@ def commit(
             outcome["warnings"] += left_behind(job.directory, lambda: discard_staging(job.output))
             return outcome
         check_shards(job.directory, result, listed)
-        result, sidecars = with_sidecars(result)
+        result, sidecars = with_sidecars(result, draw_card_samples(job.directory, result))
         sha256 = write_quarantine(job.directory, dataset.QUARANTINE_JSONL, results, job.hold)
         result = replace(result, files={**result.files, dataset.QUARANTINE_JSONL: sha256})
         stale = _remove_stale(job, result, results, listed)
@@ -428,7 +429,8 @@ def _remove_stale(
     stale += unneeded_indexes(result, files)
     if job.settings.resume:
         stale += unexpected_shards(result, files)
-        stale += [file for file in files if file in SIDECARS and file not in result.sidecars]
+        for_readers = {*SIDECARS, dataset.SAMPLES_JPG}
+        stale += [file for file in files if file in for_readers and file not in result.sidecars]
     with job.hold.held() if stale and job.hold is not None else contextlib.nullcontext():
         for file in stale:
             storage.remove(storage.join(job.directory, file))

@@ -1,4 +1,4 @@
-"""Files by which other tools read a dataset; each is a pure function of the dataset."""
+"""Files by which other tools read a dataset; all but the samples of the card are functions of the dataset."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from shardwright.schemas.dataset import (
     LABEL_MAP_PBTXT,
     LABELS_TXT,
     README_MD,
+    SAMPLES_JPG,
     Dataset,
 )
 from shardwright.schemas.labels import label_map_pbtxt, labels_txt
@@ -46,9 +47,23 @@ def _ids_from_one(dataset: Dataset) -> dict[int, str]:
     return {number + 1 - dataset.first_label: name for number, name in dataset.classes.items()}
 
 
-def with_sidecars(dataset: Dataset) -> tuple[Dataset, dict[str, bytes]]:
-    """Returns a dataset that lists its sidecars, and the sidecars by file name."""
+def with_sidecars(dataset: Dataset, samples: bytes = b"") -> tuple[Dataset, dict[str, bytes]]:
+    """Adds the sidecars to a dataset.
+
+    Args:
+      dataset: The dataset. If it lists samples, they stay listed.
+      samples: Picture for the card. Empty for none, or for the listed one.
+
+    Returns:
+      The dataset that lists its sidecars, and the new sidecars by file name.
+    """
+    listed = {SAMPLES_JPG: dataset.sidecars[SAMPLES_JPG]} if SAMPLES_JPG in dataset.sidecars else {}
+    pictures = {SAMPLES_JPG: samples} if samples else {}
+    dataset = replace(dataset, sidecars={**listed, **_digests(pictures)})
     texts = {name: make(dataset) for name, make in SIDECARS.items()}
     contents = {name: text.encode() for name, text in texts.items() if text is not None}
-    digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-    return replace(dataset, sidecars=digests), contents
+    return replace(dataset, sidecars={**dataset.sidecars, **_digests(contents)}), {**contents, **pictures}
+
+
+def _digests(contents: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from shardwright.schemas.dataset import Dataset, sample_types, stored_formats
+from shardwright.schemas.dataset import SAMPLES_JPG, Dataset, sample_types, stored_formats
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.provenance import Provenance
@@ -46,6 +46,11 @@ _TASKS = {
         FeatureRole.PANOPTIC_INSTANCE,
     },
 }  # fmt: skip
+_SAMPLES = (
+    f"![Images of the dataset, each with its class]({SAMPLES_JPG})",
+    "",
+    "`shardwright report` writes `report.html`, which shows more images of each class.",
+)
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|#&~$])")
 
 
@@ -59,6 +64,7 @@ def readme_md(dataset: Dataset) -> str:
             *((stated.description.strip(), "") if stated.description else ()),
             *(_summary(dataset), ""),
             *_origin(stated),
+            *(("## Samples", "", *_SAMPLES, "") if SAMPLES_JPG in dataset.sidecars else ()),
             *("## Splits", "", *_splits(dataset), ""),
             *(("## Classes", "", *_classes(dataset), "") if dataset.classes else ()),
             *("## Features of a record", "", *_features(dataset), ""),
@@ -186,7 +192,8 @@ def _reading(dataset: Dataset) -> Iterator[str]:
         yield from ("", "```python", *code, "datasets = builder.as_dataset()", "```")
     yield ""
     yield "`croissant.json` describes it for catalogues."
-    yield "`shardwright report` writes `report.html`, which shows samples of its images."
+    if SAMPLES_JPG not in dataset.sidecars:
+        yield "`shardwright report` writes `report.html`, which shows samples of its images."
 
 
 def _making(dataset: Dataset) -> Iterator[str]:

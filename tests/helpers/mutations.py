@@ -16,6 +16,7 @@ from helpers.resealing import Features, Forgery, read_document, read_ledger, wri
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.report import report
 from shardwright.schemas.codes import Outcome
+from shardwright.schemas.dataset import SAMPLES_JPG
 from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.ledger import Entry
 
@@ -358,6 +359,8 @@ OTHER = [
     *(appended(name) for name in SIDECAR_NAMES),
     *(removed(name) for name in SIDECAR_NAMES[:3]),
     *(sealed_sidecar(name) for name in SIDECAR_NAMES),
+    appended(SAMPLES_JPG, b"\x00"),
+    removed(SAMPLES_JPG),
     removed("_index"),
     removed(f"_index/{TRAIN0}.idx"),
     appended(f"_index/{TRAIN0}.idx", b"0 1\n"),

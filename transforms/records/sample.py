@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import IO, NamedTuple
 
 from shardwright.schemas.codes import FindingCode
@@ -17,7 +17,6 @@ from shardwright.schemas.plan import ledger_file
 from shardwright.transforms import storage
 from shardwright.transforms.records.framing import (
     FOOTER_BYTES,
-    FRAME_BYTES,
     HEADER_BYTES,
     DamagedRange,
     Record,
@@ -26,7 +25,10 @@ from shardwright.transforms.records.framing import (
     masked_crc32c,
     read_records,
 )
+from shardwright.transforms.storage.ranges import RangeReader, open_ranges
 
+#: Records above this size are not read by their offset.
+MAX_RECORD_BYTES = 64_000_000
 #: Number of bytes of a compressed shard that are unpacked first, and the factor for each next attempt.
 _FIRST_BYTES = 1 << 20
 _GROWTH = 4
@@ -60,13 +62,20 @@ def read_lazily(path: str) -> Generator[Record | DamagedRange, None, None]:
     Raises:
       EngineError: if the file is missing or cannot be read.
     """
+    with _translated_errors(path), storage.open_local(path) as file:
+        compression = _compression(file, path)
+        if compression == "none":
+            yield from read_records(file)
+        else:
+            yield from _read_packed(file, compression)
+
+
+@contextmanager
+def _translated_errors(path: str) -> Iterator[None]:
+    """Translates errors of the storage; a missing shard gets its own advice."""
     try:
-        with storage.translated_errors("read", path), storage.open_local(path) as file:
-            compression = _compression(file, path)
-            if compression == "none":
-                yield from read_records(file)
-            else:
-                yield from _read_packed(file, compression)
+        with storage.translated_errors("read", path):
+            yield
     except EngineError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             raise EngineError(f"{printable(path)} is missing; restore it or convert again.") from error
@@ -108,20 +117,21 @@ def _read_packed(file: IO[bytes], compression: str) -> Iterator[Record | Damaged
 def records_at(path: str, offsets: Collection[int]) -> Iterator[tuple[int, bytes]]:
     """Yields (offset, data) of the sound records at the given offsets of a shard, in order.
 
+    Only these records of an uncompressed shard are read, and only those of at most `MAX_RECORD_BYTES`.
+
     Raises:
       EngineError: if the file is missing or cannot be read.
     """
     left = set(offsets)
-    if not storage.is_remote(path) and os.path.isfile(path):
-        with storage.translated_errors("read", path), open(path, "rb") as file:
-            if _compression(file, path) == "none":
-                for offset in sorted(left):
-                    data = _record_at(file, offset)
-                    if data is not None:
-                        yield offset, data
-                return
     if not left:
         return
+    with _translated_errors(path), open_ranges(path) as reader:
+        if compression_of(path, reader.read_at(0, 2)) == "none":
+            for offset in sorted(left):
+                data = _record_at(reader, offset)
+                if data is not None:
+                    yield offset, data
+            return
     for item in read_lazily(path):
         if isinstance(item, Record) and item.offset in left:
             yield item.offset, item.data
@@ -130,18 +140,18 @@ def records_at(path: str, offsets: Collection[int]) -> Iterator[tuple[int, bytes
                 return
 
 
-def _record_at(file: IO[bytes], offset: int) -> bytes | None:
-    file.seek(offset)
-    header = file.read(HEADER_BYTES)
+def _record_at(reader: RangeReader, offset: int) -> bytes | None:
+    """Reads the record whose frame begins at an offset; None if there is no sound record."""
+    header = reader.read_at(offset, HEADER_BYTES)
     if len(header) < HEADER_BYTES:
         return None
     length, crc = struct.unpack("<QI", header)
-    if masked_crc32c(header[:8]) != crc or length > os.fstat(file.fileno()).st_size - offset - FRAME_BYTES:
+    if masked_crc32c(header[:8]) != crc or length > MAX_RECORD_BYTES:
         return None
-    data = file.read(length)
-    footer = file.read(FOOTER_BYTES)
-    sound = len(footer) == FOOTER_BYTES and masked_crc32c(data) == struct.unpack("<I", footer)[0]
-    return data if sound else None
+    frame = reader.read_at(offset + HEADER_BYTES, length + FOOTER_BYTES)
+    data = frame[:length]
+    sound = len(frame) == length + FOOTER_BYTES
+    return data if sound and masked_crc32c(data) == struct.unpack("<I", frame[length:])[0] else None
 
 
 def ledger_places(

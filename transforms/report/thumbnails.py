@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import io
-import struct
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from PIL import Image
@@ -18,17 +17,13 @@ from shardwright.schemas.plan import is_compressed
 from shardwright.transforms.images.decode import open_image
 from shardwright.transforms.preview.picture import record_thumbnail, single_value
 from shardwright.transforms.preview.plain import without_encodings
-from shardwright.transforms.records.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc32c
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.records.sample import records_at
 from shardwright.transforms.report.data import PictureSize, RecordAt, Thumbnail
-from shardwright.transforms.storage.ranges import RangeReader, open_ranges
 
 #: Largest size of a thumbnail in bytes, and the JPEG qualities that are tried to reach it.
 _ENOUGH = 7_000
 _QUALITIES = (74, 55, 30)
-#: Records above this size are not read for a thumbnail.
-_MAX_RECORD = 64_000_000
 #: Largest uncompressed offset in a compressed shard at which a thumbnail is read.
 _MAX_UNPACKED = 64_000_000
 #: Seconds after which no more shards are opened, and number of shards that are read in parallel.
@@ -58,7 +53,9 @@ def read_thumbnails(places: Iterable[RecordAt], schema: RecordSchema) -> dict[Re
         path, wanted = item
         found: list[tuple[RecordAt, Seen]] = []
         try:
-            for offset, data in _records(path, wanted):
+            if is_compressed(path):
+                wanted = {offset for offset in wanted if offset <= _MAX_UNPACKED}
+            for offset, data in records_at(path, wanted):
                 found.append((RecordAt(path, offset), thumbnail_of(data, schema)))
                 if time.monotonic() > end:
                     break
@@ -70,31 +67,6 @@ def read_thumbnails(places: Iterable[RecordAt], schema: RecordSchema) -> dict[Re
         results = list(executor.map(lambda item: look(item) if time.monotonic() < end else [],
                                     sorted(offsets.items())))  # fmt: skip
     return {place: seen for found in results for place, seen in found}
-
-
-def _records(path: str, offsets: Collection[int]) -> Iterator[tuple[int, bytes]]:
-    if is_compressed(path):
-        yield from records_at(path, {offset for offset in offsets if offset <= _MAX_UNPACKED})
-        return
-    with open_ranges(path) as reader:
-        for offset in sorted(offsets):
-            data = _record_at(reader, offset)
-            if data is not None:
-                yield offset, data
-
-
-def _record_at(reader: RangeReader, offset: int) -> bytes | None:
-    """Reads the record whose frame begins at an offset; None if there is no sound record."""
-    header = reader.read_at(offset, HEADER_BYTES)
-    if len(header) < HEADER_BYTES:
-        return None
-    length, crc = struct.unpack("<QI", header)
-    if masked_crc32c(header[:8]) != crc or length > _MAX_RECORD:
-        return None
-    frame = reader.read_at(offset + HEADER_BYTES, length + FOOTER_BYTES)
-    data = frame[:length]
-    sound = len(frame) == length + FOOTER_BYTES
-    return data if sound and masked_crc32c(data) == struct.unpack("<I", frame[length:])[0] else None
 
 
 def thumbnail_of(data: bytes, schema: RecordSchema) -> Seen:

@@ -33,6 +33,7 @@ from shardwright.transforms.dataset_files import (
     write_text,
 )
 from shardwright.transforms.lease import HeldLease, write_held
+from shardwright.transforms.preview.card_samples import draw_card_samples
 from shardwright.transforms.salvage.shard import SavedShard
 from shardwright.transforms.shards.quarantined import (
     SortedLines,
@@ -101,7 +102,7 @@ def commit_salvage(job: SalvageJob, damaged: Dataset, saved: Sequence[SavedShard
         made = describe_saved(job, damaged, {item.file: item for item in saved})
         listed = storage.list_files(job.output)
         check_shards(job.output, made, listed)
-        made, sidecars = with_sidecars(made)
+        made, sidecars = with_sidecars(made, draw_card_samples(job.output, made))
         outcome |= {"fingerprint": made.fingerprint, "ledger": made.ledger}
         written = _copy_other_ledgers(job, damaged)
         written[files.QUARANTINE_JSONL] = _write_quarantine(job, saved)
