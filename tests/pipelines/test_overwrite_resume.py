@@ -83,9 +83,9 @@ def flip(path: Path) -> None:
 
 
 def files_beside_the_shards(output: Path) -> set[str]:
-    """The sidecars and indexes of a dataset."""
+    """The sidecars, samples and indexes of a dataset."""
     files = {path.name for path in output.iterdir() if path.name in SIDECARS}
-    return files | {f"_index/{path.name}" for path in (output / "_index").glob("*")}
+    return files | {f"{path.parent.name}/{path.name}" for path in output.glob("_[ci]*/*")}
 
 
 def hashes_beside_the_shards(output: Path) -> dict[str, str]:
