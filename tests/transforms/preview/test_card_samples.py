@@ -120,11 +120,11 @@ def test_a_salvaged_dataset_has_samples_of_what_is_left(colors: Path, tmp_path: 
     data = bytearray(shard.read_bytes())
     data[len(data) // 2] ^= 1
     shard.write_bytes(data)
-    salvage(str(damaged), output=str(tmp_path / "saved"))
-    saved = read(tmp_path / "saved")
-    assert saved.all_records == 32
-    assert pictures_in(tmp_path / "saved" / "README.md") == [tmp_path / "saved" / SAMPLES_JPG]
-    assert (tmp_path / "saved" / SAMPLES_JPG).read_bytes() == draw_card_samples(str(tmp_path / "saved"), saved)
+    saved = tmp_path / "saved"
+    salvage(str(damaged), output=str(saved))
+    assert read(saved).all_records == 32
+    assert pictures_in(saved / "README.md") == [saved / SAMPLES_JPG]
+    assert (saved / SAMPLES_JPG).read_bytes() == draw_card_samples(str(saved), read(saved))
 
 
 def test_the_samples_of_a_dataset_are_not_images_to_convert(tmp_path: Path) -> None:
