@@ -428,7 +428,19 @@ def load_ledger(data: bytes) -> tuple[ShardHeader, Iterator[Entry]]:
 def _entries(data: bytes) -> Iterator[Entry]:
     blocks = line_blocks(data)
     next(blocks)
-    return (Entry.from_json(json.loads(line)) for lines in blocks for line in lines)
+    return (Entry.from_json(line) for lines in blocks for line in parsed_lines(lines))
+
+
+def parsed_lines(lines: Sequence[bytes]) -> list[dict[str, Any]]:
+    """Parses lines of a ledger as one list, which takes half of the time.
+
+    Raises:
+      ValueError or RecursionError: if a line is not an object.
+    """
+    found: list[dict[str, Any]] = json.loads(b"[" + b",".join(lines) + b"]")
+    if len(found) != len(lines) or not all(isinstance(item, dict) for item in found):
+        raise ValueError("a line is not an object")
+    return found
 
 
 class OtherBuild(ValueError):

@@ -9,7 +9,7 @@ from itertools import islice, zip_longest
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
-from shardwright.schemas.ledger import Entry, ledger_of
+from shardwright.schemas.ledger import Entry, load_ledger
 from shardwright.schemas.plan import ledger_file
 from shardwright.transforms import storage
 from shardwright.transforms.report.data import ClassSheet, PictureSize, RecordAt, Sample
@@ -104,11 +104,15 @@ def _original(entry: Entry) -> PictureSize | None:
 
 
 def ledger_entries(directory: str, dataset: Dataset, split: str, number: int) -> Iterator[Entry]:
-    """Yields the lines of a shard's ledger; none if it is missing, damaged or of another build."""
+    """Yields the lines of a shard's ledger; none if it is missing, damaged or of another build.
+
+    Lines are parsed as they are needed, because the first few hundred are usually enough.
+    """
     shards = dataset.splits[split]
     try:
         data = storage.read_bytes(storage.join(directory, ledger_file(split, number, len(shards))))
-        _, entries = ledger_of(data, shards[number].sha256)
-    except (OSError, ValueError, AttributeError):
+        header, entries = load_ledger(data)
+        if header.sha256 == shards[number].sha256:
+            yield from entries
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return
-    yield from entries
