@@ -124,9 +124,9 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
         begun, request, Spool(task.directory), one(carried), digested=True
     )
     planned = build_planned_shards(batches, forecast, request)  # PlannedShard
-    decision = planned | "CompareWithPrevious" >> CompareWithPrevious(
+    decision, planned = planned | "CompareWithPrevious" >> CompareWithPrevious(
         task, one(forecast), begun, digests
-    )  # Decision
+    )  # Decision; PlannedShard
     reusable = decision | "FindReusableBuilds" >> beam.Map(offered, one(begun)).with_output_types(
         ReusableBuilds
     )  # ReusableBuilds

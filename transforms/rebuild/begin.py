@@ -72,7 +72,8 @@ class PreviousState(NamedTuple):
             return None
         suffix = SUFFIXES[str(self.dataset.plan.settings.get("compression", "none"))]
         digests = {shard.file: shard.sha256 for shards in self.dataset.splits.values() for shard in shards}
-        return PreviousBuild(version_path(output, self.version), self.dataset.plan.shards, suffix, digests)
+        directory, plan = version_path(output, self.version), self.dataset.plan
+        return PreviousBuild(directory, plan.shards, suffix, digests, self.dataset.files)
 
 
 def begin(task: RebuildTask) -> PreviousState:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 
 from shardwright.schemas.codes import Outcome, QuarantineReason
-from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef
 from shardwright.schemas.input_state import InputState
 from shardwright.schemas.ledger import Entry, is_whole, ledger_header, load_ledger
@@ -28,11 +27,14 @@ from shardwright.transforms.rebuild.decision import Decision, tell_decision
 from shardwright.transforms.rebuild.scrub import ScrubbedShard
 from shardwright.transforms.rebuild.scrub_transforms import ScrubShards
 from shardwright.transforms.rebuild.task import RebuildTask
+from shardwright.transforms.shards.finish import ShardPlace
 from shardwright.transforms.shards.reuse import can_stay, lists_decide_otherwise, lists_may_decide
-from shardwright.transforms.shards.shard_plan import plan_shard
+from shardwright.transforms.shards.shard_plan import ShardPlan, plan_shard
 from shardwright.transforms.sources.listing_digest import ListingDigest, add_up
+from shardwright.transforms.validation.tagged_types import with_tagged_types
 
 _SHOWN = 3
+_PLANNED = "planned"
 #: Reasons with which the ledger records images that could not be read.
 _MAY_BE_READABLE = frozenset((QuarantineReason.UNREADABLE, QuarantineReason.BAD_ANNOTATION))
 
@@ -52,45 +54,36 @@ class Compared(NamedTuple):
 
 
 def compare_shard(
-    planned: PlannedShard,
-    forecast: Forecast,
-    latest: str | None,
-    missing: Container[str],
-    settings: ConvertSettings,
-    versions: Mapping[str, str],
-    verify_sources: bool,
+    shard: ShardPlace, plan: ShardPlan, latest: str, missing: Container[str], verify_sources: bool
 ) -> Compared:
     """Compares a shard with its ledger in the latest version.
 
     Sources are read if their listing does not identify their state.
 
     Args:
-      planned: The shard.
-      forecast: Forecast with the plan of the dataset.
-      latest: Dataset directory of the latest version. None if there is none.
+      shard: Place of the shard.
+      plan: Its plan.
+      latest: Dataset directory of the latest version.
       missing: Files that do not exist any more.
-      settings: Checked settings.
-      versions: Software versions that affect bytes.
       verify_sources: Whether to read every source.
 
     Raises:
       EngineError: If the storage failed, or a source changed meanwhile.
     """
-    place = planned.split, planned.shard
-    if latest is None:
-        return Compared(place, True)
+    place = shard.split, shard.shard
     try:
-        data = storage.read_bytes(storage.join(latest, ledger_file(*planned[:3])))
+        data = storage.read_bytes(storage.join(latest, ledger_file(*shard)))
         header = ledger_header(data)
     except (OSError, ValueError):
         return Compared(place, True)
-    plan = plan_shard(planned, forecast, settings, versions)
-    if header.file in missing or index_file(*planned[:3]) in missing:
+    if header.file in missing or index_file(*shard) in missing:
         return Compared(place, True)
     if header.plan_digest != plan.digest or not is_whole(data):
         return Compared(place, True)
-    candidates = (ref for ref in plan.refs if ref.is_candidate)
-    doubtful = {ref.key for ref in candidates if verify_sources or not ref.has_known_state}
+    doubtful: set[str] = set()
+    if verify_sources or not plan.digests.has_known_states:
+        candidates = (ref for ref in plan.refs if ref.is_candidate)
+        doubtful = {ref.key for ref in candidates if verify_sources or not ref.has_known_state}
     unread = header.reasons.get(Outcome.QUARANTINED, {}).keys() & _MAY_BE_READABLE
     listed_bytes = lists_may_decide(header, plan.recipe)
     if not doubtful and not unread and not listed_bytes:
@@ -217,14 +210,19 @@ class _CompareShard(beam.DoFn):
     def __init__(self, task: RebuildTask) -> None:
         self._task = task
 
-    def process(self, planned: PlannedShard, forecast: Forecast, begun: PreviousState) -> Iterator[Compared]:
-        task = self._task
-        latest = version_path(task.output, begun.version) if begun.dataset is not None else None
+    def process(self, planned: PlannedShard, forecast: Forecast, begun: PreviousState) -> Iterator[Any]:
+        task, place = self._task, ShardPlace(*planned[:3])
         if not begun.ended:
             renew(task.output, task.holder)  # all sources may have to be read
-        yield compare_shard(
-            planned, forecast, latest, begun.missing, task.settings, task.versions, task.verify_sources
-        )
+        if begun.dataset is None:
+            yield Compared(planned[:2], True)
+            yield beam.pvalue.TaggedOutput(_PLANNED, planned)
+            return
+        planned = planned._replace(refs=list(planned.refs))
+        plan = plan_shard(planned, forecast, task.settings, task.versions)
+        latest = version_path(task.output, begun.version)
+        yield compare_shard(place, plan, latest, begun.missing, task.verify_sources)
+        yield beam.pvalue.TaggedOutput(_PLANNED, planned._replace(digests=plan.digests))
 
 
 def input_state(task: RebuildTask, forecast: Forecast, planned: int, listing: ListingDigest) -> InputState:
@@ -250,8 +248,20 @@ def input_state(task: RebuildTask, forecast: Forecast, planned: int, listing: Li
     )
 
 
+class ComparedShards(NamedTuple):
+    """The results of `CompareWithPrevious`.
+
+    Attributes:
+      decision: PCollection of the one Decision.
+      planned: PCollection of all PlannedShards, with their digests unless there is no latest version.
+    """
+
+    decision: beam.PCollection
+    planned: beam.PCollection
+
+
 class CompareWithPrevious(beam.PTransform):
-    """Compares planned shards with the latest version. `PCollection[PlannedShard] -> PCollection[Decision]`.
+    """Compares planned shards with the latest version. `PCollection[PlannedShard] -> ComparedShards`.
 
     Meanwhile a part of the latest version's shards is read again (`rebuild/scrub.py`).
 
@@ -271,7 +281,7 @@ class CompareWithPrevious(beam.PTransform):
         self._forecast = forecast
         self._begun = begun
 
-    def expand(self, planned: beam.PCollection) -> beam.PCollection:
+    def expand(self, planned: beam.PCollection) -> ComparedShards:
         """Applies the transform."""
         task = self._task
 
@@ -288,14 +298,16 @@ class CompareWithPrevious(beam.PTransform):
             tell_decision(task, begun, decision, seen)
             return decision._replace(input=seen if seen.listing and task.request else None)
 
-        compared = planned | "CompareShard" >> beam.ParDo(
-            _CompareShard(task), self._forecast, beam.pvalue.AsSingleton(self._begun)
-        ).with_output_types(Compared)  # Compared
+        step = beam.ParDo(_CompareShard(task), self._forecast, beam.pvalue.AsSingleton(self._begun))
+        compared = planned | "CompareShard" >> with_tagged_types(
+            step, Compared, {_PLANNED: PlannedShard}
+        ).with_outputs(_PLANNED, main="compared")  # Compared, PlannedShard
         scrubbed = self._begun | "ScrubShards" >> ScrubShards(task)  # fields of ScrubbedShard
-        return self._begun | "Decide" >> beam.Map(
+        decision = self._begun | "Decide" >> beam.Map(
             decided,
-            beam.pvalue.AsList(compared),
+            beam.pvalue.AsList(compared.compared),
             self._forecast,
             beam.pvalue.AsList(scrubbed),
             beam.pvalue.AsList(self._digests),
         ).with_output_types(Decision)  # Decision
+        return ComparedShards(decision, compared[_PLANNED])

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import lru_cache
 from types import TracebackType
 from typing import IO, NamedTuple
 
 from shardwright.schemas.codes import Outcome, QuarantineReason, Stage
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult, ledger_header, load_ledger
-from shardwright.schemas.plan import index_file, ledger_file, shard_file
+from shardwright.schemas.plan import index_file, is_compressed, ledger_file, shard_file
 from shardwright.schemas.version import check_file
 from shardwright.transforms import storage
+from shardwright.transforms.concurrency.workers import usable_cpus
 from shardwright.transforms.conversion.convert import ShardRecipe
 from shardwright.transforms.conversion.reusable import ReusableRecord
 from shardwright.transforms.conversion.selection import BY_BYTES, decides_same
@@ -37,12 +41,14 @@ class PreviousBuild(NamedTuple):
       shards: split -> number of shards.
       suffix: suffix of its shard names.
       digests: file -> sha256 of each shard in `dataset.json`; None if only the ledger states it.
+      files: path -> sha256 of the other files in `dataset.json`, such as ledgers and indexes.
     """
 
     directory: str
     shards: Mapping[str, int]
     suffix: str
     digests: Mapping[str, str] | None = None
+    files: Mapping[str, str] = {}
 
 
 class ReusableBuilds(NamedTuple):
@@ -73,6 +79,7 @@ def take_over(
     digests: Mapping[str, str] | None = None,
     hold: HeldLease | None = None,
     recipe: ShardRecipe | None = None,
+    stated: Mapping[str, str] | None = None,
 ) -> ShardResult | None:
     """Reuses a whole shard from another directory, if digest, size and checksum all match.
 
@@ -85,6 +92,8 @@ def take_over(
       digests: file -> sha256 in the other build's `dataset.json`; None for an unfinished build.
       hold: lease that must be held; None if there is none.
       recipe: how the shard is converted now, if lists of digests may decide which images it has.
+      stated: path -> sha256 of ledgers and indexes in the other build's `dataset.json`, if it states them.
+        The lines of a ledger that agrees are parsed only if they decide something.
 
     Returns:
       The result of the shard; None if it cannot be reused.
@@ -97,20 +106,28 @@ def take_over(
     try:
         ledger = ledger_file(*place)
         data = storage.read_bytes(storage.join(source, ledger))
-        header, lines = load_ledger(data)
+        header = ledger_header(data)
         if header.plan_digest != digest:
             return None
         if digests is not None and header.file and digests.get(header.file) != header.sha256:
             return None
-        entries = list(lines)
-        if recipe is not None and lists_decide_otherwise(entries, recipe):
-            return None
-        if final and not all(can_stay(entry) for entry in entries if entry.outcome == Outcome.QUARANTINED):
-            return None
+        files = _proven_files(source, place, header, data, stated or {})
+        by_lists = recipe is not None and lists_may_decide(header, recipe)
+        if not files or by_lists or (final and header.counts.get(Outcome.QUARANTINED)):
+            entries = list(load_ledger(data)[1])
+            if recipe is not None and lists_decide_otherwise(entries, recipe):
+                return None
+            quarantined = (entry for entry in entries if entry.outcome == Outcome.QUARANTINED)
+            if final and not all(map(can_stay, quarantined)):
+                return None
         if header.file and not is_sound(storage.join(source, header.file), header):
             return None
-        if header.file:
-            _put_index(directory, source, place, header.file, entries, hold)
+        if not files:
+            files = files_of(place, header.file, data, entries)
+            if header.file:
+                _put_index(directory, source, place, header.file, entries, hold)
+        elif source != directory and index_file(*place) in files:
+            storage.link_files(source, directory, [index_file(*place)], existing=hold is not None)
         if source != directory:
             existing = hold is not None
             if header.file:
@@ -123,8 +140,33 @@ def take_over(
                 storage.link_files(source, directory, [ledger], existing)
     except (OSError, ValueError, TypeError):
         return None
-    files = files_of(place, header.file, data, entries)
     return ShardResult(header, reused=True, files=files)
+
+
+def _proven_files(
+    source: str, place: ShardPlace, header: ShardHeader, ledger: bytes, stated: Mapping[str, str]
+) -> dict[str, str]:
+    """Returns path -> sha256 of a shard's ledger and index, if `dataset.json` states both of them; else {}.
+
+    Args:
+      source: directory of the build.
+      place: split and number of the shard.
+      header: header of the shard's ledger.
+      ledger: content of the ledger file.
+      stated: path -> sha256 in `dataset.json`.
+
+    Raises:
+      OSError: if the index cannot be read.
+    """
+    contents = {ledger_file(*place): ledger}
+    index = index_file(*place)
+    if header.records and not is_compressed(header.file):
+        try:
+            contents[index] = storage.read_bytes(storage.join(source, index))
+        except FileNotFoundError:
+            return {}
+    found = {path: hashlib.sha256(content).hexdigest() for path, content in contents.items()}
+    return found if all(stated.get(path) == digest for path, digest in found.items()) else {}
 
 
 def _put_index(
@@ -181,6 +223,12 @@ def is_sound(path: str, header: ShardHeader) -> bool:
         return os.fstat(file.fileno()).st_size == header.bytes and storage.sha256_of(file) == header.sha256
 
 
+@lru_cache(1)
+def _digesting_executor() -> ThreadPoolExecutor:
+    """Returns the threads of this process that compute checksums of earlier shards; all shards share them."""
+    return ThreadPoolExecutor(usable_cpus(), thread_name_prefix="shardwright-digest")
+
+
 class _OldShard:
     """A shard of an earlier build, opened when its first record is needed."""
 
@@ -192,19 +240,32 @@ class _OldShard:
         self._descriptor = -1
         self._gone = False
         self._block, self._start = b"", 0
+        self._digesting: Future[str] | None = None
 
     def close(self) -> None:
+        if self._digesting is not None and not self._digesting.cancel():
+            wait([self._digesting])
         self._open.close()
+
+    def begin_digest(self) -> None:
+        """Lets another thread compute the sha256 of the file, for `has_digest`."""
+        self._digesting = _digesting_executor().submit(self._digest)
 
     def has_digest(self, sha256: str) -> bool:
         """Returns whether the file has the given sha256; False if it cannot be read."""
+        if self._digesting is None:
+            return self._digest() == sha256
+        return self._digesting.result() == sha256
+
+    def _digest(self) -> str:
+        """Returns the sha256 of the file; empty if it cannot be read."""
         try:
             with self._lock:
                 file = self._opened()
                 file.seek(0)
-                return storage.sha256_of(file) == sha256
+                return storage.sha256_of(file)
         except OSError:
-            return False
+            return ""
 
     def _opened(self) -> IO[bytes]:
         if self._file is None:
@@ -310,6 +371,11 @@ class PreviousRecords:
             digests = self._build.digests
             if header.recipe != self._recipe or (digests and digests.get(name) != header.sha256):
                 return  # nothing can be copied, or the ledger belongs to another shard
+            shard = _OldShard(storage.join(self._build.directory, name))
+            self._opened.append(shard)
+            likely = split == self._place.split and number in overlapping(self._place, place.num_shards)
+            if likely and name not in self._verdicts:
+                shard.begin_digest()  # another thread computes it while this one reads the ledger
             entries = list(load_ledger(data)[1])
         except (OSError, ValueError, TypeError):
             return
@@ -320,8 +386,6 @@ class PreviousRecords:
                 same_refs.setdefault(source, []).append(entry)
         if not same_refs:
             return
-        shard = _OldShard(storage.join(self._build.directory, name))
-        self._opened.append(shard)
         # If the bytes of the shard have changed, no line of its ledger is used.
         if name not in self._verdicts:
             self._verdicts[name] = shard.has_digest(header.sha256)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import struct
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from shardwright.schemas.configuration.settings import (
@@ -13,14 +15,14 @@ from shardwright.schemas.configuration.settings import (
 )
 from shardwright.schemas.digests import plan_digest, recipe_digest, ref_digest
 from shardwright.schemas.feature_roles import FeatureRole
-from shardwright.schemas.image_ref import ImageRef, decode_refs
+from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs
 from shardwright.schemas.plan import Forecast
 from shardwright.schemas.source_ids import source_id_of
 from shardwright.transforms.conversion.convert import ShardRecipe
 from shardwright.transforms.images.encode import HEIF_DECODER
 from shardwright.transforms.images.signatures import has_extension_of
 from shardwright.transforms.plan.assign import shard_order
-from shardwright.transforms.plan.planned_shard import PlannedShard
+from shardwright.transforms.plan.planned_shard import PlannedShard, ShardDigests
 from shardwright.transforms.records.build import label_ids
 
 #: Settings that determine the bytes of a record, and of a shard, for given references.
@@ -30,24 +32,53 @@ _SHARD_SETTINGS = settings_that_affect(Affects.RECORD, Affects.SHARD)
 _NAMES = frozenset({FeatureRole.KEY, FeatureRole.FILE_BASENAME})
 #: Software that frames records but does not build them.
 _FRAMING = ("beam",)
+#: Number of hex digits of `ref_digest`.
+_HEX_DIGITS = 16
 
 
-class ShardPlan(NamedTuple):
+class ShardPlan:
     """The content of a shard, and how it is converted.
 
-    Attributes:
-      refs: its references in order.
+    Args:
       recipe: settings and class names for the conversion.
-      ref_digests: digest of the data that each reference adds to its record.
       recipe_digest: digest of the settings and versions that determine the bytes of a record.
-      digest: digest of everything that determines the shard's bytes.
+      digests: digests of the shard.
+      refs: function that returns its references in order. It is called when they are needed, because a shard
+        that is reused as a whole does without.
+
+    Attributes:
+      recipe: as above.
+      recipe_digest: as above.
+      digests: as above.
     """
 
-    refs: list[ImageRef]
-    recipe: ShardRecipe
-    ref_digests: list[str]
-    recipe_digest: str
-    digest: str
+    def __init__(
+        self,
+        recipe: ShardRecipe,
+        recipe_digest: str,
+        digests: ShardDigests,
+        refs: Callable[[], list[ImageRef]],
+    ) -> None:
+        self.recipe = recipe
+        self.recipe_digest = recipe_digest
+        self.digests = digests
+        self._read_refs = refs
+
+    @property
+    def digest(self) -> str:
+        """The digest of everything that determines the shard's bytes."""
+        return self.digests.shard
+
+    @cached_property
+    def refs(self) -> list[ImageRef]:
+        """The references of the shard in order."""
+        return self._read_refs()
+
+    @cached_property
+    def ref_digests(self) -> list[str]:
+        """The digest of the data that each reference adds to its record."""
+        text = self.digests.refs.hex()
+        return [text[start : start + _HEX_DIGITS] for start in range(0, len(text), _HEX_DIGITS)]
 
 
 def plan_shard(
@@ -63,13 +94,18 @@ def plan_shard(
     """
     layout, texts = settings.record_layout, forecast.plan.text_of
     ids = label_ids(forecast.plan.labels, layout.first_label)
-    refs = sorted(
-        (ref for batch in planned.refs for ref in decode_refs(batch)),
-        key=lambda ref: shard_order(settings.seed, ref.key),
-    )
+    recipe = ShardRecipe(settings, layout, ids, texts, forecast.keys)
+    recipes = recipes_of(settings.identity(), versions)
+    known = planned.digests
+    if known is not None:
+        return ShardPlan(recipe, recipes.record, known, lambda: _in_order(planned.refs, known.order))
+    unsorted = _decoded(planned.refs)
+    places = [shard_order(settings.seed, ref.key) for ref in unsorted]
+    order = sorted(range(len(unsorted)), key=places.__getitem__)
+    refs = [unsorted[place] for place in order]
     roles = layout.by_role().keys()
     said = (planned.split,) if FeatureRole.SPLIT in roles else ()
-    digests = [
+    lines = [
         ref_digest(
             ref,
             [ids.get(name, -1) for name in ref.labels],
@@ -82,10 +118,24 @@ def plan_shard(
         )
         for ref in refs
     ]
-    recipes = recipes_of(settings.identity(), versions)
-    digest = plan_digest(recipes.shard, zip(refs, digests, strict=True))
-    recipe = ShardRecipe(settings, layout, ids, texts, forecast.keys)
-    return ShardPlan(refs, recipe, digests, recipes.record, digest)
+    candidates = [ref for ref in refs if ref.is_candidate]
+    digests = ShardDigests(
+        plan_digest(recipes.shard, zip(refs, lines, strict=True)),
+        bytes.fromhex("".join(lines)),
+        struct.pack(f"<{len(order)}I", *order),
+        len(candidates),
+        all(ref.has_known_state for ref in candidates),
+    )
+    return ShardPlan(recipe, recipes.record, digests, lambda: refs)
+
+
+def _decoded(packed: Iterable[EncodedRefs]) -> list[ImageRef]:
+    return [ref for batch in packed for ref in decode_refs(batch)]
+
+
+def _in_order(packed: Iterable[EncodedRefs], order: bytes) -> list[ImageRef]:
+    unsorted = _decoded(packed)
+    return [unsorted[place] for place in struct.unpack(f"<{len(unsorted)}I", order)]
 
 
 class Recipes(NamedTuple):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.io.filesystem import CompressionTypes
@@ -27,7 +28,7 @@ from shardwright.schemas.plan import Forecast, shard_file
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.pool import converting_executor, working_budget
 from shardwright.transforms.concurrency.progress import PROGRESS
-from shardwright.transforms.concurrency.workers import worker_threads
+from shardwright.transforms.concurrency.workers import usable_cpus, worker_threads
 from shardwright.transforms.conversion.convert import Converted, convert_ref, convert_refs
 from shardwright.transforms.conversion.reusable import ReusableRecord
 from shardwright.transforms.images.encode import HEIF_DECODER, codec_versions, decoder_versions
@@ -132,6 +133,15 @@ class _Work:
             self.decode_us.append(round(image.decode_seconds * 1e6))
 
 
+class _Task(NamedTuple):
+    """A shard to reuse or to write."""
+
+    place: ShardPlace
+    plan: ShardPlan
+    reusable: ReusableBuilds
+    hold: HeldLease | None
+
+
 class _Frames:
     """Writes copied records in groups, because each write has to wait for the converting threads."""
 
@@ -172,12 +182,16 @@ class _WriteShard(beam.DoFn):
     def setup(self) -> None:
         _check_codec(self._versions, self._settings.map)
         self._finisher = ThreadPoolExecutor(1, thread_name_prefix="shardwright-finish")
+        self._checker = ThreadPoolExecutor(usable_cpus(), thread_name_prefix="shardwright-reuse")
         self._verdicts: dict[str, bool] = {}  # for shards of the earlier build, during this run only
 
     def teardown(self) -> None:
+        self._checker.shutdown(wait=True, cancel_futures=True)
         self._finisher.shutdown(wait=True)
 
     def start_bundle(self) -> None:
+        #: Shards that several threads compare with earlier builds, mostly by their checksums.
+        self._compared: deque[tuple[_Task, Future[ShardResult | None]]] = deque()
         self._finishing: Future[tuple[ShardResult, _Work]] | None = None
 
     def process(
@@ -187,18 +201,31 @@ class _WriteShard(beam.DoFn):
         reusable: ReusableBuilds,
         hold: HeldLease | None,
     ) -> Iterator[ShardResult]:
-        place = ShardPlace(*planned[:3])
         if hold is not None:
             hold.renew()  # once per shard, because no other process may be there to do it
         plan = plan_shard(planned, forecast, self._settings, self._versions)
-        taken_over = self._take_over(place, plan, reusable, hold)
-        if taken_over is not None:
-            PROGRESS.add(
-                images=sum(ref.is_candidate for ref in plan.refs), shards=bool(taken_over.header.file)
-            )
-            yield taken_over
+        task = _Task(ShardPlace(*planned[:3]), plan, reusable, hold)
+        if not (self._resume or reusable.finished or reusable.unfinished):
+            yield from self._write(task)
             return
-        if planned.split == NO_SPLIT:
+        self._compared.append((task, self._checker.submit(self._take_over, *task)))
+        if len(self._compared) > usable_cpus():
+            yield from self._write_if_changed()
+
+    def _write_if_changed(self) -> Iterator[ShardResult]:
+        """Reuses the shard that waits longest, or writes it, and yields results."""
+        task, comparison = self._compared.popleft()
+        taken_over = comparison.result()
+        if taken_over is None:
+            yield from self._write(task)
+            return
+        PROGRESS.add(images=task.plan.digests.candidates, shards=bool(taken_over.header.file))
+        yield taken_over
+
+    def _write(self, task: _Task) -> Iterator[ShardResult]:
+        """Writes a shard; yields the result of the one before, while this one is being finished."""
+        place, plan, reusable, hold = task
+        if place.split == NO_SPLIT:
             result = self._book(place, plan, hold)
             _count(result, _Work())
             yield result
@@ -220,6 +247,8 @@ class _WriteShard(beam.DoFn):
             return write_ledger(self._directory, place, result, entries, hold)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
+        while self._compared:
+            yield from map(in_global_window, self._write_if_changed())
         for result in self._finished():
             yield in_global_window(result)
 
@@ -260,11 +289,12 @@ class _WriteShard(beam.DoFn):
                     digests=build.digests,
                     hold=hold,
                     recipe=plan.recipe,
+                    stated=build.files,
                 )
             )
             if taken is not None:
                 return dataclasses.replace(taken, carried=True)
-        trusted = reusable.trust_mtime and all(ref.has_known_state for ref in plan.refs if ref.is_candidate)
+        trusted = reusable.trust_mtime and plan.digests.has_known_states
         for source in reusable.unfinished if trusted else ():
             if taken := take_over(own, source, place, plan.digest, hold=hold, recipe=plan.recipe):
                 return taken
