@@ -40,7 +40,7 @@ REBUILD_STEPS = [
 BEAM_STEP = re.compile(
     r"FlatMap\(<lambda at core\.py:\d+>\)|Map\(decode\)"
     r"|ParDo\((CombineValuesDoFn|_HashSources|_CheckShard|_ListPart|_ListAndDigest|_CompareLedgers|_CompareBucket"
-    r"|_PairRenamed|_ReadLedger)\)"
+    r"|_CompareShard|_PairRenamed|_ReadLedger)\)"
     r"|(Flat)?Map\((reify|restore)_metadata_default_window\)"
 )
 #: Types that may be grouped, reshuffled or used as side inputs; packed references are bytes.
