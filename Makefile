@@ -17,7 +17,7 @@ TESTERS ?= 3
 SOURCES := $(shell find package pipelines loader transforms schemas -type d)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo uv install lock test package-test compat-test prism-test flink-test airflow-test test-all lint format docs report-picture bench bench-rebuild clean
+.PHONY: help demo uv install lock test package-test compat-test prism-test flink-test airflow-test test-all lint format docs report-picture bench bench-quick bench-docs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -116,15 +116,17 @@ docs: $(STAMP) ## build the documentation site into build/site; fails on a broke
 report-picture: $(STAMP) ## take the picture of the report in the README again; needs Chromium
 	$(BIN)/python docs/site_build/report_screenshot.py docs/report.webp
 
-bench: $(STAMP) ## compare with other tools: PHOTOS=folder of photographs
-	sh benchmarks/bench.sh "$(PHOTOS)"
+# All benchmarks, or ONLY=names with commas. Without PHOTOS=folder of photographs, they generate their images.
+BENCH = $(BIN)/python benchmarks/bench.py $(if $(PHOTOS),--source "$(PHOTOS)") $(if $(ONLY),--only $(ONLY))
+bench: $(STAMP) ## run all benchmarks and add them to the history, for hours: PHOTOS=folder ONLY=names
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "simplejpeg>=1.8,<2"
+	$(BENCH) --peers
 
-bench-rebuild: $(STAMP) ## compare rebuilds with full conversions: PHOTOS=folder of photographs
-	test -d build/bench/20000 || test -n "$(PHOTOS)" || { echo "name a folder: PHOTOS=folder" && exit 2; }
-	test -d build/bench/20000 || \
-		$(BIN)/python benchmarks/make_photos.py "$(PHOTOS)" build/bench/20000 --count 20000
-	$(BIN)/python benchmarks/rebuild.py --photos build/bench/20000 --work build/bench/rebuild \
-		--rounds $(or $(ROUNDS),3) --json build/bench/rebuild.json
+bench-quick: $(STAMP) ## run small sizes of all benchmarks, for some minutes: PHOTOS=folder ONLY=names
+	$(BENCH) --quick
+
+bench-docs: $(CORE) ## write docs/BENCHMARKS.md from the history of the benchmarks
+	$(BIN)/python benchmarks/page.py
 
 clean: ## remove all files that other targets made
 	rm -rf $(VENV) $(DEMO) $(DEMO).png build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -11,19 +11,23 @@ from __future__ import annotations
 import argparse
 import importlib
 import io
-import json
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import numpy as np
+from command import Benchmark, Found, run_benchmark
+from conversion import convert_once
+from inputs import photos
 from PIL import Image
 from quality import psnr
+from results import result_of
+from rounds import Turn, summarize, take_turns
 
 
 def _optional(name: str) -> Any:
@@ -41,6 +45,7 @@ SIZE = (224, 224)
 QUALITY = 95
 MIN_PSNR = 42.0
 SAMPLE = 64
+STEADY = "Shardwright, conversion without start-up"
 
 _local = threading.local()
 
@@ -58,16 +63,6 @@ class CodecPath:
     name: str
     pixels: Callable[[bytes], Any]
     encode: Callable[[Any], bytes]
-
-
-@dataclass(frozen=True)
-class Result:
-    """Result of one path: its speed, and its PSNR on the sample (100 means identical)."""
-
-    name: str
-    images_per_second: float
-    psnr_mean: float
-    psnr_min: float
 
 
 def pillow_pixels(data: bytes) -> Image.Image:
@@ -211,48 +206,38 @@ def judge(path: CodecPath, sample: list[bytes]) -> tuple[float, float]:
     return sum(values) / len(values), min(values)
 
 
-def find_limit(results: list[Result]) -> Result:
-    """Picks the fastest path that is close enough to the reference."""
-    return max(
-        (result for result in results if result.psnr_min >= MIN_PSNR),
-        key=lambda result: result.images_per_second,
-    )
-
-
-def main() -> int:
-    """Runs the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--photos", type=Path, required=True, help="a folder of class folders")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="a file for the results")
-    options = parser.parse_args()
-
-    images = [path.read_bytes() for path in sorted(options.photos.glob("*/*.jpg"))]
-    if not images:
-        print("the folder of photos holds no class folders with .jpg files", file=sys.stderr)
-        return 2
+def measure(options: argparse.Namespace) -> Found:
+    """Runs all paths in turn, and a conversion of the same images beside them."""
+    given = photos(options, options.count)
+    images = [path.read_bytes() for path in sorted(given.folder.glob("*/*.jpg"))]
     count = min(SAMPLE, len(images))
     sample = [images[number * len(images) // count] for number in range(count)]
-    results = []
-    print("| codec path | images/s | PSNR mean | PSNR min |\n|---|---:|---:|---:|")
-    for path in available_paths():
-        # Judge first: this warms up the caches of the path before it is timed.
-        mean, least = judge(path, sample)
-        speed = time_path(path, images, options.threads)
-        results.append(Result(path.name, speed, mean, least))
-        print(f"| {path.name} | {speed:.0f} | {mean:.1f} | {least:.1f} |", flush=True)
-    limit = find_limit(results)
-    print(f"\nCodec limit: {limit.images_per_second:.0f} images/s ({limit.name})")
-    if options.json:
-        report = {
-            "threads": options.threads,
-            "images": len(images),
-            "limit": asdict(limit),
-            "paths": [asdict(result) for result in results],
-        }
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
-    return 0
+    paths = {path.name: path for path in available_paths()}
+    # Judging comes first: it warms up the caches of each path before it is timed.
+    judged = {name: judge(path, sample) for name, path in paths.items()}
 
+    def way(path: CodecPath) -> Callable[[], Turn]:
+        return lambda: {"speed": time_path(path, images, options.threads)}
+
+    ways = {name: way(path) for name, path in paths.items()}
+    ways[STEADY] = lambda: {"speed": convert_once(given.folder).turn()["converting"]}
+    found = take_turns(ways, options.rounds)
+    fair = [name for name, (_, least) in judged.items() if least >= MIN_PSNR]
+    limit = max(fair, key=lambda name: median(turn["speed"] for turn in found[name]))
+    results = summarize(found, {"speed": "images/s"}, dict.fromkeys(found, limit))
+    for name, (mean, least) in judged.items():
+        results.append(result_of(name, "PSNR, mean", "dB", [mean]))
+        results.append(result_of(name, "PSNR, worst", "dB", [least]))
+    return Found(f"{given.text}; {options.threads} threads", results)
+
+
+BENCHMARK = Benchmark(
+    "codec_limit",
+    "Measures decoding, resizing to 224x224 and encoding alone, and a conversion beside them.",
+    measure,
+    quick={"count": 600, "rounds": 1},
+    full={"count": 3000, "rounds": 3, "threads": 2},
+)
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run_benchmark(BENCHMARK))

@@ -12,13 +12,15 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
-from statistics import median
 from typing import Any
 from unittest import mock
 
 import numpy as np
+from command import Benchmark, Found, run_benchmark
+from inputs import photos
 from PIL import Image
+from results import result_of
+from rounds import SPEED, Turn, summarize, take_turns
 
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.layouts import layout_by_name
@@ -29,6 +31,9 @@ from shardwright.transforms.images import resize as resizing
 from shardwright.transforms.records.build import label_ids
 from shardwright.transforms.sources.class_folders import list_class_folders
 from shardwright.transforms.sources.inputs import Input
+
+THREADS = (1, 2, 4, 8, 16, 32, 64)
+ONE = "one thread, nothing slept"
 
 
 class _Timed:
@@ -119,27 +124,39 @@ def images_per_second(refs: list[Any], recipe: ShardRecipe, threads: int) -> flo
         return len(refs) / (time.perf_counter() - begun)
 
 
-def main() -> None:
-    """Prints images/s for each number of threads."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--photos", type=Path, required=True, help="a folder of class folders")
-    parser.add_argument("--threads", default="1,2,4,8,16,32,64")
-    parser.add_argument("--rounds", type=int, default=3)
-    arguments = parser.parse_args()
-    refs = [ref for ref in list_class_folders(Input(str(arguments.photos), "")) if ref.is_candidate]
-    settings = ConvertSettings(input=(str(arguments.photos),), resize="224")
+def measure(options: argparse.Namespace) -> Found:
+    """Measures the images per second of each number of threads."""
+    given = photos(options, options.count)
+    refs = [ref for ref in list_class_folders(Input(str(given.folder), "")) if ref.is_candidate]
+    settings = ConvertSettings(input=(str(given.folder),), resize="224")
     names = sorted({ref.label for ref in refs})
     recipe = ShardRecipe(settings, layout_by_name("classification"), label_ids(names, 0))
     clock = _Clock()
+
+    def way(threads: int) -> Callable[[], Turn]:
+        return lambda: {SPEED: images_per_second(refs, recipe, threads)}
+
     with native_calls(clock):
         alone = images_per_second(refs, recipe, 1)
-        print(f"one thread, nothing slept: {alone:.0f} images/s, {1e3 / alone:.2f} ms an image, ", end="")
-        print(f"{clock.milliseconds(len(refs)):.2f} ms of them in native code that lets go of the lock")
+        native = clock.milliseconds(len(refs))
         clock.sleeping = True
-        for threads in map(int, arguments.threads.split(",")):
-            rate = median(images_per_second(refs, recipe, threads) for _ in range(arguments.rounds))
-            print(f"{threads:3} threads: {rate:6.0f} images/s, one in {1e3 / rate:.2f} ms")
+        found = take_turns({f"{count} threads": way(count) for count in THREADS}, options.rounds)
+    results = [
+        result_of(ONE, SPEED, "images/s", [alone]),
+        *summarize(found, {SPEED: "images/s"}, dict.fromkeys(found, "1 threads")),
+        result_of(ONE, "an image", "ms", [1e3 / alone]),
+        result_of(ONE, "of it in native code, without the lock", "ms", [native]),
+    ]
+    return Found(given.text, results)
 
+
+BENCHMARK = Benchmark(
+    "cores",
+    "Measures how long an image holds Python's lock, which limits threads on many cores.",
+    measure,
+    quick={"count": 600, "rounds": 1},
+    full={"count": 3000, "rounds": 3},
+)
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(run_benchmark(BENCHMARK))

@@ -1,7 +1,5 @@
 """Counts the damage that Shardwright, Pillow, TensorFlow and OpenCV detect: the table of docs/validating.md.
 
-    python benchmarks/damage.py PHOTOS [--files 20]
-
 Every photograph is resized to 500 x 400 pixels, stored in each format, and damaged in each way.
 """
 
@@ -11,11 +9,13 @@ import argparse
 import io
 import random
 from collections.abc import Callable
-from pathlib import Path
 
 import cv2
 import numpy as np
+from command import Benchmark, Found, run_benchmark
+from inputs import photos
 from PIL import Image
+from results import result_of
 
 from shardwright.schemas.errors import ImageFault
 from shardwright.transforms.images.decode import load, open_image
@@ -102,33 +102,37 @@ _READERS = {"Shardwright": _here, "Pillow": _pillow, "TensorFlow": _tensorflow, 
 _NOT_READ = {("TensorFlow", "WebP"), ("TensorFlow", "TIFF, LZW"), ("TensorFlow", "TIFF, Deflate")}
 
 
-def main() -> None:
-    """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("photos", type=Path)
-    parser.add_argument("--files", type=int, default=20)
-    arguments = parser.parse_args()
-    paths = sorted(path for path in arguments.photos.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
+def measure(options: argparse.Namespace) -> Found:
+    """Counts the files of each format and damage that each reader refuses."""
+    given = photos(options, max(options.files, 10))
     pictures = []
-    for path in paths[: arguments.files]:
+    for path in sorted(given.folder.rglob("*.jp*g"))[: options.files]:
         with Image.open(path) as image:
             pictures.append(image.convert("RGB").resize((500, 400)))
-    print("| format | damage | files | " + " | ".join(_READERS) + " |")
-    print("|---|---|---|" + "---|" * len(_READERS))
-    for name, options in _FORMATS.items():
+    results = []
+    for name, settings in _FORMATS.items():
         for damage, apply in _DAMAGES.items():
             chance = random.Random(1)
             files = []
             for picture in pictures:
                 buffer = io.BytesIO()
-                picture.save(buffer, name.split()[-1] if "JPEG" in name else name.split(",")[0], **options)
+                picture.save(buffer, name.split()[-1] if "JPEG" in name else name.split(",")[0], **settings)
                 files += [apply(buffer.getvalue(), chance) for _ in range(5)]
-            row = [
-                "-" if (reader, name) in _NOT_READ else str(sum(map(refuses, files)))
+            results += [
+                result_of(f"{name}; {damage}", reader, "files refused", [sum(map(refuses, files))])
                 for reader, refuses in _READERS.items()
+                if (reader, name) not in _NOT_READ
             ]
-            print(f"| {name} | {damage} | {len(files)} | " + " | ".join(row) + " |", flush=True)
+    return Found(f"{len(pictures) * 5} files of each kind", results)
 
+
+BENCHMARK = Benchmark(
+    "damage",
+    "Counts the damage that Shardwright, Pillow, TensorFlow and OpenCV detect.",
+    measure,
+    quick={"files": 3},
+    full={"files": 20},
+)
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(run_benchmark(BENCHMARK))

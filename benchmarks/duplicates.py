@@ -6,8 +6,9 @@ alone, at distances of 3 and 10 bits. A hash of their names divides the pictures
 tolerance of a value, the minimum amplitude and the maximum difference of brightness were chosen on one half;
 the other half shows how good they are. The minimum correlation and the limits of bits and color are older,
 and were chosen on pictures of both halves. The names of wallpapers in several sizes, `NAME/contents/...`,
-show which pictures are the same. With `--rows`, it times the comparison of that many generated pictures, a
-tenth of them duplicated.
+show which pictures are the same. It also times the comparison of `--rows` generated pictures, a tenth of them
+duplicated. `--folders` names folders with other pictures, with commas; `--without` leaves out folders of
+these names.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import io
 import itertools
 import random
+import sys
 import time
 import zlib
 from collections import defaultdict
@@ -23,7 +25,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from command import Benchmark, Found, run_benchmark
+from inputs import photos
 from PIL import Image, ImageEnhance, ImageOps
+from results import Result, result_of
+from rounds import Turn, summarize, take_turns
 
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.pictures import ImageQuality, Picture
@@ -124,8 +130,18 @@ def _pairs_by_hash(hashes: Sequence[int], most: int) -> set[tuple[int, int]]:
     return pairs
 
 
-def _measure(paths: Sequence[Path], part: str, varied: int, shown: int) -> None:
-    """Prints how many variants are found, and which different pictures are reported as duplicates."""
+def judge(paths: Sequence[Path], part: str, varied: int, shown: int) -> list[Result]:
+    """Finds out how many variants are found, and prints which different pictures are reported as duplicates.
+
+    Args:
+      paths: pictures of one half.
+      part: name of the half.
+      varied: number of pictures that are varied.
+      shown: number of findings that are printed.
+
+    Returns:
+      The share of each kind of variant that is found, in percent.
+    """
     looks: list[ImageQuality] = []
     hashes: list[int] = []
     shapes: list[float] = []
@@ -147,20 +163,23 @@ def _measure(paths: Sequence[Path], part: str, varied: int, shown: int) -> None:
             ours = bool(find_duplicates([_picture(0, whole), _picture(1, measure_quality(copy))]))
             apart = (_difference_hash(copy) ^ difference).bit_count()
             found[name].append([ours, *(apart <= most for most in _DHASH_BITS)])
-    title = "".join(f"{f'dHash {most}':>12}" for most in _DHASH_BITS)
-    print(f"{part}: {len(looks)} pictures\n  {'variant':28}{'pictures':>10}{'found':>12}{title}")
-    for name, results in found.items():
-        shares = "".join(f"{100 * sum(column) / len(column):>11.1f}%" for column in zip(*results))
-        print(f"  {name:28}{len(results):>10}{shares}")
+    columns = ("found", *(f"64-bit dHash up to {most} bits" for most in _DHASH_BITS))
+    shares = [
+        result_of(f"{part}: {name}", column, "%", [100 * sum(hits) / len(hits)])
+        for name, results in found.items()
+        for column, hits in zip(columns, zip(*results, strict=True), strict=True)
+    ]
+    print(f"{part}: {len(looks)} pictures", file=sys.stderr)
     findings = find_duplicates([_picture(*item) for item in enumerate(looks)])
     linked = [(one.other.record or 0, one.record or 0) for one in findings if one.other]
-    print(f"  {len(linked)} pictures are found to be like another of the folders")
+    print(f"  {len(linked)} pictures are found to be like another of the folders", file=sys.stderr)
     _name_truth(kept, shapes, {"found": set(linked)} | {
         f"dHash {most}": _pairs_by_hash(hashes, most) for most in _DHASH_BITS
     })  # fmt: skip
     for first, second in sorted(linked)[:shown]:
         equal = "equal" if looks[first].digest == looks[second].digest else "near"
-        print(f"    {equal:6} {kept[first]} = {kept[second]}")
+        print(f"    {equal:6} {kept[first]} = {kept[second]}", file=sys.stderr)
+    return shares
 
 
 def _name_truth(
@@ -185,7 +204,8 @@ def _name_truth(
         hit = doubled & {second for _, second in right}
         print(
             f"  wallpapers, {name}: {len(hit)} of {len(doubled)} in another size, "
-            f"{len(right)} of {len(known)} pairs are of one wallpaper"
+            f"{len(right)} of {len(known)} pairs are of one wallpaper",
+            file=sys.stderr,
         )
 
 
@@ -208,38 +228,58 @@ def _made_up(count: int) -> Iterator[Picture]:
         yield _picture(number, looks)
 
 
-def main() -> None:
-    """Runs the command."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folders", nargs="*", type=Path, help="searched for pictures")
-    parser.add_argument("--without", action="append", default=[], help="folders of this name are left out")
-    parser.add_argument("--varied", type=int, default=400, help="pictures of each half that are varied")
-    parser.add_argument("--limit", type=int, default=4000, help="pictures of each half")
-    parser.add_argument("--shown", type=int, default=40, help="findings of each half that are shown")
-    parser.add_argument("--rows", type=int, action="append", default=[], help="made-up pictures to time")
-    arguments = parser.parse_args()
+def time_comparison(count: int) -> Turn:
+    """Compares generated pictures, a tenth of them duplicated."""
+    pictures = list(_made_up(count))
+    begun, used = time.perf_counter(), time.process_time()
+    find_duplicates(pictures)
+    return {"time": time.perf_counter() - begun, "processor time": time.process_time() - used}
+
+
+def measure(options: argparse.Namespace) -> Found:
+    """Judges both halves of the pictures, and times the comparison of generated ones."""
     Image.MAX_IMAGE_PIXELS = None
-    for rows in arguments.rows:
-        pictures = list(_made_up(rows))
-        begun = time.perf_counter()
-        findings = find_duplicates(pictures)
-        print(f"{rows} pictures: {time.perf_counter() - begun:.2f} s, {len(findings)} found")
+    if options.folders:
+        folders, text = [Path(name) for name in options.folders.split(",")], f"{options.folders}"
+    else:
+        given = photos(options, options.count)
+        folders, text = [given.folder], given.text
+    left_out = set(options.without.split(","))
     chosen = [
         path
-        for folder in arguments.folders
+        for folder in folders
         for path in folder.rglob("*")
-        if path.suffix.lower() in _SUFFIXES
-        and not path.is_symlink()
-        and not set(arguments.without) & set(path.parts)
+        if path.suffix.lower() in _SUFFIXES and not path.is_symlink() and not left_out & set(path.parts)
     ]
     chosen.sort(key=lambda path: (zlib.crc32(_wallpaper(path).encode()), path))
     halves: tuple[list[Path], list[Path]] = [], []
     for path in chosen:
         halves[zlib.crc32(_wallpaper(path).encode()) & 1].append(path)
-    for half, part in zip(halves, ("tuned on", "held out")):
+    results: list[Result] = []
+    for half, part in zip(halves, ("tuned on", "held out"), strict=True):
         if half:
-            _measure(half[: arguments.limit], part, arguments.varied, arguments.shown)
+            results += judge(half[: options.limit], part, options.varied, options.shown)
+    compare = {f"comparing {options.rows:,} generated pictures": lambda: time_comparison(options.rows)}
+    results += summarize(take_turns(compare, options.rounds), {"time": "s", "processor time": "s"})
+    return Found(text, results)
 
+
+BENCHMARK = Benchmark(
+    "duplicates",
+    "Measures how many near duplicates are found, and how long it takes.",
+    measure,
+    quick={"count": 60, "varied": 20, "rows": 2000},
+    full={
+        "count": 600,
+        "folders": "",
+        "without": "",
+        "varied": 400,
+        "limit": 4000,
+        "shown": 0,
+        "rows": 100_000,
+        "rounds": 1,
+    },
+)
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(run_benchmark(BENCHMARK))

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import statistics
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
+from command import Benchmark, Found, run_benchmark
+from inputs import photos
 from PIL import Image
 from quality import psnr
+from results import Result, result_of
+from rounds import SPEED, SPEED_BY_PROCESSOR, Turn, summarize, take_turns, timed
 
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.transforms.images.convert import convert_image
-
-MIN_PIXELS = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -59,105 +57,37 @@ def _convert_settings(settings: Settings) -> ConvertSettings:
     )
 
 
-def seconds_for(decode: Callable[[bytes, Settings], Image.Image], data: bytes, settings: Settings) -> float:
-    """Times one call.
-
-    Args:
-      decode: decoder to time.
-      data: JPEG to decode.
-      settings: settings of the decoder.
-
-    Returns:
-      Seconds.
-    """
-    start = time.perf_counter()
-    decode(data, settings)
-    return time.perf_counter() - start
-
-
-def compare(images: list[bytes], settings: Settings, rounds: int) -> dict[str, float]:
-    """Compares the two decoders on all images.
-
-    Args:
-      images: JPEGs to decode.
-      settings: settings of the decoders.
-      rounds: number of measurements per image.
-
-    Returns:
-      Images per second of both, their ratio, and the mean and minimum PSNR.
-    """
-    full, scaled, values = 0.0, 0.0, []
-    for data in images:
-        # Judge first: this loads the code and the data into the caches for both.
-        values.append(psnr(_full(data, settings), _shardwright(data, settings)))
-        # Take turns, so that other work on the machine slows both down equally.
-        pairs = [
-            (seconds_for(_full, data, settings), seconds_for(_shardwright, data, settings))
-            for _ in range(rounds)
-        ]
-        full += statistics.median(pair[0] for pair in pairs)
-        scaled += statistics.median(pair[1] for pair in pairs)
-    return {
-        "full_images_per_second": len(images) / full,
-        "scaled_images_per_second": len(images) / scaled,
-        "ratio": full / scaled,
-        "psnr_mean": statistics.mean(values),
-        "psnr_min": min(values),
-    }
-
-
-def load_large(folder: Path) -> list[bytes]:
-    """Reads the JPEGs of at least 4 megapixels.
-
-    Args:
-      folder: folder to search recursively.
-
-    Returns:
-      The bytes of each JPEG.
-    """
-    images = []
-    for path in sorted(folder.rglob("*")):
-        if path.suffix.lower() not in {".jpg", ".jpeg"}:
-            continue
-        with Image.open(path) as picture:
-            width, height = picture.size
-        if width * height >= MIN_PIXELS:
-            images.append(path.read_bytes())
-    return images
-
-
-def main() -> int:
-    """Runs the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--photos", type=Path, required=True, help="searched recursively")
-    parser.add_argument("--size", type=int, default=224, help="side of the result in pixels")
-    parser.add_argument("--rounds", type=int, default=3, help="timings of each image")
-    parser.add_argument("--json", type=Path, help="a file for the results")
-    options = parser.parse_args()
-
+def measure(options: argparse.Namespace) -> Found:
+    """Decodes all images with both decoders in turn."""
     Image.MAX_IMAGE_PIXELS = None
-    images = load_large(options.photos)
-    if not images:
-        print("no JPEG of 4 megapixels or more", file=sys.stderr)
-        return 2
-    print(f"{len(images)} photographs of at least {MIN_PIXELS / 1e6:.0f} megapixels, one thread\n")
-    print("| filter | full, images/s | scaled, images/s | ratio | PSNR mean | PSNR min |")
-    print("|---|---:|---:|---:|---:|---:|")
-    report = {}
-    for resample in (Image.Resampling.BILINEAR, Image.Resampling.LANCZOS):
-        settings = Settings((options.size, options.size), resample)
-        row = compare(images, settings, options.rounds)
-        report[resample.name] = row
-        print(
-            f"| {resample.name} | {row['full_images_per_second']:.1f} "
-            f"| {row['scaled_images_per_second']:.1f} | {row['ratio']:.2f} "
-            f"| {row['psnr_mean']:.1f} | {row['psnr_min']:.1f} |",
-            flush=True,
-        )
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
-    return 0
+    given = photos(options, options.count, f"--megapixels={options.megapixels}")
+    images = [path.read_bytes() for path in sorted(given.folder.glob("*/*.jpg"))]
+    results: list[Result] = []
 
+    def way(decode: Callable[[bytes, Settings], Image.Image], settings: Settings) -> Callable[[], Turn]:
+        return lambda: timed(lambda: sum(1 for data in images if decode(data, settings)))
+
+    for resample in (Image.Resampling.BILINEAR, Image.Resampling.LANCZOS):
+        settings = Settings((options.side, options.side), resample)
+        # Judging comes first: it loads the code and the data into the caches for both.
+        values = [psnr(_full(data, settings), _shardwright(data, settings)) for data in images]
+        whole, ours = (
+            f"{resample.name.lower()}, {name}" for name in ("full decode with Pillow", "Shardwright")
+        )
+        found = take_turns({whole: way(_full, settings), ours: way(_shardwright, settings)}, options.rounds)
+        results += summarize(found, {SPEED: "images/s", SPEED_BY_PROCESSOR: "images/s"}, {ours: whole})
+        results.append(result_of(ours, "PSNR, mean", "dB", [statistics.mean(values)]))
+        results.append(result_of(ours, "PSNR, worst", "dB", [min(values)]))
+    return Found(f"{given.text}; to {options.side}x{options.side}, one thread", results)
+
+
+BENCHMARK = Benchmark(
+    "large_photos",
+    "Compares a full decode of large photographs with DCT-scaled decoding, in speed and in quality.",
+    measure,
+    quick={"count": 12, "rounds": 1},
+    full={"count": 48, "megapixels": 8, "side": 224, "rounds": 3},
+)
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run_benchmark(BENCHMARK))

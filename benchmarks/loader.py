@@ -1,28 +1,28 @@
 """Compares reading a dataset for training: `load`, hand-tuned tf.data, TFDS and NumPy alone.
 
 All read the same shards once per round, in batches of 32, in the same process. The order changes from round
-to round, so that other work on the machine affects all of them. It prints the median ratio to the
-hand-tuned pipeline in each round, and the processor time, which other programs influence less.
+to round, so that other work on the machine affects all of them. The ratios are to
+the hand-tuned pipeline in each round, also by processor time, which other programs influence less.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import random
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from statistics import median
 from typing import Any
+
+from command import Benchmark, Found, run_benchmark
+from conversion import kept_dataset
+from inputs import photos
+from rounds import SPEED, SPEED_BY_PROCESSOR, Turn, summarize, take_turns, timed
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 
 from shardwright.loader import Records, load
-from shardwright.pipelines.convert import convert
 
 BATCH = 32
 SIDE = 224
@@ -61,68 +61,50 @@ def by_tfds(directory: Path, shuffle: bool) -> tf.data.Dataset:
     return data.batch(BATCH).prefetch(tf.data.AUTOTUNE)
 
 
-def measure(readers: dict[str, Epoch], rounds: int) -> dict[str, list[tuple[float, float, int]]]:
-    """Returns seconds, processor seconds and number of pictures for each reader and round."""
-    for reader in readers.values():  # warms up: tracing, imports and the page cache must not count
-        for _ in reader():
-            pass
-    found: dict[str, list[tuple[float, float, int]]] = {name: [] for name in readers}
-    for _ in range(rounds):
-        for name in random.sample(list(readers), len(readers)):
-            started, used, pictures = time.perf_counter(), time.process_time(), 0
-            for batch in readers[name]():
-                pictures += len(next(iter(batch.values())) if isinstance(batch, dict) else batch[1])
-            found[name].append((time.perf_counter() - started, time.process_time() - used, pictures))
-    return found
+def count_images(read: Epoch) -> int:
+    """Reads all images once; returns their number."""
+    return sum(len(next(iter(batch.values())) if isinstance(batch, dict) else batch[1]) for batch in read())
 
 
-def main() -> None:
-    """Converts once, measures, and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--photos", type=Path, required=True, help="folder of photographs")
-    parser.add_argument(
-        "--work", type=Path, default=Path("build/bench/loader"), help="where the dataset goes"
-    )
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--json", type=Path, help="where all figures go")
-    options = parser.parse_args()
-
-    dataset = options.work / f"{options.photos.name}-{SIDE}"
-    if not (dataset / "dataset.json").exists():
-        convert(input=str(options.photos), output=str(dataset), resize=SIDE, shards=8, overwrite=True)
+def measure(options: argparse.Namespace) -> Found:
+    """Reads a dataset with all readers in turn."""
+    given = photos(options, options.count)
+    dataset = kept_dataset(options.work, given.folder)
     records = Records(dataset)
-    hand, tfds, ours = {}, {}, {}
-    for shuffle in (False, True):
-        hand[shuffle], tfds[shuffle] = by_hand(dataset, shuffle), by_tfds(dataset, shuffle)
-        ours[shuffle] = load(dataset, batch_size=BATCH, shuffle=shuffle)
-    figures = {}
-    for shuffle in (False, True):
-        print(f"{len(records)} JPEGs of {SIDE}x{SIDE}, {'shuffled' if shuffle else 'in order'}", flush=True)
-        readers: dict[str, Epoch] = {
-            "tf.data by hand": lambda data=hand[shuffle]: data,
-            "shardwright load": lambda data=ours[shuffle]: data,
-            "TFDS": lambda data=tfds[shuffle]: data,
-            "shardwright Records": lambda shuffle=shuffle: records.batches(BATCH, shuffle=shuffle),
+    readers: dict[str, Epoch] = {}
+    ratios = {}
+    for shuffle, order in ((False, "in order"), (True, "shuffled")):
+        hand, tfds = by_hand(dataset, shuffle), by_tfds(dataset, shuffle)
+        ours = load(dataset, batch_size=BATCH, shuffle=shuffle)
+        epochs: dict[str, Epoch] = {
+            "hand-tuned tf.data": lambda data=hand: data,
+            "`load`": lambda data=ours: data,
+            "TFDS, the same files": lambda data=tfds: data,
+            "`Records`, without TensorFlow": lambda shuffle=shuffle: records.batches(BATCH, shuffle=shuffle),
         }
-        found = measure(readers, options.rounds)
-        base = found["tf.data by hand"]
-        for name, rounds in found.items():
-            pictures = rounds[0][2]
-            row = {
-                "pictures": pictures,
-                "pictures_per_second": pictures / median(seconds for seconds, _, _ in rounds),
-                "time_ratio": median(mine[0] / other[0] for mine, other in zip(rounds, base, strict=True)),
-                "cpu_ratio": median(mine[1] / other[1] for mine, other in zip(rounds, base, strict=True)),
-            }
-            print(
-                f"  {name:20} {row['pictures_per_second']:7.0f} pictures/s   time x{row['time_ratio']:.2f}   "
-                f"processor x{row['cpu_ratio']:.2f}",
-                flush=True,
-            )
-            figures[f"{name}, {'shuffled' if shuffle else 'in order'}"] = row
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+        for name, read in epochs.items():
+            readers[f"{order}: {name}"] = read
+            ratios[f"{order}: {name}"] = f"{order}: hand-tuned tf.data"
 
+    def way(read: Epoch) -> Callable[[], Turn]:
+        return lambda: timed(lambda: count_images(read))
+
+    # The first round warms up: tracing, imports and the page cache must not count.
+    ways = {name: way(read) for name, read in readers.items()}
+    found = take_turns(ways, options.rounds, warm_up=True, shuffled=True)
+    units = {SPEED: "images/s", SPEED_BY_PROCESSOR: "images/s"}
+    return Found(
+        f"{given.text}; stored as {SIDE}x{SIDE}, batches of {BATCH}", summarize(found, units, ratios)
+    )
+
+
+BENCHMARK = Benchmark(
+    "loader",
+    "Compares reading a dataset for training: `load`, hand-tuned tf.data, TFDS and NumPy alone.",
+    measure,
+    quick={"count": 600, "rounds": 3},
+    full={"count": 3000, "rounds": 9},
+)
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(run_benchmark(BENCHMARK))

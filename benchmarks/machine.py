@@ -15,8 +15,11 @@ PACKAGES = (
     "tensorflow",
     "pillow",
     "numpy",
+    "cykooz-resizer",
     "simplejpeg",
     "opencv-python-headless",
+    "pycurl",
+    "obstore",
     "img2dataset",
     "litdata",
     "torch",
@@ -83,7 +86,7 @@ def machine_facts() -> dict[str, str]:
     """Describes the machine.
 
     Returns:
-      Facts by name.
+      Facts by name; "load" is the number of running tasks in the last minute, before the benchmark.
     """
     memory = _field("/proc/meminfo", "MemTotal").split()
     return {
@@ -92,5 +95,5 @@ def machine_facts() -> dict[str, str]:
         "memory": f"{int(memory[0]) / 1024**2:.1f} GiB" if memory[0].isdigit() else "unknown",
         "system": f"{platform.system()} {platform.release()}",
         "Python": platform.python_version(),
-        "load before": " ".join(f"{value:.2f}" for value in os.getloadavg()),
+        "load": f"{os.getloadavg()[0]:.1f}",
     }

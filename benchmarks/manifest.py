@@ -14,18 +14,27 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
-from machine import machine_facts
+from command import Benchmark, Found, run_benchmark
 from measure import run_measured
+from rounds import Turn, summarize, take_turns
 
 CLASSES = 1000
 SPLITS = ("train",) * 8 + ("validation", "test")
 #: Kinds of manifests: a file format, and the location of the images.
 KINDS = ("csv gs", "csv quoted gs", "csv local", "csv missing", "jsonl gs", "parquet gs")
+TITLES = {
+    "csv gs": "CSV, images in a bucket",
+    "csv quoted gs": "CSV with quoted texts, images in a bucket",
+    "csv local": "CSV, images on the disk, each one checked",
+    "csv missing": "CSV, images that do not exist",
+    "jsonl gs": "JSON Lines",
+    "parquet gs": "Parquet",
+}
+UNITS = {"listing": "rows/s", "planning": "s", "peak": "MB", "images": ""}
 
 
 def table(size: int, base: str) -> Iterator[tuple[str, str, str, str]]:
@@ -112,11 +121,11 @@ def run_one(path: str, size: int) -> None:
             counted = 0
         planning = time.perf_counter() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-    print(json.dumps({"listing": listing, "planning": planning, "peak": peak, "images": counted}))
+    print(json.dumps({"listing": size / listing, "planning": planning, "peak": peak, "images": counted}))
 
 
-def measure(kind: str, size: int) -> dict[str, Any]:
-    """Plans one kind of manifest in its own process; returns the result of `run_one`.
+def plan_kind(kind: str, size: int) -> Turn:
+    """Plans one kind of manifest in its own process.
 
     Args:
       kind: one of `KINDS`.
@@ -131,27 +140,28 @@ def measure(kind: str, size: int) -> dict[str, Any]:
         log = Path(scratch, "log")
         if run_measured([sys.executable, "-c", code], log, timeout=3600).exit_code != 0:
             raise SystemExit(log.read_text(errors="replace")[-3000:])
-        report: dict[str, Any] = json.loads(log.read_text().splitlines()[-1])
-        return {"bytes": path.stat().st_size, **report}
+        found: Turn = json.loads(log.read_text().splitlines()[-1])
+        return found
 
 
-def main() -> int:
-    """Runs the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rows", type=int, default=200_000, help="of each manifest")
-    parser.add_argument("--kinds", default=",".join(KINDS), help="what to plan, with commas")
-    options = parser.parse_args()
-    print(*(f"{name}: {value}" for name, value in machine_facts().items()), sep="\n", end="\n\n")
-    print("| manifest | rows | MB | images | list s | rows/s | plan s | peak MB |")
-    print("|:---|---:|---:|---:|---:|---:|---:|---:|", flush=True)
-    for kind in options.kinds.split(","):
-        found = measure(kind, options.rows)
-        cells = [kind, f"{options.rows:,}", f"{found['bytes'] / 1e6:.1f}", f"{found['images']:,}"]
-        cells += [f"{found['listing']:.1f}", f"{options.rows / found['listing']:,.0f}"]
-        cells += [f"{found['planning']:.1f}", f"{found['peak']:.0f}"]
-        print(f"| {' | '.join(cells)} |", flush=True)
-    return 0
+def measure(options: argparse.Namespace) -> Found:
+    """Plans all kinds of manifests in turn."""
 
+    def way(kind: str) -> Callable[[], Turn]:
+        return lambda: plan_kind(kind, options.rows)
+
+    found = take_turns({TITLES[kind]: way(kind) for kind in KINDS}, options.rounds)
+    return Found(f"{options.rows:,} rows", summarize(found, UNITS))
+
+
+BENCHMARK = Benchmark(
+    "manifest",
+    "Measures the time to plan a manifest, from its rows to the forecast, without images.",
+    measure,
+    quick={"rows": 20_000},
+    full={"rows": 200_000, "rounds": 1},
+    needs_photos=False,
+)
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run_benchmark(BENCHMARK))

@@ -9,17 +9,22 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from command import Benchmark, Found, run_benchmark
+from results import Result
+from rounds import Rounds, Turn, summarize, take_turns
 
 from shardwright.transforms import storage
 from shardwright.transforms.storage import azure, s3
 
 _THREADS = 64
+MEASURE = "processor time per read"
 #: Sends an object of a size, in bytes, as the answer to every request; prints its port.
 _SERVER = """
 import asyncio, sys
@@ -55,8 +60,8 @@ def milliseconds(read: Callable[[int], bytes], count: int) -> float:
         return (time.process_time() - begun) / count * 1e3
 
 
-def compare(scheme: str, size: int, count: int, rounds: int) -> None:
-    """Prints the medians for objects of one size."""
+def compare(scheme: str, size: int, count: int, rounds: int) -> Rounds:
+    """Reads objects of one size with both readers in turn."""
     md5 = hashlib.md5(bytes(size)).hexdigest()
     server = subprocess.Popen(
         [sys.executable, "-c", _SERVER, str(size), md5], stdout=subprocess.PIPE, text=True
@@ -74,32 +79,44 @@ def compare(scheme: str, size: int, count: int, rounds: int) -> None:
 
         read(0)
         quick = dict(module._quick_readers)
-        times: dict[str, list[float]] = {"own": [], "obstore": []}
-        for _ in range(rounds):
-            for name, readers in (("own", {"photos": None}), ("obstore", quick)):
+
+        def way(readers: dict[str, Any]) -> Callable[[], Turn]:
+            def run() -> Turn:
                 module._quick_readers.update(readers)
-                times[name].append(milliseconds(read, count))
+                return {MEASURE: milliseconds(read, count)}
+
+            return run
+
+        title = f"{scheme}://, {size // 1000} kB, "
+        return take_turns(
+            {f"{title}own client": way({"photos": None}), f"{title}obstore": way(quick)}, rounds
+        )
     finally:
         server.kill()
-    own, fast = (statistics.median(times[name]) for name in ("own", "obstore"))
-    saved = f"own client {own:.2f} ms, obstore {fast:.2f} ms: {own / fast:.1f} times"
-    print(f"{scheme}://  {size / 1e3:5.0f} kB  {saved}")
 
 
-def main() -> int:
-    """Runs all rounds."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--count", type=int, default=1000, help="reads per round (default 1000)")
-    parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
+def measure(options: argparse.Namespace) -> Found:
+    """Compares the readers for both storages and both sizes."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AZURE_STORAGE_ACCOUNT"):
         os.environ[name] = "account"
     os.environ.update(AWS_DEFAULT_REGION="us-east-1", AZURE_STORAGE_KEY="a2V5")
+    results: list[Result] = []
     for scheme in ("s3", "az"):
         for size in (43_000, 870_000):
-            compare(scheme, size, arguments.count, arguments.rounds)
-    return 0
+            found = compare(scheme, size, options.reads, options.rounds)
+            own, quick = found
+            results += summarize(found, {MEASURE: "ms"}, {quick: own})
+    return Found(f"{options.reads:,} reads, {_THREADS} in flight", results)
 
+
+BENCHMARK = Benchmark(
+    "quick_reads",
+    "Compares the processor time of reads through obstore with that through a storage's own client.",
+    measure,
+    quick={"reads": 200, "rounds": 2},
+    full={"reads": 1000, "rounds": 5},
+    needs_photos=False,
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(run_benchmark(BENCHMARK))

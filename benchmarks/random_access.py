@@ -9,8 +9,6 @@ It makes a dataset of the photos, then compares in several rounds, in turn:
 For random order, where the others have no method, it is compared with code that a program could contain: seek
 by the index, read, and parse with TensorFlow's `tf.train.Example`. The files are in the page cache, so this
 measures the programs and not the disk.
-
-    python benchmarks/random_access.py --photos photos --work /tmp/random_access
 """
 
 from __future__ import annotations
@@ -18,20 +16,20 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import shutil
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
+from command import Benchmark, Found, run_benchmark
+from conversion import kept_dataset
+from inputs import photos
+from rounds import SPEED, SPEED_BY_PROCESSOR, Turn, summarize, take_turns, timed
 
 from shardwright.loader import Records
-from shardwright.pipelines.convert import convert
 from shardwright.schemas.ledger import load_index
 
 #: The package tfrecord defines protobuf messages with TensorFlow's names, so one process cannot import both.
@@ -123,39 +121,30 @@ def make_ways(dataset: Path, seed: int) -> dict[str, dict[str, Callable[[], int]
     }
 
 
-def main() -> None:
-    """Measures, and prints median records per second."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--photos", required=True, help="a folder of photos")
-    parser.add_argument("--work", required=True, help="a folder for the dataset; what is there is kept")
-    parser.add_argument("--size", default="224", help="of the stored pictures")
-    parser.add_argument("--shards", default=8, type=int, help="of the dataset")
-    parser.add_argument("--rounds", default=5, type=int, help="how often each way is measured")
-    options = parser.parse_args()
-    dataset = Path(options.work) / "dataset"
-    if not (dataset / "dataset.json").exists():
-        shutil.rmtree(dataset, ignore_errors=True)
-        convert(input=options.photos, output=str(dataset), resize=options.size, shards=options.shards)
-    ways = make_ways(dataset, seed=1)
-    rates: dict[tuple[str, str], list[float]] = {}
-    for _ in range(options.rounds + 1):  # the first one warms up
-        for task, of_task in ways.items():
-            for name, run in of_task.items():
-                begin = time.perf_counter()
-                count = run()
-                rates.setdefault((task, name), []).append(count / (time.perf_counter() - begin))
-    print(
-        f"{len(Records(dataset)):,} records in {options.shards} shards; medians of {options.rounds} rounds\n"
-    )
-    for task, of_task in ways.items():
-        print(task)
-        ours = 0.0
-        for name in of_task:
-            rate = statistics.median(rates[task, name][1:])
-            ours = ours or rate
-            print(f"  {name:<30} {rate:>10,.0f} records/s  {ours / rate:>6.2f}x")
-    print("\nThe last column: how many times as fast as it the first of its task is.")
+def measure(options: argparse.Namespace) -> Found:
+    """Reads a dataset in all ways in turn."""
+    given = photos(options, options.count)
+    tasks = make_ways(kept_dataset(options.work, given.folder), seed=1)
 
+    def way(read: Callable[[], int]) -> Callable[[], Turn]:
+        return lambda: timed(read)
+
+    ways = {f"{task}: {name}": way(read) for task, some in tasks.items() for name, read in some.items()}
+    ratios = {
+        f"{task}: {name}": f"{task}: {next(iter(some))}" for task, some in tasks.items() for name in some
+    }
+    found = take_turns(ways, options.rounds, warm_up=True)
+    units = {SPEED: "records/s", SPEED_BY_PROCESSOR: "records/s"}
+    return Found(f"{given.text}; stored as 224x224", summarize(found, units, ratios))
+
+
+BENCHMARK = Benchmark(
+    "random_access",
+    "Measures how fast single records are read, in order and at random.",
+    measure,
+    quick={"count": 600, "rounds": 2},
+    full={"count": 3000, "rounds": 5},
+)
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(run_benchmark(BENCHMARK))

@@ -7,10 +7,8 @@ It converts the photos, changes a share of them at random places, and measures i
 
 Each run is a separate process that has first done the same with two photos, so that the start of the
 interpreter and the imports are not measured. Every rebuild must reach the fingerprint of
-`convert --plan_from` with the previous version. It prints medians of time and of processor time, which other
-programs influence less. The photos do not change, because the run replaces links to them.
-
-    python benchmarks/rebuild.py --photos photos --work /tmp/rebuild
+`convert --plan_from` with the previous version. The photos do not change, because the run replaces links to
+them.
 """
 
 from __future__ import annotations
@@ -23,19 +21,26 @@ import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+from command import Benchmark, Found, run_benchmark
+from inputs import photos
 from PIL import Image, ImageOps
+from rounds import SPEED, SPEED_BY_PROCESSOR, Turn, summarize, take_turns
 
 from shardwright.pipelines.cli import main as shardwright
 
-_FULL = "convert"
+FULL = "convert everything"
+UNCHANGED = "rebuild, nothing changed"
+#: Rebuild -> share of the photos that change before it.
+CHANGED = {"rebuild, 1% changed": 0.01, "rebuild, 10% changed": 0.1}
 #: The file with the fingerprint of a command's result.
-_SAYS = {_FULL: "dataset.json", "rebuild": "latest.json"}
+_SAYS = {"convert": "dataset.json", "rebuild": "latest.json"}
 _QUALITY = 90
 
 
@@ -95,15 +100,15 @@ def run_once(options: argparse.Namespace) -> dict[str, Any]:
         work = json.loads((output / "versions" / made["version"] / "version.json").read_text())["work"]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     return {
-        "seconds": seconds,
-        "cpu_seconds": cpu,
-        "peak_mb": peak,
+        "time": seconds,
+        "processor time": cpu,
+        "peak": peak,
         "fingerprint": made["fingerprint"],
         "work": work,
     }
 
 
-def measure(command: str, photos: Path, output: Path, plan_from: Path | None = None) -> dict[str, Any]:
+def measure_apart(command: str, photos: Path, output: Path, plan_from: Path | None = None) -> dict[str, Any]:
     """Runs `run_once` in a separate process."""
     arguments = [f"--run={command}", f"--photos={photos}", f"--output={output}"]
     if plan_from is not None:
@@ -116,86 +121,94 @@ def measure(command: str, photos: Path, output: Path, plan_from: Path | None = N
     return found
 
 
-def make_ways(photos: Path, work: Path) -> dict[str, Callable[[], dict[str, Any]]]:
-    """Makes the first version, changes the photos, and returns the ways to measure: name -> function.
+def make_ways(photos: Path, work: Path) -> dict[str, Callable[[], Turn]]:
+    """Makes the first version, changes the photos, and returns the ways to measure.
 
     Raises:
       SystemExit: if the result of a rebuild differs from that of a conversion.
     """
     first, scratch = work / "first", work / "scratch"
-    shutil.rmtree(first, ignore_errors=True)
-    expected = {"0%": measure("rebuild", photos, first)["fingerprint"]}
-    folders = {"0%": photos}
-    for name, share in (("1%", 0.01), ("10%", 0.1)):
-        folders[name] = work / f"photos-{name}"
-        count = alter(photos, folders[name], share)
-        made = measure(_FULL, folders[name], scratch, first)
+    expected = {UNCHANGED: measure_apart("rebuild", photos, first)["fingerprint"]}
+    folders = {UNCHANGED: photos}
+    for name, share in CHANGED.items():
+        folders[name] = work / f"photos-{share}"
+        alter(photos, folders[name], share)
+        expected[name] = measure_apart("convert", folders[name], scratch, first)["fingerprint"]
         shutil.rmtree(scratch)
-        expected[name] = made["fingerprint"]
-        print(f"{name}: {count:,} photos altered", file=sys.stderr)
 
-    def full() -> dict[str, Any]:
-        found = measure(_FULL, photos, scratch)
+    def full() -> Turn:
+        found = measure_apart("convert", photos, scratch)
         shutil.rmtree(scratch)
-        return found
+        return only_measures(found)
 
-    def again(name: str) -> dict[str, Any]:
-        shutil.copytree(first, scratch, copy_function=os.link)
-        found = measure("rebuild", folders[name], scratch)
-        shutil.rmtree(scratch)
-        if found["fingerprint"] != expected[name]:
-            raise SystemExit(f"{name}: the rebuild made {found['fingerprint']}, convert {expected[name]}.")
-        return found
+    def way(name: str) -> Callable[[], Turn]:
+        def again() -> Turn:
+            shutil.copytree(first, scratch, copy_function=os.link)
+            found = measure_apart("rebuild", folders[name], scratch)
+            shutil.rmtree(scratch)
+            if found["fingerprint"] != expected[name]:
+                raise SystemExit(
+                    f"{name}: the rebuild made {found['fingerprint']}, convert {expected[name]}."
+                )
+            return only_measures(found)
 
-    def way(name: str) -> Callable[[], dict[str, Any]]:
-        return lambda: again(name)
+        return again
 
-    shutil.rmtree(scratch, ignore_errors=True)
-    return {_FULL: full, **{name: way(name) for name in folders}}
-
-
-def report(found: dict[str, list[dict[str, Any]]]) -> None:
-    """Prints the medians and their share of a full conversion."""
-    for name, rounds in found.items():
-        seconds, cpu = (median(run[field] for run in rounds) for field in ("seconds", "cpu_seconds"))
-        faster, spared = (
-            median(whole[field] / run[field] for whole, run in zip(found[_FULL], rounds))
-            for field in ("seconds", "cpu_seconds")
-        )
-        peak = max(run["peak_mb"] for run in rounds)
-        work = {key: count for key, count in rounds[0]["work"].items() if count}
-        print(
-            f"{name:8} {seconds:7.2f} s, {cpu:7.2f} s of processors, {peak:4.0f} MB; {faster:5.1f} times as "
-            f"fast as convert, {spared:5.1f} by processor time  {work or ''}"
-        )
+    return {FULL: full, **{name: way(name) for name in folders}}
 
 
-def main() -> None:
-    """Runs the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--photos", type=Path, required=True, help="a folder of photos, classes as folders")
-    parser.add_argument("--work", type=Path, help="a folder for what it makes, on the photos' disk")
-    parser.add_argument("--rounds", default=3, type=int, help="how often each is measured")
-    parser.add_argument("--json", type=Path, help="where all figures go")
-    for name in ("--run", "--output", "--plan_from"):  # for the processes that this one starts
-        parser.add_argument(name, type=str if name == "--run" else Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.run:
-        print(json.dumps(run_once(options)))
-        return
-    if options.work is None:
-        parser.error("name a folder with --work")
-    options.work.mkdir(parents=True, exist_ok=True)
-    ways = make_ways(options.photos.resolve(), options.work.resolve())
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in ways}
-    for number in range(1, options.rounds + 1):
-        for name, way in ways.items():
-            found[name].append(way())
-            print(f"round {number}: {name}: {found[name][-1]['seconds']:.2f} s", file=sys.stderr, flush=True)
-    report(found)
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
+def only_measures(found: dict[str, Any]) -> dict[str, float]:
+    """Returns the measures of a run without the other facts."""
+    return {name: value for name, value in found.items() if name in ("time", "processor time", "peak")}
+
+
+def with_speed(run: Callable[[], Turn], count: int) -> Turn:
+    """Runs a way; returns its measures with the number of images per second."""
+    turn = run()
+    return {**turn, SPEED: count / turn["time"], SPEED_BY_PROCESSOR: count / turn["processor time"]}
+
+
+def measure(options: argparse.Namespace) -> Found:
+    """Converts and rebuilds in turn."""
+    given = photos(options, options.count)
+    with tempfile.TemporaryDirectory(dir=options.work, prefix="rebuild-") as work:
+        ways = {
+            name: partial(with_speed, run, given.count)
+            for name, run in make_ways(given.folder, Path(work)).items()
+        }
+        found = take_turns(ways, options.rounds)
+    units = {
+        "time": "s",
+        "processor time": "s",
+        SPEED: "images/s",
+        SPEED_BY_PROCESSOR: "images/s",
+        "peak": "MB",
+    }
+    return Found(
+        given.text, summarize(found, units, dict.fromkeys(found, FULL), only=(SPEED, SPEED_BY_PROCESSOR))
+    )
+
+
+BENCHMARK = Benchmark(
+    "rebuild",
+    "Compares rebuilds with full conversions, without the start.",
+    measure,
+    quick={"count": 2000, "rounds": 1},
+    full={"count": 20_000, "rounds": 3},
+)
+
+
+def main() -> int:
+    """Runs the command line, or one conversion or rebuild for it."""
+    parser = argparse.ArgumentParser(add_help=False)
+    for name in ("--run", "--photos", "--output", "--plan_from"):
+        parser.add_argument(name, type=str if name == "--run" else Path)
+    options, _ = parser.parse_known_args()
+    if not options.run:
+        return run_benchmark(BENCHMARK)
+    print(json.dumps(run_once(options)))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -6,13 +6,10 @@ It makes a dataset of the photos, then measures in several rounds, in turn:
   bytes in as many threads, and with `tf.data` with `parse_single_example` and `decode_jpeg`;
 - `--fast`, and the checks of a conversion (frames, checksums and counts), compared with reading, SHA-256 and
   CRC-32C alone, which limit both;
-- the whole of `validate()`, minus the same for a dataset of one image, which is the start-up time.
+- the whole of `validate()`, and the same for a dataset of one image, which is the start-up time.
 
 Everything runs in one process, in another order each round, so that other work on the machine affects all of
-them equally. It prints medians of time and of processor time, which other programs influence less. The files
-are in the page cache, so this measures the programs and not the disk.
-
-    python benchmarks/validation.py --photos photos --work /tmp/validation
+them equally. The files are in the page cache, so this measures the programs and not the disk.
 """
 
 from __future__ import annotations
@@ -20,24 +17,24 @@ from __future__ import annotations
 import argparse
 import hashlib
 import io
-import json
 import os
-import random
-import shutil
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from statistics import median
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import google_crc32c
 import tensorflow as tf
+from command import Benchmark, Found, run_benchmark
+from conversion import kept_dataset
+from inputs import photos
 from PIL import Image
+from results import Result
+from rounds import SPEED, SPEED_BY_PROCESSOR, Turn, summarize, take_turns, timed
 
 from shardwright.loader import Records
-from shardwright.pipelines.convert import convert
 from shardwright.pipelines.datasets import resolve_target, schema_of
 from shardwright.pipelines.validate import list_tasks, validate
 from shardwright.transforms.buckets import bucket_count
@@ -47,9 +44,16 @@ from shardwright.transforms.validation.shard import Depth, check_shard
 
 _CHUNK = 16
 _BLOCK = 1 << 18
-#: The measurements, and what each is compared with.
-_DECODED = ("every image decoded", "decoding alone")
-_FAST = ("--fast", "read, sha256 and crc32c alone")
+KEPT = "kept"
+BYTES = "bytes by processor time"
+#: The measurements that are compared, and with what.
+COMPARED = {
+    "every image decoded": "decoding alone",
+    "tf.data, parse, decode_jpeg": "decoding alone",
+    "--fast": "read, sha256 and crc32c alone",
+    "frames and checksums": "read, sha256 and crc32c alone",
+    "validate(fast)": "validate()",
+}
 
 
 def make_ways(dataset: Path, one: Path) -> dict[str, Callable[[], int]]:
@@ -121,59 +125,47 @@ def make_ways(dataset: Path, one: Path) -> dict[str, Callable[[], int]]:
     }
 
 
-def main() -> None:
-    """Converts once, measures, and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--photos", type=Path, required=True, help="a folder of photos, classes as folders")
-    parser.add_argument(
-        "--work", type=Path, required=True, help="a folder for the datasets; what is there is kept"
-    )
-    parser.add_argument("--size", default="224", help="of the stored pictures; empty to keep the originals")
-    parser.add_argument("--shards", default=8, type=int, help="of the dataset")
-    parser.add_argument("--rounds", default=5, type=int, help="how often each way is measured")
-    parser.add_argument("--json", type=Path, help="where all figures go")
-    options = parser.parse_args()
-    dataset = options.work / f"{options.photos.name}-{options.size or 'kept'}"
-    one = options.work / "one"
-    for output, more in ((dataset, {"shards": options.shards}), (one, {"shards": 1, "limit": 1})):
-        if not (output / "dataset.json").exists():
-            shutil.rmtree(output, ignore_errors=True)
-            convert(input=str(options.photos), output=str(output), resize=options.size, **more)
-    ways = make_ways(dataset, one)
-    size = sum(path.stat().st_size for path in dataset.glob("*.tfrecord"))
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-    for number in range(options.rounds + 1):  # the first one warms up
-        for name in random.sample(list(ways), len(ways)):
-            began, used = time.perf_counter(), time.process_time()
-            ways[name]()
-            if number:
-                found[name].append((time.perf_counter() - began, time.process_time() - used))
-    count = len(Records(dataset))
-    print(f"{count:,} records, {size / 1e6:.1f} MB; medians of {options.rounds} rounds")
-    figures = {}
-    for name, rounds in found.items():
-        seconds, cpu = (median(round_[i] for round_ in rounds) for i in range(2))
-        figures[name] = {"seconds": seconds, "cpu_seconds": cpu}
-        print(
-            f"  {name:<30} {seconds:7.3f} s  {cpu:7.3f} s of processors  "
-            f"{size / cpu / 1e9:6.2f} GB/s per processor  {cpu / count * 1e6:8.1f} us a record"
-        )
-    for name, other in (_DECODED, ("every image decoded", "tf.data, parse, decode_jpeg"), _FAST,
-                        ("frames and checksums", _FAST[1])):  # fmt: skip
-        ratios = [
-            median(theirs[i] / mine[i] for mine, theirs in zip(found[name], found[other])) for i in range(2)
-        ]
-        figures[f"{name} / {other}"] = {"time": ratios[0], "cpu": ratios[1]}
-        print(f"  {name}: {ratios[0]:.2f} of the speed of {other}, {ratios[1]:.2f} by processor time")
-    start = figures["validate() of one image"]["seconds"]
-    for name in ("validate()", "validate(fast)"):
-        rest = figures[name]["seconds"] - start
-        print(
-            f"  {name} less start-up ({start:.2f} s): {rest:.3f} s, {count / max(rest, 1e-9):,.0f} records/s"
-        )
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+def with_bytes(run: Callable[[], int], each: float) -> Turn:
+    """Times a way; adds the bytes per second of processor time to its measures.
 
+    Args:
+      run: function that returns how many records it read.
+      each: mean size of a record, in bytes.
+    """
+    turn = timed(run)
+    return {**turn, BYTES: turn[SPEED_BY_PROCESSOR] * each / 1e9}
+
+
+def measure(options: argparse.Namespace) -> Found:
+    """Measures all ways in turn, for records of each size."""
+    results: list[Result] = []
+    texts = []
+    for side in options.sides.split(","):
+        resize = ["--resize=" + side] if side != KEPT else []
+        given = photos(options, options.count)
+        dataset = kept_dataset(options.work, given.folder, [*resize, "--shards=8"])
+        one = kept_dataset(options.work, given.folder, [*resize, "--shards=1", "--limit=1"])
+        ways = make_ways(dataset, one)
+        title = "photographs as they are" if side == KEPT else f"{side}x{side}"
+
+        size = sum(path.stat().st_size for path in dataset.glob("*.tfrecord"))
+        each = size / len(Records(dataset))
+        turns = {f"{title}: {name}": partial(with_bytes, run, each) for name, run in ways.items()}
+        found = take_turns(turns, options.rounds, warm_up=True, shuffled=True)
+        ratios = {f"{title}: {name}": f"{title}: {other}" for name, other in COMPARED.items()}
+        units = {SPEED: "records/s", SPEED_BY_PROCESSOR: "records/s", BYTES: "GB/s"}
+        results += summarize(found, units, ratios, only=(SPEED, SPEED_BY_PROCESSOR))
+        texts.append(f"{title}: {each / 1000:.0f} kB each")
+    return Found(f"{given.text}; stored as {', '.join(texts)}", results)
+
+
+BENCHMARK = Benchmark(
+    "validation",
+    "Compares validation with its limits, and with reading the same files with TensorFlow.",
+    measure,
+    quick={"count": 600, "rounds": 2},
+    full={"count": 3000, "rounds": 5, "sides": f"224,{KEPT}"},
+)
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(run_benchmark(BENCHMARK))

@@ -1,11 +1,14 @@
 """Computes the needs of a large job on Dataflow and Google Cloud Storage from stated inputs.
 
-Measured inputs come from `scale.py` and docs/BENCHMARKS.md. Assumed inputs are marked: replace them by your
-own. There are no prices, because they change.
+Measured inputs come from `references.py` and docs/BENCHMARKS.md. Assumed inputs are marked: replace them by
+your own. There are no prices, because they change.
+
+    python benchmarks/job_model.py 1e9 --given source=200000
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
 
 SOURCE_BYTES = 110_000
@@ -98,3 +101,22 @@ def print_model(images: int, given: Mapping[str, float]) -> None:
     print(f"\n| for {images:,} images | | formula |\n|---|---:|---|")
     for name, (value, formula) in compute(images, given).items():
         print(f"| {name} | {value:,.{0 if value >= 10 else 1 if value >= 1 else 2}f} | {formula} |")
+
+
+def main() -> int:
+    """Runs the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("images", type=float, help="number of images")
+    parser.add_argument(
+        "--given", action="append", default=[], metavar="NAME=VALUE", help="an input of the model; repeatable"
+    )
+    options = parser.parse_args()
+    given = {name: float(value) for name, _, value in (item.partition("=") for item in options.given)}
+    if unknown := given.keys() - INPUTS.keys():
+        parser.error(f"the model has no input {', '.join(sorted(unknown))}")
+    print_model(round(options.images), given)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
