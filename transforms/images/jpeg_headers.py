@@ -8,7 +8,8 @@ header takes Python as long as libjpeg takes for the data of a thumbnail, and th
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 #: Limit for the bytes of a header. Plain headers have about 600.
 _MAX_BYTES = 4096
@@ -16,6 +17,8 @@ _MAX_BYTES = 4096
 _MAX_HEADERS = 256
 _START_OF_SCAN, _END_OF_IMAGE = 0xDA, b"\xff\xd9"
 _SCAN_MARKER = bytes((0xFF, _START_OF_SCAN))
+#: How the frame of a plain header begins: the marker, and a length of less than 256. Width and height follow.
+_FRAME_START, _SIDES_AT, _AFTER_SIDES = b"\xff\xc0\x00", 5, 9
 #: Baseline and extended frames with Huffman coding (ITU-T T.81, table B.1).
 _SEQUENTIAL = frozenset((0xC0, 0xC1))
 #: The segments that a header may consist of: frames, tables (DHT, DQT), DRI, JFIF and Adobe, and the scan.
@@ -75,6 +78,73 @@ class JpegHeaders:
         """
         if len(self._known) < _MAX_HEADERS:
             self._known[data[: header.length]] = header
+
+
+class OpenedJpeg(NamedTuple):
+    """What Pillow found in a plain header, besides width and height.
+
+    Attributes:
+      mode: Pillow's mode of the picture.
+      info: Pillow's `Image.info`.
+    """
+
+    mode: str
+    info: Mapping[Any, Any]
+
+
+class OpenedJpegs:
+    """Plain headers that Pillow opened under the same bounds. Several threads can use it.
+
+    Two files have the same header here if only their widths and heights differ.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, OpenedJpeg] = {}
+
+    def find(self, data: bytes) -> tuple[OpenedJpeg, tuple[int, int]] | None:
+        """Returns what is known about the header of a file, and its width and height; None if it is new."""
+        scan = data.find(_SCAN_MARKER, 0, _MAX_BYTES)
+        frame = data.find(_FRAME_START, 0, scan)
+        if scan < 0 or frame < 0:
+            return None
+        known = self._known.get(_without_sides(data, frame, scan))
+        if known is None:
+            return None
+        sides = int.from_bytes(data[frame + _SIDES_AT : frame + _AFTER_SIDES], "big")
+        return known, (sides & 0xFFFF, sides >> 16)
+
+    def add(self, data: bytes, opened: OpenedJpeg) -> None:
+        """Adds the header of a file, if it is plain and there is room for it."""
+        if len(self._known) >= _MAX_HEADERS:
+            return
+        scan, length = data.find(_SCAN_MARKER, 0, _MAX_BYTES), header_bytes(data)
+        frame = data.find(_FRAME_START, 0, max(scan, 0))
+        # What looks like the frame and the scan at first has to be these segments, also in other files.
+        if length == _end_of_scan_header(data, scan) and frame >= 0 and frame == _frame_of(data):
+            self._known[_without_sides(data, frame, scan)] = opened
+
+
+def _without_sides(data: bytes, frame: int, scan: int) -> bytes:
+    """Returns a header without the bytes of its width and height.
+
+    Args:
+      data: the whole file.
+      frame: position of the first bytes that look like the start of the frame.
+      scan: position of the first bytes that look like the start of the scan.
+    """
+    return data[: frame + _SIDES_AT] + data[frame + _AFTER_SIDES : _end_of_scan_header(data, scan)]
+
+
+def _end_of_scan_header(data: bytes, scan: int) -> int:
+    return scan + 2 + int.from_bytes(data[scan + 2 : scan + 4], "big")
+
+
+def _frame_of(data: bytes) -> int:
+    """Returns the position of the frame in a plain header."""
+    position = 2
+    while data[position + 1] not in _SEQUENTIAL:
+        position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
+    return position
 
 
 def header_bytes(data: bytes) -> int:

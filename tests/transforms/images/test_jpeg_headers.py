@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+from contextlib import suppress
 from functools import cache
 
 import numpy as np
@@ -12,6 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
+from shardwright.schemas.errors import ImageFault
+from shardwright.transforms.images import decode
 from shardwright.transforms.images.jpeg_headers import JpegHeaders, header_bytes
 from shardwright.transforms.images.metadata import strip_metadata
 from shardwright.transforms.validation.image import Claims, check_image
@@ -115,3 +119,81 @@ def test_few_headers_are_kept() -> None:
             seen = check_image(file.getvalue(), Claims(), False, headers=headers)
         found += seen.header is not None
     assert found == 256
+
+
+def resized(data: bytes, chance: random.Random) -> bytes:
+    """Returns a file whose header states another width and height, some of them close to its markers."""
+    frame = max(data.find(b"\xff\xc0"), 0)
+    sides = chance.choice(
+        (b"\0\x18\0\x1f", b"\0\0\0\x1f", b"\0\x09\xff\xda", b"\xff\xc0\0\x11", b"\0\x1f\0\x18")
+    )
+    return data[: frame + 5] + sides + data[frame + 9 :]
+
+
+def opened_and_decoded(data: bytes, max_pixels: int, factor: int, bounds: Bounds) -> object:
+    """Returns everything that opening and decoding a file shows."""
+    try:
+        opened = decode.open_image(data, "a.jpg", max_pixels, bounds)
+        shown = [opened.size, opened.image.mode, opened.image.info, opened.image.format, opened.orientation]
+        shown += [opened.animated, opened.coefficient_bytes, opened.depth]
+        shown += [
+            decode.reduce_jpeg(opened, factor),
+            decode.reduce_jpeg(opened, 8),
+            decode.decoder_bytes(opened),
+        ]
+        loaded = decode.load_checked(opened, max_pixels)
+        return [*shown, loaded.note, loaded.image.mode, loaded.image.info, np.asarray(loaded.image).tobytes()]
+    except ImageFault as fault:
+        return fault.reason, fault.stage, fault.message
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1000), st.sampled_from(WAYS)), max_size=4),
+    st.sampled_from((743, 744, 10**6)),
+    st.sampled_from((1, 2, 4, 8)),
+    st.sampled_from((DEFAULT_BOUNDS, Bounds(segments=8))),
+    st.integers(),
+)
+def test_a_known_header_is_opened_and_decoded_as_a_new_one(
+    steps: list[tuple[int, str]], max_pixels: int, factor: int, bounds: Bounds, seed: int
+) -> None:
+    chance, files = random.Random(seed), jpegs()
+    for place, how in steps:
+        data = files[place % len(files)]
+        for file in (data, resized(data, chance), damaged(data, how, chance)):
+            decode.opened_jpegs.cache_clear()
+            plain = opened_and_decoded(file, max_pixels, factor, bounds)
+            for known in filter(header_bytes, files[: len(files) // 2]):
+                with suppress(ImageFault):
+                    decode.open_image(known, "a.jpg", 10**6, bounds)
+            assert opened_and_decoded(file, max_pixels, factor, bounds) == plain
+
+
+def test_pillow_opens_one_of_many_files_that_differ_in_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    decode.opened_jpegs.cache_clear()
+    opened = []
+    monkeypatch.setattr(decode, "_open", lambda *values, real=decode._open: opened.append(1) or real(*values))
+    for side in range(1, 40):
+        file = io.BytesIO()
+        Image.new("RGB", (side, 8)).save(file, "JPEG")
+        assert decode.open_image(file.getvalue(), "a.jpg", 10**6).size == (side, 8)
+    assert len(opened) == 1
+
+
+def test_a_jpeg_with_a_known_header_that_turbojpeg_refuses_is_decoded_by_pillow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = jpegs()[0]
+
+    def refuse(*_: object) -> None:
+        raise decode.jpeg.CannotReport
+
+    monkeypatch.setattr(decode.jpeg, "decode_jpeg", refuse)
+    for factor in (1, 2, 8):
+        pictures = []
+        for _ in range(2):
+            opened = decode.open_image(data, "a.jpg", 10**6)
+            decode.reduce_jpeg(opened, factor)
+            pictures.append(decode.load(opened, 10**6))
+        assert pictures[0].tobytes() == pictures[1].tobytes()
+        assert pictures[0].size == pictures[1].size == (-(-31 // factor), 24 // factor)
