@@ -75,13 +75,27 @@ def _entry_key(name: str) -> bytes:
     return b"".join((b"\x0a", write_varint(len(key)), key, b"\x12"))
 
 
-def _single_value(type_: FeatureType, value: Any) -> list[bytes]:
-    """Returns a Feature message of one bytes or int64 value in pieces."""
-    if type_ is FeatureType.BYTES:
-        head = b"\x0a" + write_varint(len(value))
-        return [b"\x0a" + write_varint(len(head) + len(value)) + head, value]
-    packed = write_varint(int(value) & 0xFFFFFFFFFFFFFFFF)
-    return [b"\x1a" + write_varint(len(packed) + 2) + b"\x0a" + write_varint(len(packed)) + packed]
+#: Bytes values from here on have lengths that hardly repeat.
+_REPEATING_BYTES = 1 << 10
+
+
+@lru_cache(maxsize=4096)
+def _head_of_bytes(name: str, length: int) -> bytes:
+    """Returns an entry of one bytes value without the value, which has this length."""
+    head = b"\x0a" + write_varint(length)
+    key = _entry_key(name)
+    feature = b"\x0a" + write_varint(len(head) + length) + head
+    key += write_varint(len(feature) + length)
+    return b"\x0a" + write_varint(len(key) + len(feature) + length) + key + feature
+
+
+@lru_cache(maxsize=4096)
+def _entry_of_int(name: str, value: int) -> bytes:
+    """Returns an entry of one int64 value."""
+    packed = write_varint(value & 0xFFFFFFFFFFFFFFFF)
+    feature = b"\x1a" + write_varint(len(packed) + 2) + b"\x0a" + write_varint(len(packed)) + packed
+    entry = _entry_key(name) + write_varint(len(feature)) + feature
+    return b"\x0a" + write_varint(len(entry)) + entry
 
 
 @lru_cache(maxsize=64)
@@ -94,8 +108,6 @@ def _feature_parts(feature: Feature) -> list[bytes]:
     """Returns a Feature message in pieces, so that a large image is copied only once."""
     if feature.type is None:
         return []
-    if len(feature.values) == 1 and feature.type is not FeatureType.FLOAT:  # true of nearly all features
-        return _single_value(feature.type, feature.values[0])
     parts: list[bytes] = []
     if feature.type is FeatureType.BYTES:
         for value in feature.values:
@@ -113,16 +125,25 @@ def _feature_parts(feature: Feature) -> list[bytes]:
 def encode_example(features: Mapping[str, Feature]) -> bytes:
     """Serializes features as `tf.train.Example`, equal to TensorFlow's deterministic bytes."""
     entries: list[bytes] = []
-    total = 0
     for name in _in_order(tuple(features)):
-        value = _feature_parts(features[name])
-        value_length = sum(map(len, value))
-        head = _entry_key(name) + write_varint(value_length)
-        entry_length = len(head) + value_length
-        prefix = b"\x0a" + write_varint(entry_length)
-        total += len(prefix) + entry_length
-        entries += (prefix, head, *value)
-    return b"".join((b"\x0a", write_varint(total), *entries))
+        type_, values = features[name]
+        # Nearly all features have one value, and most values are as long as, or equal to, an earlier one.
+        if len(values) == 1 and type_ is FeatureType.BYTES:
+            value = values[0]
+            head_of = _head_of_bytes if len(value) < _REPEATING_BYTES else _head_of_bytes.__wrapped__
+            entries += (head_of(name, len(value)), value)
+        elif len(values) == 1 and type_ is FeatureType.INT64:
+            entries.append(_entry_of_int(name, int(values[0])))
+        else:
+            entries += _entry_parts(name, _feature_parts(features[name]))
+    return b"".join((b"\x0a", write_varint(sum(map(len, entries))), *entries))
+
+
+def _entry_parts(name: str, feature: list[bytes]) -> list[bytes]:
+    """Returns the entry of a Feature message, both in pieces."""
+    length = sum(map(len, feature))
+    head = _entry_key(name) + write_varint(length)
+    return [b"\x0a" + write_varint(len(head) + length), head, *feature]
 
 
 class Span(NamedTuple):

@@ -79,12 +79,6 @@ class Board:
         except IndexError:
             return 0
 
-    def give_back(self, slot: int) -> None:
-        """Frees a slot."""
-        self.write(slot, None)
-        if slot:
-            self._free.append(slot)
-
     def write(self, slot: int, task: Task | None) -> None:
         """Writes a task, or none, into a slot."""
         if not slot:
@@ -295,15 +289,21 @@ class Underway:
         board = self.board
         if board is None:
             return
-        task = self._task(thread)
-        with contextlib.suppress(ValueError):  # the board was closed in the meantime
-            if task is None:
-                board.give_back(self._slots.pop(thread, 0))
-                return
-            slot = self._slots.get(thread)
+        task, slot = self._task(thread), self._slots.get(thread)
+        try:
             if slot is None:
-                slot = self._slots[thread] = board.take()
-            board.write(slot, task)
+                if task is None:
+                    return
+                slot = self._slots[thread] = board.take() or self._slot_of_ended_thread()
+            board.write(slot, task)  # a thread keeps its slot for its next task
+        except ValueError:  # the board was closed in the meantime
+            pass
+
+    def _slot_of_ended_thread(self) -> int:
+        """Returns a slot that a thread had which has ended; 0 if there is none."""
+        running = {thread.ident for thread in threading.enumerate()}
+        ended = next((thread for thread in [*self._slots] if thread not in running), None)
+        return 0 if ended is None else self._slots.pop(ended, 0)
 
     def _begin(self) -> None:
         """Calls `on_first` while other threads wait, because one of them could stop it halfway."""

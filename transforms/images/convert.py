@@ -244,7 +244,8 @@ def _convert(
         working += math.prod(geometry.size) * _RESIZED_BYTES + math.prod(geometry.canvas) * _STORED_BYTES
     with reserve(working):
         begun = time.perf_counter()
-        loaded = decode.load_checked(opened, settings.max_pixels, settings.damaged == "keep")
+        decoded = decode.check_pixels if keep else decode.load_checked
+        loaded = decoded(opened, settings.max_pixels, settings.damaged == "keep")
         decode_seconds = time.perf_counter() - begun
         if keep:
             return _keep(data, opened, loaded, frame, settings, decode_seconds)

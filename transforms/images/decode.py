@@ -482,6 +482,23 @@ def load_checked(opened: OpenedImage, max_pixels: int, keep_damaged: bool = Fals
         return loaded
 
 
+def check_pixels(opened: OpenedImage, max_pixels: int, keep_damaged: bool = False) -> LoadedImage:
+    """Decodes an image like `load_checked`, for a caller that does not need its pixels.
+
+    Returns:
+      The result of `load_checked`; the picture of a JPEG may have no pixels.
+
+    Raises:
+      ImageFault: if the pixels cannot be decoded or, unless `keep_damaged`, some are missing.
+    """
+    image = opened.image
+    if opened.is_outline:
+        memory.check_memory(decoder_bytes(opened), max_pixels, len(opened.data))
+        if jpeg.decodes_without_warning(opened.data, image.mode, image.size, opened.factor):
+            return LoadedImage(image)
+    return load_checked(opened, max_pixels, keep_damaged)
+
+
 def load_samples(opened: OpenedImage, max_pixels: int) -> np.ndarray:
     """Decodes the samples of a picture with `deep` pixels, as they are in the file.
 

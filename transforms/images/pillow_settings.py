@@ -7,11 +7,10 @@ restored after each call.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import threading
 import warnings
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 from PIL import Image, ImageFile
@@ -79,9 +78,23 @@ _SETTINGS = _Settings()
 limit_of_process = _SETTINGS.limit_of_process
 
 
-@contextlib.contextmanager
-def pillow_settings(max_pixels: int) -> Iterator[None]:
-    """Changes Pillow's settings while the block runs; several threads may do so at once.
+class _Changed:
+    """A block in which Pillow's settings are changed."""
+
+    __slots__ = ("_max_pixels",)
+
+    def __init__(self, max_pixels: int) -> None:
+        self._max_pixels = max_pixels
+
+    def __enter__(self) -> None:
+        _SETTINGS.begin(self._max_pixels)
+
+    def __exit__(self, *raised: object) -> None:
+        _SETTINGS.end(self._max_pixels)
+
+
+def pillow_settings(max_pixels: int) -> AbstractContextManager[None]:
+    """Changes Pillow's settings while a block runs; several threads may do so at once.
 
     Pillow rejects pictures above the largest limit of all threads, before it allocates memory for them. So
     callers that open a picture must also compare its size with their own limit.
@@ -89,8 +102,4 @@ def pillow_settings(max_pixels: int) -> Iterator[None]:
     Args:
       max_pixels: largest width x height that is accepted.
     """
-    _SETTINGS.begin(max_pixels)
-    try:
-        yield
-    finally:
-        _SETTINGS.end(max_pixels)
+    return _Changed(max_pixels)

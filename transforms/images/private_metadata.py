@@ -73,13 +73,10 @@ def in_words(kinds: Sequence[str]) -> str:
 
 
 def _of_jpeg(data: bytes) -> Iterator[str]:
-    for block in _blocks(data, _EXIF):
-        yield from _of_exif(block)
-    for name in (_JPEG_XMP, _JPEG_LONG_XMP):
-        for block in _blocks(data, name):
-            yield from _of_xmp(block)
-    for block in _blocks(data, _JPEG_IPTC):
-        yield from _of_iptc(block)
+    for name, kinds_in in _JPEG_BLOCKS:
+        if name in data:
+            for block in _blocks(data, name):
+                yield from kinds_in(block)
 
 
 def _blocks(data: bytes, name: bytes) -> Iterator[bytes]:
@@ -209,4 +206,10 @@ def _of_iptc(block: bytes) -> Iterator[str]:
         at += 5 + size
 
 
+_JPEG_BLOCKS = (
+    (_EXIF, _of_exif),
+    (_JPEG_XMP, _of_xmp),
+    (_JPEG_LONG_XMP, _of_xmp),
+    (_JPEG_IPTC, _of_iptc),
+)
 _READERS = {"jpeg": _of_jpeg, "png": _of_png, "webp": _of_webp, "tiff": _of_exif}

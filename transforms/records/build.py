@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.columns import decode_extra
@@ -12,7 +12,7 @@ from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import UNLABELLED
-from shardwright.schemas.layouts import FeatureRole, FeatureSpec, Layout, Needs
+from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec, Layout, Needs
 from shardwright.schemas.source_ids import source_id_of
 from shardwright.transforms.images.convert import ConvertedImage
 from shardwright.transforms.records.encodings import encoded_values
@@ -32,8 +32,10 @@ def check_labels(ref: ImageRef, layout: Layout, ids: Mapping[str, int]) -> None:
     Raises:
       ImageFault: if a class is unknown, and the layout stores classes.
     """
+    if layout.needs is not Needs.LABEL:
+        return
     unknown = [name for name in ref.labels if name not in ids]
-    if unknown and layout.needs is Needs.LABEL:
+    if unknown:
         raise ImageFault(
             QuarantineReason.UNKNOWN_LABEL,
             Stage.BUILD,
@@ -65,10 +67,11 @@ def build_features(
       ImageFault: if the label is not among the class names, or an extra column does not fit.
     """
     check_labels(ref, layout, ids)
-    values = {**_values(ref, image, sha256, layout, ids), **(annotated or {})}
+    values = dict(annotated or {})
     if texts:
         values[FeatureRole.LABEL_TEXT] = [texts.get(name, name).encode() for name in ref.labels]
-    extra = decode_extra(ref.extra)
+    stored = _Stored(ref, image, sha256, layout, ids)
+    extra = decode_extra(ref.extra) if ref.extra else {}
     picture = (image.height, image.width, image.channels)
     features: dict[str, Feature] = {}
     found: Sequence[Any]
@@ -82,41 +85,60 @@ def build_features(
         elif spec.fill is FeatureRole.CONSTANT:
             found = spec.value
         else:
-            found = values.get(spec.fill, ())
+            of_image = None if spec.fill in values else _VALUES.get(spec.fill)
+            found = values.get(spec.fill, ()) if of_image is None else of_image(stored)
             if not found and spec.optional:
                 continue
             if not found and spec.shape == spec.tensor_shape == ():
                 found = [UNLABELLED] if spec.fill is FeatureRole.LABEL else [b""]
-        features[spec.name] = Feature(spec.type, encoded_values(spec, found, picture))
+        if spec.encoding is not Encoding.PLAIN:
+            found = encoded_values(spec, found, picture)
+        features[spec.name] = Feature(spec.type, found)
     return features
 
 
-def _values(
-    ref: ImageRef, image: ConvertedImage, sha256: str, layout: Layout, ids: Mapping[str, int]
-) -> dict[FeatureRole, Sequence[Any]]:
-    """Returns the values that every image has, by the role of the feature."""
-    names = ref.labels
-    texts = [name.encode() for name in names]
-    file_name = ref.file_name or ref.key
-    return {
-        FeatureRole.ENCODED: [image.encoded],
-        FeatureRole.FORMAT: [layout.format_names.get(image.format, image.format).encode()],
-        FeatureRole.HEIGHT: [image.height],
-        FeatureRole.WIDTH: [image.width],
-        FeatureRole.CHANNELS: [image.channels],
-        FeatureRole.SHAPE: [image.height, image.width, image.channels],
-        FeatureRole.DTYPE: [image.dtype.encode()],
-        FeatureRole.COLORSPACE: [GREY if image.channels < 3 else RGB],
-        FeatureRole.LABEL: [ids[name] for name in names if name in ids],
-        FeatureRole.LABEL_TEXT: texts,
-        FeatureRole.SYNSET: texts,
-        FeatureRole.KEY: [file_name.encode()],
-        FeatureRole.SOURCE_ID: [source_id_of(ref).encode()],
-        FeatureRole.FILE_BASENAME: [file_name.rpartition("/")[2].encode()],
-        FeatureRole.SPLIT: [ref.split.encode()],
-        FeatureRole.FOLD: [ref.fold],
-        FeatureRole.SOURCE_SHA256: [sha256.encode()],
-    }
+class _Stored(NamedTuple):
+    """An image as it is stored, and what its record says about it."""
+
+    ref: ImageRef
+    image: ConvertedImage
+    sha256: str
+    layout: Layout
+    ids: Mapping[str, int]
+
+    @property
+    def file_name(self) -> str:
+        return self.ref.file_name or self.ref.key
+
+    @property
+    def format_name(self) -> str:
+        return self.layout.format_names.get(self.image.format, self.image.format)
+
+    @property
+    def label_texts(self) -> Sequence[bytes]:
+        return [name.encode() for name in self.ref.labels]
+
+
+#: Role of a feature -> function that returns the values that every image has.
+_VALUES: Mapping[FeatureRole, Callable[[_Stored], Sequence[Any]]] = {
+    FeatureRole.ENCODED: lambda stored: [stored.image.encoded],
+    FeatureRole.FORMAT: lambda stored: [stored.format_name.encode()],
+    FeatureRole.HEIGHT: lambda stored: [stored.image.height],
+    FeatureRole.WIDTH: lambda stored: [stored.image.width],
+    FeatureRole.CHANNELS: lambda stored: [stored.image.channels],
+    FeatureRole.SHAPE: lambda stored: [stored.image.height, stored.image.width, stored.image.channels],
+    FeatureRole.DTYPE: lambda stored: [stored.image.dtype.encode()],
+    FeatureRole.COLORSPACE: lambda stored: [GREY if stored.image.channels < 3 else RGB],
+    FeatureRole.LABEL: lambda stored: [stored.ids[name] for name in stored.ref.labels if name in stored.ids],
+    FeatureRole.LABEL_TEXT: lambda stored: stored.label_texts,
+    FeatureRole.SYNSET: lambda stored: stored.label_texts,
+    FeatureRole.KEY: lambda stored: [stored.file_name.encode()],
+    FeatureRole.SOURCE_ID: lambda stored: [source_id_of(stored.ref).encode()],
+    FeatureRole.FILE_BASENAME: lambda stored: [stored.file_name.rpartition("/")[2].encode()],
+    FeatureRole.SPLIT: lambda stored: [stored.ref.split.encode()],
+    FeatureRole.FOLD: lambda stored: [stored.ref.fold],
+    FeatureRole.SOURCE_SHA256: lambda stored: [stored.sha256.encode()],
+}
 
 
 def _extra_values(spec: FeatureSpec, found: Sequence[Any]) -> Sequence[Any]:
