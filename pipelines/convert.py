@@ -107,7 +107,8 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
             hold=hold,
         )  # ShardResult
     )
-    checks = findings = statistics = None
+    checks = statistics = None
+    findings: list[Any] = []  # PCollections of FindingSummary
     depth = DEPTHS.get(settings.verify)
     if depth is not None:
         layout = settings.record_layout
@@ -119,16 +120,15 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
             header = result.header
             return [shard_task_of(job.directory, header)] if header.file else []
 
-        checks, findings, statistics = (
+        checks, found, statistics = (
             results
             | "NameShardTasks" >> beam.FlatMap(to_check).with_output_types(ShardTask)  # ShardTask
             | "VerifyShards" >> ValidateShards(schema, depth)
         )  # ShardCheck, FindingSummary, Statistics
+        findings.append(found)
     if depth is None or depth is Depth.FRAMES:  # a deeper check compares the records
         compare = CompareLedgers(job.directory, beam.pvalue.AsSingleton(forecast))
-        equal = results | "CompareLedgers" >> compare  # FindingSummary
-        found = (equal,) if findings is None else (findings, equal)
-        findings = found | "AllFindings" >> beam.Flatten()  # FindingSummary
+        findings += results | "CompareLedgers" >> compare  # FindingSummary
     commit = CommitDataset(job, forecast, checks, findings, statistics, hold)
     return results | "CommitDataset" >> commit  # outcome
 

@@ -19,6 +19,7 @@ from shardwright.schemas.labels import check_carried, first_number_of, parse_cla
 from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.schemas.plan import Forecast, Plan
 from shardwright.transforms import storage
+from shardwright.transforms.concurrency.workers import has_one_worker
 from shardwright.transforms.images.hook import hook_version
 from shardwright.transforms.overwrite import repair_swap
 from shardwright.transforms.sources.effects import ConversionFacts, given_names
@@ -230,7 +231,7 @@ def build_forecast(
         request.known,
         request.selection.keys,
     )  # Forecast
-    if run and not storage.is_remote(spool.directory):
+    if run and not storage.is_remote(spool.directory) and not has_one_worker(forecast.pipeline.options):
         _ = forecast | "TellTree" >> beam.Map(_keep_tree, spool, run)  # None
     return batches, forecast, digests
 

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import apache_beam as beam
@@ -31,7 +32,7 @@ from shardwright.schemas.split_shares import SplitShares
 from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.schemas.units import counted, is_or_are
 from shardwright.transforms import storage
-from shardwright.transforms.condense_results import CondenseResults
+from shardwright.transforms.condense_results import CondenseBundle, CondensedResults, merged_results
 from shardwright.transforms.dataset_files import (
     check_shards,
     dataset_name,
@@ -48,6 +49,7 @@ from shardwright.transforms.lease import HeldLease, write_held
 from shardwright.transforms.overwrite import discard_staging, swap
 from shardwright.transforms.preview.card_samples import draw_card_samples
 from shardwright.transforms.shards.quarantined import write_quarantine
+from shardwright.transforms.statistics.combine import AddUpStatistics
 from shardwright.transforms.validation.directory import check_directory, unexpected_shards, unneeded_indexes
 from shardwright.transforms.validation.results import (
     make_report,
@@ -57,7 +59,6 @@ from shardwright.transforms.validation.results import (
     stored_findings,
 )
 from shardwright.transforms.validation.shard import ShardCheck
-from shardwright.transforms.validation.summary import SummariseValidation
 
 _SHOWN = 3
 
@@ -444,7 +445,7 @@ class CommitDataset(beam.PTransform):
       job: The conversion.
       forecast: PCollection of the one Forecast.
       checks: PCollection of ShardCheck. None if the shards were not verified.
-      findings: PCollection of FindingSummary. None if the shards were not verified.
+      findings: PCollections of FindingSummary.
       statistics: PCollection of Statistics of the shards. None if no image was decoded.
       hold: Side input of the lease. None to use the job's own lease.
     """
@@ -454,7 +455,7 @@ class CommitDataset(beam.PTransform):
         job: ConversionSpec,
         forecast: beam.PCollection,
         checks: beam.PCollection | None = None,
-        findings: beam.PCollection | None = None,
+        findings: Sequence[beam.PCollection] = (),
         statistics: beam.PCollection | None = None,
         hold: beam.pvalue.AsSingleton | None = None,
     ) -> None:
@@ -468,43 +469,52 @@ class CommitDataset(beam.PTransform):
 
     def expand(self, results: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
-        checks: Any = []
-        if self._checks is not None:
-            checks = beam.pvalue.AsList(self._checks)
-        findings: Any = None
+        checks: Any = beam.pvalue.AsList(self._checks) if self._checks is not None else []
         statistics: Any = None
-        if self._findings is not None:
-            summarise = SummariseValidation(self._statistics)
-            findings, statistics = self._findings | "SummariseValidation" >> summarise
-        gather = beam.CombineGlobally(CondenseResults()).as_singleton_view()
-        gathered = results | "GatherShards" >> gather  # [ShardResult]
-        forecast = beam.pvalue.AsSingleton(self._forecast)
-        hold = self._hold or self._job.hold
+        if self._statistics is not None:
+            add_up = beam.CombineGlobally(AddUpStatistics()).with_output_types(Statistics)
+            statistics = self._statistics | "AddUpStatistics" >> add_up.as_singleton_view()  # Statistics
+        condensed = results | "CondenseBundle" >> beam.ParDo(CondenseBundle()).with_output_types(
+            CondensedResults
+        )  # CondensedResults of a bundle
         return (
             results.pipeline
             | "Once" >> beam.Impulse()  # bytes
-            | "Commit" >> beam.Map(_commit, gathered, self._job, forecast, checks, findings, statistics, hold)
+            | "Commit"
+            >> beam.Map(
+                _commit,
+                self._job,
+                beam.pvalue.AsIter(condensed),
+                beam.pvalue.AsSingleton(self._forecast),
+                checks,
+                statistics,
+                self._hold or self._job.hold,
+                *map(beam.pvalue.AsIter, self._findings),
+            )
         )  # outcome
 
 
 def _commit(
     _: bytes,
-    results: Sequence[ShardResult],
     job: ConversionSpec,
+    condensed: Iterable[CondensedResults],
     forecast: Forecast,
     checks: Sequence[ShardCheck],
-    findings: FindingSummary | None,
     statistics: Statistics | None,
     hold: HeldLease | None,
+    *findings: Iterable[FindingSummary],
 ) -> dict[str, Any]:
-    job = replace(job, hold=hold)
+    job, results = replace(job, hold=hold), merged_results(condensed).as_results()
+    found = FindingSummary()
+    for summary in chain.from_iterable(findings):
+        found.merge(summary)
     if hold is None or not job.described:  # the launcher gives the lease back
-        return commit(job, forecast, results, checks, findings, statistics)
+        return commit(job, forecast, results, checks, found, statistics)
     refusal = _refused_before(job)
     if refusal:
         raise DataRefused(refusal)
     try:
-        outcome = commit(job, forecast, results, checks, findings, statistics)
+        outcome = commit(job, forecast, results, checks, found, statistics)
     except DataRefused:
         hold.release()
         raise

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import apache_beam as beam
+from apache_beam.transforms.window import GlobalWindow
 from apache_beam.typehints import with_input_types, with_output_types
+from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.source_sizes import SourceSizes
@@ -70,6 +72,32 @@ class CondensedResults:
         return results
 
 
+def merged_results(parts: Iterable[CondensedResults]) -> CondensedResults:
+    """Returns the results of all parts, which stay as they are."""
+    whole = CondensedResults()
+    for part in parts:
+        whole.merge(part)
+    return whole
+
+
+class CondenseBundle(beam.DoFn):
+    """Condenses the results of each bundle. `ShardResult -> CondensedResults`."""
+
+    def start_bundle(self) -> None:
+        """Starts without results."""
+        self._condensed = CondensedResults()
+
+    def process(self, element: ShardResult) -> Iterator[CondensedResults]:
+        """Adds a result."""
+        self._condensed.add(element)
+        yield from ()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        """Yields the results of the bundle."""
+        window = GlobalWindow()
+        yield WindowedValue(self._condensed, window.max_timestamp(), (window,))
+
+
 @with_input_types(ShardResult)
 @with_output_types(list[ShardResult])
 class CondenseResults(beam.CombineFn):
@@ -91,10 +119,7 @@ class CondenseResults(beam.CombineFn):
 
     def merge_accumulators(self, accumulators: Iterable[CondensedResults]) -> CondensedResults:
         """Merges the accumulators of several workers."""
-        whole = CondensedResults()
-        for part in accumulators:
-            whole.merge(part)
-        return whole
+        return merged_results(accumulators)
 
     def extract_output(self, accumulator: CondensedResults) -> list[ShardResult]:
         """Returns the results."""

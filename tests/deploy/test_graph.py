@@ -26,7 +26,7 @@ from helpers.cloud import (
 from helpers.repository import PHOTOS
 
 STEPS = [
-    "AllFindings", "AssignShards", "BatchRefs", "BeginConversion", "CheckKeys", "CommitDataset",
+    "AssignShards", "BatchRefs", "BeginConversion", "CheckKeys", "CommitDataset",
     "CompareLedgers", "DedupeExact", "ForecastDataset", "ListSources", "NamePlannedShards", "NameSchema",
     "NameShardTasks", "RemoveCommit", "VerifyShards", "WritePlannedShards",
 ]  # fmt: skip
@@ -48,6 +48,7 @@ CROSSING = {
     "bytes", "str", "int", "NoneType", "Forecast", "RecordSchema", "ShardTask", "ShardCheck", "ShardResult",
     "FindingSummary", "InputSplit", "Timestamp", "PaneInfo", "HeldLease", "bool",
     "PreviousState", "Compared", "Decision", "ReusableBuilds", "LedgerPair", "Changes",
+    "RefSummary", "CondensedResults",
 }  # fmt: skip
 #: Steps whose element type Beam does not know; `test_boundaries.py` checks their actual data.
 UNTYPED = {
@@ -56,7 +57,6 @@ UNTYPED = {
     "VerifyShards/GroupByBucket",
     "RemoveCommit/RemoveDatasetJson side 0",
     "NamePlannedShards side 1",
-    "CommitDataset/Commit side 1",
     "CompareWithPrevious/Decide side 3",
     "ForecastDataset/MakeForecast side 0",
     "ForecastDataset/MakeForecast side 1",

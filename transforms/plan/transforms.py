@@ -99,37 +99,8 @@ class BatchRefs(beam.DoFn):
             self._refs, self._weight = [], 0
 
 
-class _Summarise(beam.CombineFn):
-    """Sums up batches of references."""
-
-    def __init__(self, settings: ConvertSettings) -> None:
-        self._settings = settings
-        self._placement = Placement(settings)
-
-    def create_accumulator(self) -> RefSummary:
-        return RefSummary()
-
-    def add_input(self, summary: RefSummary, batch: EncodedRefs) -> RefSummary:
-        for ref in decode_refs(batch):
-            summary.add(ref, self._settings, self._placement)
-        return summary
-
-    def merge_accumulators(self, summaries: Iterable[RefSummary]) -> RefSummary:
-        merged = RefSummary()
-        for summary in summaries:
-            merged.merge(summary, self._settings)
-        return merged
-
-    def compact(self, summary: RefSummary) -> RefSummary:
-        summary.trim(self._settings)
-        return summary
-
-    def extract_output(self, summary: RefSummary) -> RefSummary:
-        return summary
-
-
-class _SummariseDivided(beam.DoFn):
-    """Sums up the batches of a bundle, if chosen bounds decide the splits."""
+class _SummariseRefs(beam.DoFn):
+    """Sums up the batches of a bundle."""
 
     def __init__(self, settings: ConvertSettings) -> None:
         self._settings = settings
@@ -138,7 +109,7 @@ class _SummariseDivided(beam.DoFn):
         self._summary = RefSummary()
         self._placement: Placement | None = None
 
-    def process(self, batch: EncodedRefs, splits: PartBounds) -> Iterator[RefSummary]:
+    def process(self, batch: EncodedRefs, splits: PartBounds | None = None) -> Iterator[RefSummary]:
         if self._placement is None:
             self._placement = Placement(self._settings, splits)
         for ref in decode_refs(batch):
@@ -150,12 +121,12 @@ class _SummariseDivided(beam.DoFn):
         yield in_global_window(self._summary)
 
 
-class _MergeSummaries(_Summarise):
-    """Adds up the sums of bundles."""
-
-    def add_input(self, merged: RefSummary, summary: RefSummary) -> RefSummary:  # type: ignore[override]
-        merged.merge(summary, self._settings)
-        return merged
+def merged_summaries(summaries: Iterable[RefSummary], settings: ConvertSettings) -> RefSummary:
+    """Returns the sum of summaries, which stay as they are."""
+    merged = RefSummary()
+    for summary in summaries:
+        merged.merge(summary, settings)
+    return merged
 
 
 class _MakeForecast(beam.DoFn):
@@ -182,12 +153,13 @@ class _MakeForecast(beam.DoFn):
     def process(
         self,
         _: bytes,
-        summary: RefSummary,
+        summaries: Iterable[RefSummary],
         class_ids: Iterable[ClassId],
         found: Plan | None = None,
         split_bounds: PartBounds | None = None,
         fold_bounds: PartBounds | None = None,
     ) -> Iterator[Forecast]:
+        summary = merged_summaries(summaries, self._settings)
         carried = found or self._carried
         said = list(class_ids)
         explicit = self._explicit_shards
@@ -284,24 +256,20 @@ class ForecastDataset(beam.PTransform):
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
-        settings, splits, folds, summed = self._settings, None, None, batches
-        summarise = beam.CombineGlobally(_Summarise(settings))
+        settings, splits, folds = self._settings, None, None
         if settings.chooses_splits or settings.chooses_folds:
             from shardwright.transforms.plan.choose_transforms import ChooseParts  # needs NumPy
 
         if settings.chooses_splits:
             choose = ChooseParts(settings, SPLIT, self._carried, self._found)
             splits = beam.pvalue.AsSingleton(batches | "ChooseSplits" >> choose)  # PartBounds
-            summed = batches | "SummariseDivided" >> beam.ParDo(
-                _SummariseDivided(settings), splits
-            ).with_output_types(RefSummary)  # RefSummary of a bundle
-            summarise = beam.CombineGlobally(_MergeSummaries(settings))
         if settings.chooses_folds:
             choose = ChooseParts(settings, FOLD, self._carried, self._found, splits)
             folds = beam.pvalue.AsSingleton(batches | "ChooseFolds" >> choose)  # PartBounds
-        summary = (
-            summed | "SummariseRefs" >> summarise.with_output_types(RefSummary).as_singleton_view()
-        )  # RefSummary
+        # A summary is small, however many references it counts, so one step can add up those of all bundles.
+        summaries = batches | "SummariseRefs" >> beam.ParDo(
+            _SummariseRefs(settings), splits
+        ).with_output_types(RefSummary)  # RefSummary of a bundle
         return (
             batches.pipeline
             | "Once" >> beam.Impulse()  # bytes
@@ -317,7 +285,7 @@ class ForecastDataset(beam.PTransform):
                     self._known,
                     self._keys,
                 ),
-                summary,
+                beam.pvalue.AsIter(summaries),
                 beam.pvalue.AsIter(self._class_ids),
                 self._found,
                 splits,

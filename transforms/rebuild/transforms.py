@@ -81,7 +81,8 @@ class VerifyVersion(beam.PTransform):
         checks = results | "KnownChecks" >> beam.FlatMap(known).with_output_types(ShardCheck)  # ShardCheck
         compare = CompareLedgers(task.directory, beam.pvalue.AsSingleton(self._forecast))
         if verify == "none":
-            return Validated(checks, results | "CompareLedgers" >> compare, None)
+            equal = results | "CompareLedgers" >> compare  # FindingSummary
+            return Validated(checks, equal | "AllFindings" >> beam.Flatten(), None)
         contracts = self._forecast | "NameSchema" >> beam.Map(schema).with_output_types(
             RecordSchema
         )  # RecordSchema
@@ -98,7 +99,7 @@ class VerifyVersion(beam.PTransform):
         findings = validated.findings
         if depth is Depth.FRAMES:
             equal = results | "CompareLedgers" >> compare  # FindingSummary
-            findings = (findings, equal) | "AllFindings" >> beam.Flatten()  # FindingSummary
+            findings = (findings, *equal) | "AllFindings" >> beam.Flatten()  # FindingSummary
         return Validated(together, findings, validated.statistics)
 
 

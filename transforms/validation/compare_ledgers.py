@@ -22,9 +22,10 @@ _ROWS = "rows"
 
 
 class CompareLedgers(beam.PTransform):
-    """Compares the sources of all records. `PCollection[ShardResult] -> PCollection[FindingSummary]`.
+    """Compares the sources of all records. `PCollection[ShardResult] -> two of FindingSummary`.
 
-    It does not look for duplicate keys: planning the records already found those.
+    The first has findings about damaged ledgers, the second those about equal sources. It does not look for
+    duplicate keys: planning the records already found those.
 
     Args:
       directory: Directory that contains the shards.
@@ -36,7 +37,7 @@ class CompareLedgers(beam.PTransform):
         self._directory = directory
         self._forecast = forecast
 
-    def expand(self, results: beam.PCollection) -> beam.PCollection:
+    def expand(self, results: beam.PCollection) -> tuple[beam.PCollection, beam.PCollection]:
         """Applies the transform."""
         step = beam.ParDo(_ReadLedger(self._directory), self._forecast)
         read = with_tagged_types(step, FindingSummary, {_ROWS: tuple[Bucket, bytes]})
@@ -47,7 +48,7 @@ class CompareLedgers(beam.PTransform):
             | "GroupBySource" >> beam.GroupByKey()  # ((what, bucket), [rows])
             | "CompareSources" >> beam.Map(_compare).with_output_types(FindingSummary)
         )  # FindingSummary
-        return (found.damaged, equal) | "FindingsOfLedgers" >> beam.Flatten()  # FindingSummary
+        return found.damaged, equal
 
 
 class _ReadLedger(beam.DoFn):
