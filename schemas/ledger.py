@@ -5,11 +5,12 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from operator import itemgetter
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from shardwright.schemas.codes import Outcome
@@ -27,7 +28,7 @@ _HEADER_STEP = 1 << 16
 #: Maximum length of a line, in bytes. A header counts classes and reasons, not images.
 _MAX_LINE = 1 << 24
 #: Number of bytes to unpack at once to read the whole ledger.
-_BLOCK_BYTES = 1 << 15
+_BLOCK_BYTES = 1 << 16
 
 
 class Entry(NamedTuple):
@@ -142,10 +143,15 @@ OPTIONAL_TOTALS: Mapping[str, Any] = {"multiplied": 0, "folds": {}, "private": {
 class WrittenEntries(NamedTuple):
     """Columns of consecutive entries of written images that have no other values than these.
 
-    All columns have one value for each entry, but the sizes of the sources are empty if they are unknown.
+    All columns have one value for each entry, but those of lengths and of the sources' sizes are empty if the
+    entries do not have them.
 
     Attributes:
+      keys: keys of the images.
+      sha256: digests of the sources' bytes.
       labels: class names.
+      offsets: byte offsets of the records' frames.
+      lengths: bytes of the frames.
       formats: formats of the stored images.
       stored: kept or encoded.
       digests: digests of the references.
@@ -155,50 +161,76 @@ class WrittenEntries(NamedTuple):
       sizes: sizes of the sources in bytes.
     """
 
-    labels: tuple[str, ...]
-    formats: tuple[str, ...]
-    stored: tuple[str, ...]
-    digests: tuple[str, ...]
-    fingerprints: tuple[str, ...]
-    widths: tuple[int, ...]
-    heights: tuple[int, ...]
-    sizes: tuple[int, ...]
+    keys: Sequence[str]
+    sha256: Sequence[str]
+    labels: Sequence[str]
+    offsets: Sequence[int]
+    lengths: Sequence[int]
+    formats: Sequence[str]
+    stored: Sequence[str]
+    digests: Sequence[str]
+    fingerprints: Sequence[str]
+    widths: Sequence[int]
+    heights: Sequence[int]
+    sizes: Sequence[int]
 
 
 #: Fields of the entries that `written_columns` accepts: texts, and integers.
 _WRITTEN_TEXTS = ("key", "outcome", "fingerprint", "sha256", "label", "stored", "format", "digest")
 _WRITTEN_NUMBERS = ("offset", "length", "source_width", "source_height", "source_bytes")
 _WRITTEN_FIELDS = frozenset((*_WRITTEN_TEXTS, *_WRITTEN_NUMBERS))
+#: Regular expressions of their values in JSON: plain texts, and numbers of 64 bits.
+_TEXT, _NUMBER = r'"([ !#-\[\]-~]*)"', r"(0|[1-9][0-9]{0,17})"
 
 
-def written_columns(lines: Sequence[Mapping[str, Any]]) -> WrittenEntries | None:
-    """Returns the columns of some lines of a ledger, which takes less time than an `Entry` of each.
+def written_columns(lines: Sequence[bytes]) -> WrittenEntries | None:
+    """Returns the columns of some lines of a ledger, in a third of the time that it takes to parse each.
 
     Args:
-      lines: parsed lines, at least one.
+      lines: lines without line ends, at least one.
 
     Returns:
-      The columns; None unless all lines are of written images, with the same fields, all of which are in
-      `WrittenEntries` or are a text, or an integer, as expected.
+      The columns; None unless all lines are of written images, as `convert` writes them, and have the same
+      fields, all of which are in `WrittenEntries`, without a character that JSON escapes.
     """
-    names = tuple(lines[0])
+    try:
+        first = json.loads(lines[0])
+    except (ValueError, RecursionError):
+        return None
+    names = tuple(first) if isinstance(first, dict) else ()
     if not {"key", "outcome", "offset"} <= set(names) <= _WRITTEN_FIELDS:
         return None
-    if set(map(len, lines)) != {len(names)}:
+    text = b"\n".join(lines)
+    rows = _written_line(names).findall(text.decode()) if text.isascii() else ()
+    if len(rows) != len(lines):
         return None
-    try:
-        columns = dict(zip(names, zip(*map(itemgetter(*names), lines))))
-    except KeyError:
-        return None
-    for name, values in columns.items():
-        if set(map(type, values)) != {str if name in _WRITTEN_TEXTS else int}:
-            return None
+    columns: dict[str, tuple[str, ...]] = dict(zip(names, zip(*rows)))
     if columns["outcome"].count(Outcome.WRITTEN.value) != len(lines):
         return None
     blank = ("",) * len(lines)
-    texts = (columns.get(name, blank) for name in ("label", "format", "stored", "digest", "fingerprint"))
-    numbers = (columns.get(name, ()) for name in ("source_width", "source_height", "source_bytes"))
-    return WrittenEntries(*texts, *numbers)
+    text_of = {name: columns.get(name, blank) for name in _WRITTEN_TEXTS}
+    number_of = {name: tuple(map(int, columns.get(name, ()))) for name in _WRITTEN_NUMBERS}
+    return WrittenEntries(
+        keys=text_of["key"],
+        sha256=text_of["sha256"],
+        labels=text_of["label"],
+        offsets=number_of["offset"],
+        lengths=number_of["length"],
+        formats=text_of["format"],
+        stored=text_of["stored"],
+        digests=text_of["digest"],
+        fingerprints=text_of["fingerprint"],
+        widths=number_of["source_width"],
+        heights=number_of["source_height"],
+        sizes=number_of["source_bytes"],
+    )
+
+
+@lru_cache(maxsize=64)
+def _written_line(names: tuple[str, ...]) -> re.Pattern[str]:
+    """Returns the regular expression of a line with some fields, and a group for the value of each."""
+    fields_ = (f'"{name}": {_TEXT if name in _WRITTEN_TEXTS else _NUMBER}' for name in names)
+    return re.compile(rf"^\{{{', '.join(fields_)}\}}$", re.MULTILINE)
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,29 @@ def bucket_of(name: str, buckets: int) -> int:
 
 
 def pack_rows(rows: Sequence[Sequence[Any]]) -> bytes:
-    """Packs rows of JSON values by column, which puts similar values side by side and compresses well."""
-    text = json.dumps(list(zip(*rows))).encode()
+    """Packs rows of JSON values."""
+    return pack_columns(list(zip(*rows)))
+
+
+def pack_columns(columns: Sequence[Sequence[Any]]) -> bytes:
+    """Packs rows of JSON values by column, which puts similar values side by side and compresses well.
+
+    Args:
+      columns: One column for each place of a row. A column of equal texts, or of None, is stored once.
+    """
+    count = len(columns[0]) if columns else 0
+    text = json.dumps(
+        [count, *(column[:1] if _is_constant(column) else column for column in columns)]
+    ).encode()
     return text if len(text) < _SMALL_PACK else zlib.compress(text, 1)
 
 
+def _is_constant(column: Sequence[Any]) -> bool:
+    # Numbers are not compared, because 1 equals True.
+    return (column[0] is None or isinstance(column[0], str)) and column.count(column[0]) == len(column)
+
+
 def unpack_rows(pack: bytes) -> Iterator[tuple[Any, ...]]:
-    """Yields the rows that `pack_rows` packed."""
-    return zip(*json.loads(pack if pack.startswith(b"[") else zlib.decompress(pack)))
+    """Yields the rows that `pack_rows` or `pack_columns` packed."""
+    count, *columns = json.loads(pack if pack.startswith(b"[") else zlib.decompress(pack))
+    return zip(*(column if len(column) == count else column * count for column in columns))

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shardwright.transforms.buckets import bucket_of, pack_rows, unpack_rows
+
+VALUES = st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(["", "a", "\ud800"])
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 500])
@@ -12,6 +18,12 @@ def test_packs_of_any_size_are_unpacked(count: int) -> None:
     rows = [(f"é{number}", number, None, "same") for number in range(count)]
     pack = pack_rows(rows)
     assert list(unpack_rows(pack)) == rows
+
+
+@given(st.integers(0, 4).flatmap(lambda width: st.lists(st.tuples(*[VALUES] * width), max_size=6)))
+def test_rows_keep_their_values_and_types(rows: list[tuple[Any, ...]]) -> None:
+    unpacked = list(unpack_rows(pack_rows(rows)))
+    assert repr(unpacked) == repr(rows if rows and rows[0] else [])
 
 
 @pytest.mark.parametrize("buckets", [1, 16, 4096])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 
@@ -68,6 +68,17 @@ def group_of(key: str, pattern: re.Pattern[str] | None) -> str | None:
 def shard_order(seed: int, key: str) -> tuple[int, str]:
     """Returns the sort key of the images in a split: (hash, key)."""
     return hash64(seed, "shard", key), key
+
+
+def shard_hashes(seed: int, keys: Iterable[str]) -> list[bytes]:
+    """Returns the hash in the `shard_order` of each key as 8 bytes, which are in the order of the numbers."""
+    keyed = _keyed_hash(seed, "shard").copy
+    hashes = []
+    for key in keys:
+        digest = keyed()
+        digest.update(key.encode())
+        hashes.append(digest.digest())
+    return hashes
 
 
 def limit_order(seed: int, key: str) -> tuple[int, str]:

@@ -31,7 +31,7 @@ _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
 _READ_BYTES = 1 << 20
 #: Size of a buffer of a window in bytes.
-_WINDOW_BYTES = 1 << 20
+_WINDOW_BYTES = 1 << 21
 #: Number of bytes that are searched first for a sound record; doubled each time.
 _FIRST_STEP = 1 << 10
 #: Limit for the bytes read because of wrong lengths, as a multiple of the file's size.
@@ -115,6 +115,16 @@ class RecordBlock(NamedTuple):
         """Offset of the first byte after the last frame."""
         return self.offset + self.ends[-1] - self.begins[0] + FRAME_BYTES
 
+    def offsets(self, first: int = 0, stop: int | None = None) -> tuple[int, ...]:
+        """Returns the offsets of the frames of some of the records: by default, of all of them."""
+        shift = self.offset - self.begins[0]
+        return tuple([begin + shift for begin in self.begins[first:stop]])
+
+    def lengths(self, first: int = 0, stop: int | None = None) -> tuple[int, ...]:
+        """Returns the number of bytes of the frames of some of the records: by default, of all of them."""
+        sides = zip(self.begins[first:stop], self.ends[first:stop])
+        return tuple([end - begin + FRAME_BYTES for begin, end in sides])
+
     def records(self, first: int = 0, stop: int | None = None) -> Iterator[Record]:
         """Yields some of the records: by default, all of them."""
         view = memoryview(self.buffer)
@@ -171,9 +181,14 @@ class _Window:
         with memoryview(self._buffer) as view:
             return bytes(view[begin:middle]), bytes(view[middle : min(middle + second, self._size)])
 
-    def whole_at(self, offset: int) -> tuple[bytearray, int, int]:
-        """Returns the buffer, the place of `offset` in it, and the number of bytes in the buffer."""
-        begin = self._find(offset, 1)
+    def whole_at(self, offset: int, size: int) -> tuple[bytearray, int, int]:
+        """Returns the buffer, the place of `offset` in it, and the number of bytes in the buffer.
+
+        Args:
+          offset: an offset.
+          size: number of bytes there that are needed.
+        """
+        begin = self._find(offset, size)
         return self._buffer, begin, self._size
 
 
@@ -239,6 +254,8 @@ class _Frames:
         self.size = os.fstat(file.fileno()).st_size
         self._frames = _Window(file)
         self._search = _Window(file)
+        #: Whether the last block ended at a frame that was not buffered as a whole.
+        self.cut = False
         self._spent = 0
         self._checksums: RangeChecksums | None = None
 
@@ -251,9 +268,10 @@ class _Frames:
           offset: offset of the first frame.
           number: number of the first record.
         """
+        self.cut = False
         if self._spent > _MOST_SPENT * self.size:
             return None
-        buffer, position, size = self._frames.whole_at(offset)
+        buffer, position, size = self._frames.whole_at(offset, self._sound_bytes(offset))
         last = size - FRAME_BYTES
         begins, ends = list[int](), list[int]()
         header_at, footer_at, crc32c = _HEADER.unpack_from, _FOOTER.unpack_from, google_crc32c.value
@@ -263,6 +281,7 @@ class _Frames:
                 begin = position + HEADER_BYTES
                 end = begin + length
                 if end + FOOTER_BYTES > size:
+                    self.cut = True
                     break
                 crc = crc32c(bytes(view[position : position + _LENGTH_BYTES]))
                 if ((crc >> 15 | crc << 17) + _MASK_DELTA) & _ALL_BITS != stored:
@@ -274,7 +293,18 @@ class _Frames:
                 begins.append(begin)
                 ends.append(end)
                 position = end + FOOTER_BYTES
+            else:
+                self.cut = True
         return RecordBlock(number, offset, buffer, begins, ends) if ends else None
+
+    def _sound_bytes(self, offset: int) -> int:
+        """Returns the size of the frame at an offset if it is sound and fits into a buffer, else 1."""
+        header = self._frames.read(offset, HEADER_BYTES)
+        if len(header) == HEADER_BYTES:
+            length, crc = _HEADER.unpack(header)
+            if masked_crc32c(header[:_LENGTH_BYTES]) == crc and length + FRAME_BYTES <= _WINDOW_BYTES:
+                return int(length) + FRAME_BYTES
+        return 1
 
     def data_at(self, offset: int) -> bytes | tuple[FindingCode, str]:
         """Returns the data of the sound record at an offset, or what is wrong with the frame there."""
@@ -355,6 +385,8 @@ def read_blocks(file: IO[bytes]) -> Iterator[RecordBlock | DamagedRange]:
             offset, number = block.end, number + len(block.ends)
             if offset >= frames.size:
                 return
+            if frames.cut:
+                continue
         found = frames.data_at(offset)
         if isinstance(found, bytes):
             yield RecordBlock(number, offset, found, [0], [len(found)])

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.findings import Finding, Where
-from shardwright.transforms.buckets import bucket_of, pack_rows, unpack_rows
+from shardwright.transforms.buckets import bucket_of, pack_columns, pack_rows, unpack_rows
 from shardwright.transforms.validation.equal_pictures import SAME_SOURCE, EqualPictures, describe_pair
 from shardwright.transforms.validation.ledger import ledger_lines
 from shardwright.transforms.validation.shard import ComparedRecord
@@ -26,14 +26,19 @@ def bucket_rows(
     Yields:
       Pairs ((what, bucket), packed rows), where `what` is `key` or `source`.
     """
-    packed: defaultdict[tuple[str, int], list[ComparedRecord]] = defaultdict(list)
+    by_key: defaultdict[int, list[ComparedRecord]] = defaultdict(list)
+    by_source: defaultdict[int, list[ComparedRecord]] = defaultdict(list)
     for row in rows:
         if keys and row.key is not None:
-            packed["key", bucket_of(row.key, buckets)].append(row)
+            by_key[bucket_of(row.key, buckets)].append(row)
         if row.source is not None and (row.split or row.label):
-            packed["source", bucket_of(row.source, buckets)].append(row)
-    for bucket, found in packed.items():
-        yield bucket, pack_rows(found)
+            by_source[bucket_of(row.source, buckets)].append(row)
+    for bucket, found in by_key.items():
+        key, _, _, file, number, offset, _ = zip(*found)
+        unknown, empty = (None,) * len(found), ("",) * len(found)  # only sources are compared by these
+        yield ("key", bucket), pack_columns((key, unknown, empty, file, number, offset, empty))
+    for bucket, found in by_source.items():
+        yield ("source", bucket), pack_rows(found)
 
 
 def rows_of_ledger(data: bytes, split: str, file: str) -> Iterator[ComparedRecord]:

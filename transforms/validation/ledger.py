@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from operator import lt
 from typing import Any, NamedTuple
 
 from shardwright.schemas.codes import FindingCode, Outcome
@@ -17,6 +18,7 @@ from shardwright.schemas.ledger import (
     READABLE_VERSIONS,
     Entry,
     ShardHeader,
+    WrittenEntries,
     header_from_json,
     line_blocks,
     parsed_lines,
@@ -25,12 +27,15 @@ from shardwright.schemas.ledger import (
 from shardwright.schemas.plan import shard_file
 from shardwright.schemas.shard_totals import ShardTotals
 from shardwright.schemas.units import counted
-from shardwright.transforms.plan.assign import shard_order
+from shardwright.transforms.plan.assign import shard_hashes, shard_order
 from shardwright.transforms.records.framing import FRAME_BYTES, Record
 from shardwright.transforms.records.record_schema import Problem
 from shardwright.transforms.validation.record import CheckedRecord
+from shardwright.transforms.validation.record_blocks import OrdinaryRecords
 
 _WRITTEN = Outcome.WRITTEN.value
+#: Errors that reading a damaged ledger raises.
+_DAMAGES = (OSError, EOFError, zlib.error, ValueError, RecursionError)
 #: Message for a record in the wrong place.
 DISORDERED = "the plan places it before an earlier record"
 #: Number of characters of a value that a message shows.
@@ -97,10 +102,12 @@ class LedgerCheck:
         self.matched: dict[str, Any] | None = None
         self.disordered = False
         self._data = data
-        self._blocks = ledger_blocks(data)
+        self._blocks = line_blocks(data)
         self._lines: Iterator[dict[str, Any]] = iter(())
-        #: Entries of records in the current block that are counted already.
-        self._counted: Iterator[dict[str, Any]] = iter(())
+        #: The current group of lines if it was counted together, its columns, and the place of the next line.
+        self._group: list[bytes] = []
+        self._columns: WrittenEntries | None = None
+        self._place = 0
         self._entry: dict[str, Any] | None = None
         self._fault = ""
         self._shard, self._terms = shard, terms
@@ -118,14 +125,60 @@ class LedgerCheck:
         self._header = header or {}
         self._advance()
 
+    @property
+    def ready(self) -> int:
+        """Number of next entries that `agree` can compare."""
+        return len(self._columns.keys) - self._place if self._columns is not None else 0
+
+    def agree(self, records: OrdinaryRecords) -> tuple[Sequence[str], Sequence[str]] | None:
+        """Compares ordinary records with the next entries at once, as `compare` does with each.
+
+        Args:
+          records: The records, at most `ready`.
+
+        Returns:
+          The sha256 and the label in each entry; None unless all records agree with the next entries and are
+          in order. Then they are not compared yet.
+        """
+        columns, begin, stop = self._columns, self._place, self._place + len(records.offsets)
+        if columns is None:
+            return None
+        keys, sources, labels = (
+            column[begin:stop] for column in (columns.keys, columns.sha256, columns.labels)
+        )
+        if (
+            columns.offsets[begin:stop] != records.offsets
+            or columns.lengths[begin:stop] != records.lengths
+            or records.keys not in (None, keys)
+            or records.sources not in (None, sources)
+            or records.labels not in (None, labels)
+            or "" in keys
+            or "" in sources
+        ):
+            return None
+        names = records.basenames
+        if names is not None and names != tuple([key.rpartition("/")[2] for key in keys]):
+            return None
+        if self._terms is not None:
+            hashes = shard_hashes(self._terms.seed, keys)
+            before = self._last[0].to_bytes(8, "big") if self._last is not None else b""
+            if not all(map(lt, [before, *hashes], hashes)):
+                return None
+            if self._first is None:
+                self._first = int.from_bytes(hashes[0], "big"), keys[0]
+            self._last = int.from_bytes(hashes[-1], "big"), keys[-1]
+        self._place = stop - 1
+        self._advance()
+        return sources, labels
+
     def compare(self, record: Record, result: CheckedRecord) -> str:
         """Returns how a valid record differs from its entry; empty if it does not."""
         offset = record.offset
         self.matched, self.disordered = None, False
-        entry = self._entry
+        entry = self._next_entry()
         while entry is not None and entry["offset"] < offset:  # lost record, reported elsewhere
             self._advance()
-            entry = self._entry
+            entry = self._next_entry()
         if entry is None:
             return "" if self._fault else "the shard's ledger has no such record"
         if entry["offset"] != offset:
@@ -238,55 +291,74 @@ class LedgerCheck:
           sound: Whether the shard has no other problem, so that surplus entries are the ledger's fault.
           crc32c: crc32c of the shard. Empty if it is not known, or if the shard has other bytes than written.
         """
-        more = sound and self._entry is not None
-        if more and self._entry is not None:
+        entry = self._next_entry()
+        more = sound and entry is not None
+        if more and entry is not None:
             yield (
                 FindingCode.LEDGER_MISMATCH,
-                f"its ledger has a record at byte {self._entry['offset']}, of {self._entry['key']!r}, "
+                f"its ledger has a record at byte {entry['offset']}, of {entry['key']!r}, "
                 "but the shard has none",
             )
-        while self._entry is not None:
+        while entry is not None:
             self._advance()
+            entry = self._next_entry()
         if self._fault:
             yield FindingCode.LEDGER_MISMATCH, f"its ledger cannot be used: {self._fault}"
         elif not more:
             yield from self._header_problems(crc32c)
 
     def _give_up(self, why: str) -> None:
-        self._fault, self._entry = why, None
-        self._blocks, self._lines, self._counted = iter(()), iter(()), iter(())
+        self._fault, self._entry, self._columns = why, None, None
+        self._blocks, self._lines = iter(()), iter(())
 
     def _next_line(self) -> dict[str, Any] | None:
         """Returns the next line; None after the last line, or after damage."""
         while (line := next(self._lines, None)) is None:
-            block = self._next_block()
-            if block is None:
+            group = self._next_group()
+            if not group:
                 return None
-            self._lines = iter(block)
+            self._lines = iter(self._parsed(group))
         return line
 
-    def _next_block(self) -> list[dict[str, Any]] | None:
-        """Returns the next group of lines; None after the last line, or after damage."""
+    def _next_group(self) -> list[bytes]:
+        """Returns the next group of lines; none after the last line, or after damage."""
         try:
-            return next(self._blocks, None)
-        except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
+            return next(filter(None, self._blocks), [])
+        except _DAMAGES as error:
             self._give_up(f"it is damaged ({error})")
-            return None
+            return []
+
+    def _parsed(self, group: list[bytes]) -> list[dict[str, Any]]:
+        """Parses a group of lines; returns none if one is damaged."""
+        try:
+            return parsed_lines(group)
+        except _DAMAGES as error:
+            self._give_up(f"it is damaged ({error})")
+            return []
+
+    def _next_entry(self) -> dict[str, Any] | None:
+        """Returns the entry of the next record; None after the last one, or after damage."""
+        if self._entry is None and self._columns is not None:
+            self._entry = json.loads(self._group[self._place])
+        return self._entry
 
     def _advance(self) -> None:
         """Moves to the next record's entry."""
-        self._entry = next(self._counted, None)
+        self._entry = None
+        if self._columns is not None:
+            self._place += 1
+            if self._place < len(self._group):
+                return
+            self._columns = None
         while self._entry is None and not self._fault:
             entry = next(self._lines, None)
             if entry is None:
-                block = self._next_block()
-                if block is None:
+                group = self._next_group()
+                if not group:
                     return
-                if self._count_together(block):
-                    self._counted = iter(block)
-                    self._entry = next(self._counted)
-                else:
-                    self._lines = iter(block)
+                if self._count_together(group):
+                    return
+                self._lines = iter(self._parsed(group))
                 continue
             if not self._count(entry):
                 return
@@ -303,9 +375,9 @@ class LedgerCheck:
                     return
                 self._entry = entry
 
-    def _count_together(self, block: list[dict[str, Any]]) -> bool:
-        """Adds all lines of a group to the counts; returns whether that was possible."""
-        columns = written_columns(block)
+    def _count_together(self, group: list[bytes]) -> bool:
+        """Counts all lines of a group and keeps their columns; returns whether that was possible."""
+        columns = written_columns(group)
         if columns is None:
             return False
         if self._plan_digest is not None:
@@ -314,6 +386,7 @@ class LedgerCheck:
             except ValueError:
                 return False
         self._totals.add_written(columns)
+        self._group, self._columns, self._place = group, columns, 0
         return True
 
     def _count(self, line: dict[str, Any]) -> bool:
@@ -348,14 +421,6 @@ def ledger_lines(data: bytes) -> Iterator[dict[str, Any]]:
     Raises:
       OSError, EOFError, zlib.error, ValueError, RecursionError: If the ledger is damaged.
     """
-    for block in ledger_blocks(data):
-        yield from block
-
-
-def ledger_blocks(data: bytes) -> Iterator[list[dict[str, Any]]]:
-    """Yields the lines of a ledger file in groups; the first group is the header alone.
-
-    Raises:
-      OSError, EOFError, zlib.error, ValueError, RecursionError: If the ledger is damaged.
-    """
-    return (parsed_lines(lines) for lines in line_blocks(data) if lines)
+    for lines in line_blocks(data):
+        if lines:
+            yield from parsed_lines(lines)

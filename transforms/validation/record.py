@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from PIL.Image import Image
 
@@ -13,6 +13,7 @@ from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import PictureShape
 from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.feature_roles import KEYPOINT_ROLES, OBJECT_ROLES
+from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
 from shardwright.schemas.pictures import ImageQuality, Picture
@@ -25,12 +26,14 @@ from shardwright.transforms.images.private_metadata import private_metadata
 from shardwright.transforms.images.quality_metrics import measure_quality, measure_stored_samples
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.records.encodings import WrongEncoding, plain_feature, plain_spec
+from shardwright.transforms.records.framing import RecordBlock
 from shardwright.transforms.records.record_schema import Problem, RecordSchema
 from shardwright.transforms.validation.image import SIDES, Claims, Seen, check_image
 from shardwright.transforms.validation.keypoints import check_keypoints
 from shardwright.transforms.validation.masks import MASKS, check_masks
 from shardwright.transforms.validation.objects import box_sizes, check_class, check_objects, lists_of
-from shardwright.transforms.validation.record_templates import RecordTemplates, Similar
+from shardwright.transforms.validation.record_blocks import OrdinaryRecords
+from shardwright.transforms.validation.record_templates import ImagePlaces, RecordTemplates, Similar
 from shardwright.transforms.validation.repeated_entries import RepeatedEntries, Signature
 from shardwright.transforms.validation.values import is_text, presence_problems, sound_test, value_problems
 
@@ -56,8 +59,8 @@ _REPEATING = frozenset(
 )
 #: Those of them that contain sizes. They are only compared with decoded images.
 _SIZES = frozenset({FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.SHAPE})
-#: Regular expressions of one byte of a text: any, and of a checksum.
-_ASCII, _HEX = rb"[\x00-\x7f]", rb"[0-9a-f]"
+#: Bytes of a text, and of a checksum.
+_ASCII, _HEX = bytes(range(0x80)), b"0123456789abcdef"
 #: Number of combinations of repeating values that are cached.
 _MAX_KNOWN = 10_000
 
@@ -116,6 +119,7 @@ class _Similar(NamedTuple):
       key: Place of the key among the texts. None if there is none.
       basename: Place of the last part of the key among the texts, if it is stored.
       sha256: Place of the source's checksum among the texts, if it is stored.
+      label: Class names joined as in a ledger. None if the record does not say.
     """
 
     common: _Common
@@ -123,6 +127,7 @@ class _Similar(NamedTuple):
     key: int | None
     basename: int | None
     sha256: int | None
+    label: str | None
 
 
 class RecordChecker:
@@ -237,14 +242,68 @@ class RecordChecker:
         """Keeps the result of a sound record for records that differ only in their image and their texts."""
         assert self._templates is not None
         names = self._templates.names_of(data)
-        places = (
+        key, basename, sha256 = (
             names.index(name) if name in names else None for name in (self._key, self._basename, self._sha256)
         )
-        self._templates.add(data, _Similar(common, fold, *places))
+        label = None if common.classes is None else LABEL_SEPARATOR.join(common.classes)
+        self._templates.add(data, _Similar(common, fold, key, basename, sha256, label))
+
+    def find_images(self, block: RecordBlock) -> ImagePlaces | None:
+        """Returns where the images of records are, for `ordinary`; None if it would recognize few records."""
+        templates = self._templates
+        if templates is None or self._decode or templates.useless:
+            return None
+        return templates.image_places(block.buffer, block.begins, block.ends)
+
+    def ordinary(
+        self, block: RecordBlock, places: ImagePlaces, first: int, hash_images: bool
+    ) -> OrdinaryRecords | None:
+        """Returns the ordinary records of a block from one on; None if that one is not ordinary.
+
+        `check` finds no problem in these records, and returns these values.
+
+        Args:
+          block: The records.
+          places: Where their images are (`find_images`).
+          first: Place of the first of them in the block.
+          hash_images: Whether the sha256 of the image replaces that of the source in records without it.
+        """
+        assert self._templates is not None
+        found = self._templates.find_run(block.buffer, places, first)
+        if found is None:
+            return None
+        values, texts = found
+        stop = first + len(values)
+        labels = tuple([value.label for value in values])
+        if (None in labels and any(label is not None for label in labels)) or any(
+            value.fold is not None or value.common.claims.dtype for value in values
+        ):
+            return None
+        keys, basenames, sources = (
+            tuple([str(text, "ascii") for text in texts[name]]) if name in texts else None
+            for name in (self._key, self._basename, self._sha256)
+        )
+        if basenames is not None and keys is not None and self._schema.own:
+            if basenames != tuple([key.rpartition("/")[2] for key in keys]):
+                return None
+            basenames = None
+        if sources is None and hash_images:
+            images = zip(places.images[first:stop], places.afters[first:stop])
+            view = memoryview(block.buffer)
+            sources = tuple([hashlib.sha256(view[begin:end]).hexdigest() for begin, end in images])
+        return OrdinaryRecords(
+            block.number + first,
+            block.offsets(first, stop),
+            block.lengths(first, stop),
+            keys,
+            basenames,
+            sources,
+            None if None in labels else cast("tuple[str, ...]", labels),
+        )
 
     def _check_similar(self, data: bytes, similar: Similar[_Similar]) -> CheckedRecord:
         """Checks a record whose image and texts alone differ from those of a sound one."""
-        (common, fold, key_at, basename_at, sha256_at), begin, end, texts = similar
+        (common, fold, key_at, basename_at, sha256_at, _), begin, end, texts = similar
         key = None if key_at is None else str(texts[key_at], "ascii")
         basename = None if basename_at is None else str(texts[basename_at], "ascii")
         sha256 = None if sha256_at is None else str(texts[sha256_at], "ascii")

@@ -6,10 +6,13 @@ features repeat. So a record is compared with the bytes of earlier ones, and not
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
+from struct import Struct
 from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from shardwright.schemas.example import (
     Feature,
@@ -29,8 +32,21 @@ _MAX_BYTES = 4096
 _TRIAL = 200
 #: Numbers from which on a varint has more than 1, 2, 3, ... bytes.
 _LIMITS = tuple(1 << 7 * count for count in range(1, 6))
+#: Number of bytes of the varints that are read together, and bits of a varint of 1, 2, 3 and 4 bytes.
+_VARINT_BYTES = 4
+_VARINT_BITS = np.array([0x7F, 0x3FFF, 0x1FFFFF, 0xFFFFFFF])
+#: Bits of varints of 1, 2, 3 and 4 bytes that say that another byte follows, and bits of a tag and a varint.
+_CONTINUED = np.array([0, 0x80, 0x8080, 0x808080])
+_HEAD_BITS = np.array([0xFFFF, 0xFFFFFF, 0xFFFFFFFF, 0xFFFFFFFFFF])
+_WORD = np.arange(8)
+#: Sizes from which on a field's length takes 2, 3 and 4 bytes.
+_FIELD_SIZES = np.array([1 + bytes_ + limit for bytes_, limit in enumerate(_LIMITS[:3], 2)])
+
+#: Tag of the first field of a message, if it has a length.
+_FIRST_TAG = 10
 
 Value = TypeVar("Value")
+Integers = npt.NDArray[np.int64]
 
 
 class Similar(NamedTuple, Generic[Value]):
@@ -49,22 +65,56 @@ class Similar(NamedTuple, Generic[Value]):
     texts: tuple[bytes, ...]
 
 
+class SimilarRecords(NamedTuple, Generic[Value]):
+    """Consecutive records that were recognized, and that have the same texts.
+
+    Attributes:
+      values: What was kept for the earlier record of each.
+      texts: Name of a text -> its value in each record.
+    """
+
+    values: list[Value]
+    texts: dict[str, tuple[bytes, ...]]
+
+
+class ImagePlaces(NamedTuple):
+    """Where the images of some records begin and end in a buffer.
+
+    Attributes:
+      usual: Whether the messages of each record have the usual encoding. The other values count only then.
+      befores: Where the entries before the image begin.
+      before_sizes: Number of their bytes.
+      afters: Where the entries after the image begin, which is the end of the image.
+      after_sizes: Number of their bytes.
+      images: Where the image begins.
+    """
+
+    usual: list[bool]
+    befores: list[int]
+    before_sizes: list[int]
+    afters: list[int]
+    after_sizes: list[int]
+    images: list[int]
+
+
 class _Form(NamedTuple):
     """The sizes and places of the features of a record, without its image.
 
     Attributes:
-      pattern: Regular expression of the bytes around the image.
-      match: Function that matches it.
-      runs: Function that returns the bytes of all other features from the groups of a match.
-      texts: Function that returns the values of the texts from these groups.
+      before: Format of the entries before the image: the texts, and the bytes between them.
+      after: Format of the entries after the image.
+      runs: Function that returns all that is not a text from the parts of both.
+      texts: Function that returns the values of the texts from these parts.
       names: Names of the texts.
+      known: Runs -> value.
     """
 
-    pattern: bytes
-    match: Any
+    before: Struct
+    after: Struct
     runs: Any
     texts: Any
     names: tuple[str, ...]
+    known: dict[tuple[bytes, ...], Any]
 
 
 class RecordTemplates(Generic[Value]):
@@ -72,8 +122,8 @@ class RecordTemplates(Generic[Value]):
 
     Args:
       image: Name of the feature with the image.
-      texts: Name of a feature with one text -> regular expression of one byte of it. Texts that match it are
-        sound, whatever they are.
+      texts: Name of a feature with one text -> bytes that it may consist of. Texts of these bytes are sound,
+        whatever they are.
     """
 
     def __init__(self, image: str, texts: Mapping[str, bytes]) -> None:
@@ -83,25 +133,76 @@ class RecordTemplates(Generic[Value]):
         self._marker = b"".join((b"\n", write_varint(len(name)), name, b"\x12"))
         #: Numbers of bytes before the image and after it -> forms.
         self._forms: dict[tuple[int, int], list[_Form]] = {}
-        #: Names of the texts, and bytes of all other features -> value.
-        self._known: dict[tuple[Any, ...], Value] = {}
-        self._hits = self._learned = 0
+        self._hits = self._learned = self._kept = 0
+
+    @property
+    def useless(self) -> bool:
+        """Whether few records were recognized."""
+        return self._learned > _TRIAL and self._hits < self._learned
 
     def find(self, data: bytes) -> Similar[Value] | None:
         """Returns the earlier record that a record equals; None if there is none."""
-        parts = self._around_image(data) if self._known else None
-        if parts is None:
+        places = self._around_image(data) if self._forms else None
+        if places is None:
             return None
-        before, after, begin, end = parts
-        for form in self._forms.get((len(before), len(after)), ()):
-            found = form.match(before + after)
-            if found is not None:
-                groups = found.groups()
-                value = self._known.get((form.names, form.runs(groups)))
-                if value is not None:
-                    self._hits += 1
-                    return Similar(value, begin, end, form.texts(groups))
+        before, before_size, begin, end = places
+        for form in self._forms.get((before_size, len(data) - end), ()):
+            parts = form.before.unpack_from(data, before) + form.after.unpack_from(data, end)
+            value = form.known.get(form.runs(parts))
+            if value is not None:
+                texts: tuple[bytes, ...] = form.texts(parts)
+                if any(text.translate(None, self._texts[name]) for name, text in zip(form.names, texts)):
+                    return None
+                self._hits += 1
+                return Similar(value, begin, end, texts)
         return None
+
+    def find_run(
+        self, buffer: bytes | bytearray, places: ImagePlaces, first: int
+    ) -> SimilarRecords[Value] | None:
+        """Returns the records from one place on that equal earlier ones; None if the first does not.
+
+        Args:
+          buffer: Buffer with the records.
+          places: Their places in it (`image_places`).
+          first: Place of the first record among them.
+        """
+        values, found = list[Value](), list[tuple[bytes, ...]]()
+        names: tuple[str, ...] = ()
+        forms_of, usual = self._forms.get, places.usual
+        for place in range(first, len(usual)):
+            if not usual[place]:
+                break
+            for form in forms_of((places.before_sizes[place], places.after_sizes[place]), ()):
+                parts = form.before.unpack_from(buffer, places.befores[place]) + form.after.unpack_from(
+                    buffer, places.afters[place]
+                )
+                value = form.known.get(form.runs(parts))
+                if value is not None:
+                    break
+            else:
+                break
+            if not values:
+                names = form.names
+            elif names != form.names:
+                break
+            values.append(value)
+            found.append(form.texts(parts))
+        texts = dict(zip(names, zip(*found)))
+        sound = min((self._sound(name, texts[name]) for name in names), default=len(values))
+        if not sound:
+            return None
+        self._hits += sound
+        if sound < len(values):
+            return SimilarRecords(values[:sound], {name: text[:sound] for name, text in texts.items()})
+        return SimilarRecords(values, texts)
+
+    def _sound(self, name: str, texts: Sequence[bytes]) -> int:
+        """Returns how many of some texts, from the first on, consist of the bytes that are sound."""
+        allowed = self._texts[name]
+        if not b"".join(texts).translate(None, allowed):
+            return len(texts)
+        return next(place for place, text in enumerate(texts) if text.translate(None, allowed))
 
     def names_of(self, data: bytes) -> tuple[str, ...]:
         """Returns the names of the texts of a record, in their order."""
@@ -115,39 +216,47 @@ class RecordTemplates(Generic[Value]):
           data: The serialized Example.
           value: What `find` returns for records that equal it.
         """
-        if self._learned > _TRIAL and self._hits < self._learned:
+        if self.useless:
             return
         self._learned += 1
-        if len(self._known) >= _MAX_KNOWN or len(self._forms) >= _MAX_FORMS:
+        if self._kept >= _MAX_KNOWN or len(self._forms) >= _MAX_FORMS:
             return
-        parts = self._around_image(data)
-        if parts is None:
+        places = self._around_image(data)
+        if places is None:
             return
-        before, after, *_ = parts
-        form = self._form_of(data, before, after)
+        before, before_size, _, end = places
+        form = self._form_of(data, data[before : before + before_size], data[end:])
         if form is not None:
-            found = form.match(before + after)
-            if found is not None:
-                self._known[form.names, form.runs(found.groups())] = value
-                forms = self._forms.setdefault((len(before), len(after)), [])
-                if all(form.pattern != other.pattern for other in forms):
-                    forms.append(form)
+            parts = form.before.unpack_from(data, before) + form.after.unpack_from(data, end)
+            forms = self._forms.setdefault((before_size, len(data) - end), [])
+            for other in forms:
+                if (other.before.format, other.after.format) == (form.before.format, form.after.format):
+                    form = other
+                    break
+            else:
+                forms.append(form)
+            form.known[form.runs(parts)] = value
+            self._kept += 1
 
     def _form_of(self, data: bytes, before: bytes, after: bytes) -> _Form | None:
         """Returns the form of a record; None if a text or the order of the entries is unusual."""
-        pattern: list[bytes] = []
-        runs, texts, names = list[int](), list[int](), list[str]()
-        rest, run, entries = before + after, 0, 0
+        names = list[str]()
+        #: Sizes of the parts before the image and after it: the bytes up to a text, the text, and so on.
+        sizes: tuple[list[int], list[int]] = ([0], [0])
+        rest, entries = before + after, 0
         for begin, end in entries_in(data):
             name, content = read_entry(data, begin, end)
             if name == self._image:
+                if entries != len(before):
+                    return None
                 continue
             whole = _head(end - begin) + data[begin:end]
             if rest[entries : entries + len(whole)] != whole:
                 return None
+            side = sizes[entries >= len(before)]
             entries += len(whole)
             if name not in self._texts:
-                run += len(whole)
+                side[-1] += len(whole)
                 continue
             feature = read_feature(data, content)
             if feature.type is not FeatureType.BYTES or len(feature.values) != 1:
@@ -156,29 +265,73 @@ class RecordTemplates(Generic[Value]):
             usual = encode_example({name: Feature(FeatureType.BYTES, [value])})
             if not usual.endswith(whole) or not whole.endswith(value):
                 return None
-            if run:
-                runs.append(len(runs) + len(texts))
-                pattern.append(b"(.{%d})" % run)
-                run = 0
-            texts.append(len(runs) + len(texts))
+            side[-1] += len(whole) - len(value)
+            side += (len(value), 0)
             names.append(name)
-            pattern.append(re.escape(whole[: len(whole) - len(value)]))
-            pattern.append(b"(%s{%d})" % (self._texts[name], len(value)))
-        if run:
-            runs.append(len(runs) + len(texts))
-            pattern.append(b"(.{%d})" % run)
         if entries != len(rest):
             return None
-        expression = b"".join(pattern)
-        match = re.compile(expression, re.DOTALL).fullmatch
-        return _Form(expression, match, _values_at(runs), _values_at(texts), tuple(names))
+        first, second = (Struct("".join(f"{size}s" for size in side)) for side in sizes)
+        kinds = [place % 2 for side in sizes for place in range(len(side))]
+        runs, texts = (_values_at([place for place, kind in enumerate(kinds) if kind == it]) for it in (0, 1))
+        return _Form(first, second, runs, texts, tuple(names), {})
 
-    def _around_image(self, data: bytes) -> tuple[bytes, bytes, int, int] | None:
+    def image_places(
+        self, buffer: bytes | bytearray, begins: Sequence[int], ends: Sequence[int]
+    ) -> ImagePlaces:
+        """Finds the images of records in a buffer, as `_around_image` finds the image of one.
+
+        Args:
+          buffer: Buffer with the records.
+          begins: Where each record begins in it.
+          ends: Where each record ends.
+        """
+        data = np.frombuffer(buffer or b"\0", np.uint8)  # nothing can be taken from an empty array
+        find, marker = buffer.find, self._marker
+        marks = [find(marker, begin, begin + _MAX_BYTES) for begin in begins]
+        begin, end, mark = (np.array(values, np.int64) for values in (begins, ends, marks))
+        feature = mark + len(marker)
+        size, size_bytes = _read_varints(data, feature)
+        lists = feature + size_bytes
+        image_end = lists + size
+        in_list, in_list_bytes = _contents(size)
+        length, length_bytes = _contents(in_list)
+        whole, whole_bytes = _contents(end - begin)
+        entry = image_end - mark
+        entry_bytes = np.searchsorted(_LIMITS[: _VARINT_BYTES - 1], entry, "right") + 1
+        entry_begin = mark - entry_bytes - 1
+        heads = _are_heads(
+            data,
+            np.concatenate((begin, entry_begin, lists, lists + 1 + in_list_bytes)),
+            np.concatenate((whole, entry, in_list, length)),
+            np.concatenate((whole_bytes, entry_bytes, in_list_bytes, length_bytes)),
+        )
+        befores = begin + 1 + whole_bytes
+        usual = (
+            heads.reshape(4, -1).all(0)
+            & (end - begin < _LIMITS[_VARINT_BYTES - 1])
+            & (mark >= 0)
+            & (feature + MAX_VARINT_BYTES <= end)
+            & (size_bytes <= _VARINT_BYTES)
+            & (entry_begin >= befores)
+            & (image_end <= end)
+            & (end - image_end <= _MAX_BYTES)
+            & (length >= 0)
+        )
+        return ImagePlaces(
+            usual.tolist(),
+            befores.tolist(),
+            (entry_begin - befores).tolist(),
+            image_end.tolist(),
+            (end - image_end).tolist(),
+            (image_end - length).tolist(),
+        )
+
+    def _around_image(self, data: bytes) -> tuple[int, int, int, int] | None:
         """Finds the image in a record whose messages have the usual encoding.
 
         Returns:
-          The entries before that of the image, those after it, and where the image begins and ends. None if
-          the record is encoded in another way, or if the entries are large.
+          Where the entries before that of the image begin, the number of their bytes, and where the image
+          begins and ends. None if the record is encoded in another way, or if the entries are large.
         """
         whole = _content_bytes(len(data))
         key = data.find(self._marker, 0, _MAX_BYTES)
@@ -206,7 +359,63 @@ class RecordTemplates(Generic[Value]):
             or data[list_begin:begin] != _head(in_list) + _head(length)
         ):
             return None
-        return data[len(first) : entry_begin], data[end:], begin, end
+        return len(first), entry_begin - len(first), begin, end
+
+
+def _words_at(data: npt.NDArray[np.uint8], places: Integers) -> Integers:
+    """Returns the 8 bytes at each place as one little-endian number; wrong near the end of the buffer."""
+    words: Integers = data.take(places[:, None] + _WORD, mode="clip").view("<i8")[:, 0]
+    return words
+
+
+def _read_varints(data: npt.NDArray[np.uint8], places: Integers) -> tuple[Integers, Integers]:
+    """Reads varints of at most four bytes.
+
+    Args:
+      data: Bytes of a buffer, uint8.
+      places: Where each varint begins, int64.
+
+    Returns:
+      The numbers, and the bytes that each takes. Longer varints have any number, and five bytes.
+    """
+    words = _words_at(data, places)
+    two = words >> 7 & 1
+    three = two & words >> 15
+    four = three & words >> 23
+    count = 1 + two + three + four + (four & words >> 31)
+    number = words & 0x7F | words >> 1 & 0x3F80 | words >> 2 & 0x1FC000 | words >> 3 & 0xFE00000
+    return number & _VARINT_BITS.take(count - 1, mode="clip"), count
+
+
+def _are_heads(
+    data: npt.NDArray[np.uint8], places: Integers, lengths: Integers, length_bytes: Integers
+) -> npt.NDArray[np.bool_]:
+    """Returns whether first fields of messages begin at some places.
+
+    Args:
+      data: Bytes of a buffer, uint8.
+      places: Where each field may begin, int64.
+      lengths: Length of the content of each, below 2^28.
+      length_bytes: Number of bytes of the varint of this length.
+    """
+    varints = (
+        lengths & 0x7F | (lengths & 0x3F80) << 1 | (lengths & 0x1FC000) << 2 | (lengths & 0xFE00000) << 3
+    )
+    heads = (varints | _CONTINUED.take(length_bytes - 1)) << 8 | _FIRST_TAG
+    compared: npt.NDArray[np.bool_] = (_words_at(data, places) ^ heads) & _HEAD_BITS.take(
+        length_bytes - 1
+    ) == 0
+    return compared
+
+
+def _contents(sizes: Integers) -> tuple[Integers, Integers]:
+    """Returns the lengths of the contents of fields, and the number of bytes that each length takes.
+
+    Args:
+      sizes: Number of bytes of each field: a tag of one byte, the length as a varint, and the content.
+    """
+    length_bytes = np.searchsorted(_FIELD_SIZES, sizes, "right") + 1
+    return sizes - 1 - length_bytes, length_bytes
 
 
 def _values_at(places: list[int]) -> Any:

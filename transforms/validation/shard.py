@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import IntEnum
-from itertools import zip_longest
+from itertools import repeat, zip_longest
 from typing import IO, NamedTuple, cast
 
 from shardwright.schemas.codes import FindingCode
@@ -29,13 +29,15 @@ from shardwright.transforms.records.framing import (
     FRAME_BYTES,
     DamagedRange,
     Record,
-    read_records,
+    RecordBlock,
+    read_blocks,
     uncompressed,
 )
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.validation.hashing import HashedFile
 from shardwright.transforms.validation.ledger import DISORDERED, LedgerCheck, LedgerSummary, ShardTerms
 from shardwright.transforms.validation.record import CheckedRecord, RecordChecker
+from shardwright.transforms.validation.record_blocks import OrdinaryRecords
 
 #: Adds a finding: code, message, record number, offset, key.
 Find = Callable[..., None]
@@ -45,6 +47,8 @@ Digest = bytes
 #: Codes of findings that explain why a shard lacks entries of its ledger.
 _DAMAGES = (FindingCode.SHARD_TRUNCATED, FindingCode.LENGTH_CRC, FindingCode.DATA_CRC)
 _WAITING_PER_THREAD = 32
+#: Fewest ordinary records that are added together, and number of refusals after which no more are.
+_FEWEST_TOGETHER, _MOST_REFUSED = 4, 20
 _SHOWN_BYTES = 60
 
 
@@ -213,9 +217,9 @@ def check_shard(
                     f"it has {check.bytes} bytes, dataset.json says {task.expected.bytes}",
                 )
             file = HashedFile(opened, aside=depth <= Depth.FAST) if task.expected else opened
-            found = _check_records(cast("IO[bytes]", file), task, schema, depth, executor, sound, find)
             ledger = _open_ledger(task, find) if depth >= Depth.FAST else None
-            _check_all(found, task, schema, check, ledger, index, find)
+            records = _Records(task, schema, check, ledger, index, find)
+            _check_records(cast("IO[bytes]", file), records, depth, executor, sound)
             crc32c = ""
             if isinstance(file, HashedFile) and task.expected:
                 sha256, crc32c = file.checksums()
@@ -242,24 +246,51 @@ def check_shard(
     return check
 
 
-def _check_all(
-    found: Iterator[tuple[Record, CheckedRecord | None, Digest]],
-    task: ShardTask,
-    schema: RecordSchema,
-    check: ShardCheck,
-    ledger: LedgerCheck | None,
-    index: bytearray,
-    find: Find,
-) -> None:
-    """Checks all records of a shard together with its ledger."""
-    specs = {spec.name: spec for spec in schema.features}
-    rows, split, name = check.rows, task.split, task.file
-    for record, result, digest in found:
-        check.records += 1
-        if task.index_path:
-            index += index_line(record.offset, len(record.data) + FRAME_BYTES)
-        if result is None:
-            continue
+class _Records:
+    """Adds the results of a shard's records to its check, and compares them with its ledger.
+
+    Args:
+      task: The shard.
+      schema: Record schema of the dataset.
+      check: Where the results go.
+      ledger: The shard's ledger. None without one.
+      index: Where the lines of the shard's true index go.
+      find: Adds a finding.
+    """
+
+    def __init__(
+        self,
+        task: ShardTask,
+        schema: RecordSchema,
+        check: ShardCheck,
+        ledger: LedgerCheck | None,
+        index: bytearray,
+        find: Find,
+    ) -> None:
+        self.task = task
+        self.schema = schema
+        self.ledger = ledger
+        self.find = find
+        self._check = check
+        self._index = index
+        self._specs = {spec.name: spec for spec in schema.features}
+        self._refused = 0
+
+    def count(self, offsets: Sequence[int], lengths: Sequence[int]) -> None:
+        """Counts records, and adds them to the index.
+
+        Args:
+          offsets: Byte offset of each frame.
+          lengths: Number of bytes of each frame.
+        """
+        self._check.records += len(offsets)
+        if self.task.index_path:
+            self._index += b"".join(map(index_line, offsets, lengths))
+
+    def add(self, record: Record, result: CheckedRecord, digest: Digest) -> None:
+        """Adds a record."""
+        check, ledger, find, split = self._check, self.ledger, self.find, self.task.split
+        self.count((record.offset,), (len(record.data) + FRAME_BYTES,))
         for code, message in result.problems:
             find(code, message, record.number, record.offset, result.key)
         if result.private:
@@ -276,19 +307,21 @@ def _check_all(
             if matched is not None and result.key and matched.get("file_name") == result.key:
                 result = result._replace(key=matched["key"])
         source, label = _source_and_label(result, ledger)
-        rows.append(ComparedRecord(result.key, source, split, name, record.number, record.offset, label))
+        check.rows.append(
+            ComparedRecord(result.key, source, split, self.task.file, record.number, record.offset, label)
+        )
         if digest:
             # A record without a digest is decoded again in the next version, and its finding made again.
             check.digests.append(b"" if result.problems or result.private else digest)
         if result.features is not None:
-            check.features.add(result.features, specs)
+            check.features.add(result.features, self._specs)
         if result.picture is not None:
             known = source if result.says_source or source != result.source else None
             if ledger is not None and ledger.matched is not None and ledger.matched.get("source_key"):
                 known = None  # other images were made of the same source
             check.pictures.append(
                 result.picture._replace(
-                    file=name,
+                    file=self.task.file,
                     number=record.number,
                     offset=record.offset,
                     key=result.key,
@@ -296,6 +329,40 @@ def _check_all(
                     source=known,
                 )
             )
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether it is worth trying to add ordinary records together."""
+        return self._refused < _MOST_REFUSED
+
+    def add_ordinary(self, records: OrdinaryRecords) -> int:
+        """Adds ordinary records, as `add` adds each of them.
+
+        Returns:
+          How many were added. None is added if one of them differs from the ledger, or might differ.
+        """
+        sources: Sequence[str] | None = records.sources
+        labels: Sequence[str] | None = records.labels
+        if self.ledger is not None:
+            records = records.part(0, self.ledger.ready)
+            found = self.ledger.agree(records) if records.offsets else None
+            if found is None:
+                self._refused += 1
+                return 0
+            sources, labels = found
+        count, task = len(records.offsets), self.task
+        self.count(records.offsets, records.lengths)
+        columns = (
+            records.keys or repeat(None),
+            sources or repeat(None),
+            repeat(task.split),
+            repeat(task.file),
+            range(records.number, records.number + count),
+            records.offsets,
+            labels or repeat(""),
+        )
+        self._check.rows += map(ComparedRecord, *columns)
+        return count
 
 
 def _finish_ledger(ledger: LedgerCheck, task: ShardTask, check: ShardCheck, crc32c: str, find: Find) -> None:
@@ -366,24 +433,23 @@ def _check_index(task: ShardTask, true: bytes, find: Find) -> None:
 
 def _check_records(
     file: IO[bytes],
-    task: ShardTask,
-    schema: RecordSchema,
+    records: _Records,
     depth: Depth,
     executor: ThreadPoolExecutor | None,
     known: SoundRecords | None,
-    find: Find,
-) -> Iterator[tuple[Record, CheckedRecord | None, Digest]]:
-    """Yields every sound record, its result and its digest; damage is reported as a finding."""
+) -> None:
+    """Checks every sound record of a shard, and reports damage as a finding."""
+    task, find = records.task, records.find
     with uncompressed(file, task.file) as (plain, _, error):
 
-        def sound() -> Iterator[Record]:
-            for item in read_records(plain):
+        def sound() -> Iterator[RecordBlock]:
+            for item in read_blocks(plain):
                 if isinstance(item, DamagedRange):
                     find(item.code, item.message, item.number, item.offset)
                 else:
                     yield item
 
-        promised, look = schema._replace(split=task.split), depth >= Depth.QUALITY
+        promised, look = records.schema._replace(split=task.split), depth >= Depth.QUALITY
         checker = RecordChecker(
             promised,
             decode=depth >= Depth.FULL,
@@ -406,17 +472,51 @@ def _check_records(
             return record, checker.check(record.data), digest
 
         if depth is Depth.FRAMES:
-            for record in sound():
-                yield record, None, b""
-        elif executor is None or depth is Depth.FAST:
-            yield from map(checked, sound())
+            for block in sound():
+                records.count(block.offsets(), block.lengths())
+        elif depth is Depth.FAST and known is None:
+            for block in sound():
+                _check_block(block, checker, records, checked)
         else:
-            yield from map_ordered(
-                checked,
-                sound(),
-                executor,
-                weigh=lambda record: len(record.data),
-                max_items=_WAITING_PER_THREAD * worker_threads(),
-            )
+            single = (record for block in sound() for record in block.records())
+            results: Iterator[tuple[Record, CheckedRecord, Digest]]
+            if executor is None or depth is Depth.FAST:
+                results = map(checked, single)
+            else:
+                results = map_ordered(
+                    checked,
+                    single,
+                    executor,
+                    weigh=lambda record: len(record.data),
+                    max_items=_WAITING_PER_THREAD * worker_threads(),
+                )
+            for result in results:
+                records.add(*result)
     if error:
         find(FindingCode.SHARD_TRUNCATED, error)
+
+
+def _check_block(
+    block: RecordBlock,
+    checker: RecordChecker,
+    records: _Records,
+    checked: Callable[[Record], tuple[Record, CheckedRecord, Digest]],
+) -> None:
+    """Checks the records of a block: ordinary ones together, all others one by one."""
+    place, count = 0, len(block.ends)
+    with UNDERWAY.working_on(f"the records from byte {block.offset} of {records.task.path}", "check"):
+        images = checker.find_images(block) if records.in_blocks else None
+    while place < count:
+        stop = count
+        if images is not None and records.in_blocks:
+            ordinary = checker.ordinary(block, images, place, hash_images=records.ledger is None)
+            length = len(ordinary.offsets) if ordinary is not None else 0
+            if ordinary is not None and length >= _FEWEST_TOGETHER:
+                added = records.add_ordinary(ordinary)
+                if added:
+                    place += added
+                    continue
+            stop = place + max(length, 1)
+        for record in block.records(place, stop):
+            records.add(*checked(record))
+        place = stop

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import json
 import random
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +20,23 @@ from hypothesis import strategies as st
 
 from shardwright.pipelines.datasets import resolve_target, schema_of
 from shardwright.pipelines.validate import list_tasks
+from shardwright.schemas import ledger as ledger_lines
+from shardwright.schemas.dataset import Shard
 from shardwright.schemas.example import Feature, FeatureType, encode_example, parse_example
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.layouts import FeatureSpec
+from shardwright.schemas.shard_totals import ShardTotals
 from shardwright.schemas.wire_format import write_varint
 from shardwright.transforms.images.jpeg_headers import JpegHeaders
+from shardwright.transforms.plan.assign import shard_order
 from shardwright.transforms.records import framing
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.validation import ledger, record_templates
+from shardwright.transforms.validation import shard as shard_module
+from shardwright.transforms.validation.ledger import ShardTerms
 from shardwright.transforms.validation.record import RecordChecker
 from shardwright.transforms.validation.record_templates import RecordTemplates
-from shardwright.transforms.validation.shard import Depth, ShardCheck, check_shard
+from shardwright.transforms.validation.shard import Depth, ShardCheck, ShardTask, check_shard
 
 #: The mutations of what the check of a shard reads.
 OF_SHARDS = [it for it in MUTATIONS if it.group not in ("dataset.json", "another file")]
@@ -43,6 +53,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
 def without_shortcuts(patch: pytest.MonkeyPatch) -> None:
     """Makes all checks read each record, header and line on its own."""
     patch.setattr(RecordTemplates, "find", lambda self, data: None)
+    patch.setattr(RecordTemplates, "find_run", lambda self, buffer, places, first: None)
     patch.setattr(JpegHeaders, "find", lambda self, data: None)
     patch.setattr(framing._Frames, "sound_from", lambda self, offset, number: None)
     patch.setattr(ledger, "written_columns", lambda lines: None)
@@ -183,7 +194,9 @@ def test_lengths_of_fields_are_those_of_protobuf() -> None:
 
 
 def test_records_that_differ_in_image_and_texts_are_recognized() -> None:
-    templates = RecordTemplates[str]("image", {"name": b"[a-z]", "sha256": b"[0-9a-f]"})
+    templates = RecordTemplates[str](
+        "image", {"name": b"abcdefghijklmnopqrstuvwxyz", "sha256": b"0123456789abcdef"}
+    )
 
     def record(size: int, name: bytes, label: int, **more: Feature) -> bytes:
         features = {
@@ -204,6 +217,8 @@ def test_records_that_differ_in_image_and_texts_are_recognized() -> None:
         assert similar.value == "first"
         assert similar.texts == (b"xyz", b"0" * 64)
         assert data[similar.begin : similar.end] == parse_example(data)["image"].values[0]
+        run = templates.find_run(data, templates.image_places(data, [0], [len(data)]), 0)
+        assert run == (["first"], {"name": (b"xyz",), "sha256": (b"0" * 64,)})
     for other in (
         record(20, b"abcd", 1),
         record(20, b"ABC", 1),
@@ -216,3 +231,126 @@ def test_records_that_differ_in_image_and_texts_are_recognized() -> None:
         b"",
     ):
         assert templates.find(other) is None
+        assert templates.find_run(other, templates.image_places(other, [0], [len(other)]), 0) is None
+
+
+# --- whole shards -----------------------------------------------------------------------------------
+
+#: The features of the records of the shards below.
+FEATURES = {
+    "class": FeatureType.INT64,
+    "class/text": BYTES,
+    "image": BYTES,
+    "name": BYTES,
+    "sha256": BYTES,
+    "width": FeatureType.INT64,
+}
+
+
+@st.composite
+def entries(draw: st.DrawFn) -> dict[str, Any]:
+    """An entry of a ledger, and what is wrong with its record or with it, if anything."""
+    label = draw(st.integers(0, 1))
+    key = f"{draw(st.sampled_from(['a', 'b']))}/{draw(st.integers(0, 30)):02}.jpg"
+    entry: dict[str, Any] = {"key": key, "sha256": f"{draw(st.integers(0, 15)):064x}", "label": label}
+    entry["image"] = draw(st.sampled_from([0, 120, 200, 300, 20_000]))
+    if draw(st.integers(0, 24)) == 0:
+        entry["fault"] = draw(st.sampled_from(["record", "byte", "frame", "line", "label", "key", "lost"]))
+        entry["at"] = draw(st.integers(0, 200))
+    return entry
+
+
+def shard_of_entries(found: list[dict[str, Any]], order: bool) -> tuple[bytes, bytes]:
+    """Returns a shard, and the lines of its ledger."""
+    if order:
+        found = sorted(found, key=lambda entry: shard_order(0, entry["key"]))
+    shard, lines = b"", b""
+    for entry in found:
+        fault, at = entry.get("fault"), entry.get("at", 0)
+        label = ("cats", "dogs")[entry["label"]]
+        values = [entry["label"], label.encode(), bytes(entry["image"])]
+        values += [entry["key"].encode(), entry["sha256"].encode(), 7]
+        if fault == "record":
+            values[at % 6] = (5, b"birds", b"", b"\xff", b"A" * 64, 8)[at % 6]
+        data = encode_example(
+            {name: Feature(kind, [value]) for (name, kind), value in zip(FEATURES.items(), values)}
+        )
+        if fault == "byte":
+            place = at % len(data)
+            data = data[:place] + bytes((data[place] ^ 1,)) + data[place + 1 :]
+        framed = frame(data)
+        line = {
+            "key": entry["key"] + ("x" if fault == "key" else ""),
+            "outcome": "written",
+            "sha256": entry["sha256"],
+            "label": label if fault != "label" else "é",
+            "offset": len(shard),
+            "length": len(framed),
+            "digest": "0" * 16,
+            "fingerprint": "1:2",
+        }
+        if fault == "frame":
+            place = at % len(framed)
+            framed = framed[:place] + bytes((framed[place] ^ 1,)) + framed[place + 1 :]
+        if fault == "line":
+            del line[list(line)[at % len(line)]]
+        if fault != "lost" or at % 2:
+            shard += framed
+        if fault != "lost" or not at % 2:
+            lines += json.dumps(line).encode() + b"\n"
+    return shard, lines
+
+
+@given(
+    st.lists(entries(), min_size=8, max_size=60), st.integers(0, 7), st.sampled_from([64, 1 << 12, 1 << 16])
+)
+def test_blocks_of_records_are_checked_like_single_ones(
+    tmp_path_factory: pytest.TempPathFactory, found: list[dict[str, Any]], kind: int, window: int
+) -> None:
+    place = tmp_path_factory.mktemp("blocks")
+    shard, lines = shard_of_entries(found, order=bool(kind & 1))
+    expected = Shard(
+        "train-00000-of-00001.tfrecord", len(found), len(shard), hashlib.sha256(shard).hexdigest()
+    )
+    totals = ShardTotals().header("train", 0, 1)
+    header = replace(totals, file=expected.file, bytes=expected.bytes, sha256=expected.sha256)
+    counted = {**header.as_json(), "counts": {"written": len(found)}}
+    (place / "shard").write_bytes(shard)
+    (place / "ledger").write_bytes(gzip.compress(json.dumps(counted).encode() + b"\n" + lines))
+    (place / "index").write_bytes(b"")
+    task = ShardTask(
+        str(place / "shard"),
+        expected.file,
+        "train",
+        expected if kind & 2 else None,
+        str(place / "index"),
+        str(place / "ledger") if kind & 2 else "",
+        terms=ShardTerms("0" * 64, 0) if kind & 4 else None,
+    )
+    schema = SCHEMA._replace(features=tuple(spec for spec in SCHEMA.features if spec.name in FEATURES))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(framing, "_WINDOW_BYTES", window)
+        patch.setattr(shard_module, "_FEWEST_TOGETHER", 1)
+        patch.setattr(ledger_lines, "_BLOCK_BYTES", 1000)
+        quick = check_shard(task, schema, Depth.FAST)
+        without_shortcuts(patch)
+        plain = check_shard(task, schema, Depth.FAST)
+    assert quick == plain
+
+
+@given(st.lists(records(), min_size=1, max_size=8), st.binary(max_size=12))
+def test_images_are_found_in_blocks_as_in_single_records(found: list[bytes], rest: bytes) -> None:
+    templates = RecordTemplates[str]("image", {})
+    ends = [sum(map(len, found[: place + 1])) for place in range(len(found))]
+    begins = [end - len(data) for data, end in zip(found, ends)]
+    places = templates.image_places(b"".join(found) + rest, begins, ends)
+    for place, data in enumerate(found):
+        single = templates._around_image(data)
+        assert places.usual[place] == (single is not None)
+        if single is not None:
+            before, before_size, image, after = single
+            assert places.befores[place] - begins[place] == before
+            assert places.before_sizes[place] == before_size
+            assert places.images[place] - begins[place] == image
+            assert places.afters[place] - begins[place] == after
+            assert places.after_sizes[place] == len(data) - after
