@@ -40,10 +40,11 @@ SUITE: dict[str, tuple[float, float]] = {
     "duplicates": (1, 10),
     "damage": (1, 10),
     "references": (1, 5),
+    "installed": (1, 10),
     "scale": (3, 180),
 }
 #: Benchmarks that need no images.
-WITHOUT_PHOTOS = frozenset(("startup", "manifest", "quick_reads", "references"))
+WITHOUT_PHOTOS = frozenset(("startup", "manifest", "quick_reads", "references", "installed"))
 #: Peers that need special versions of packages, so each gets its own environment.
 PEERS = ("img2dataset", "litdata")
 

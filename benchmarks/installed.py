@@ -1,21 +1,24 @@
 """Measures what each distribution and extra installs: packages, megabytes and processor seconds of import.
 
-    python benchmarks/installed.py > table.md
-
-Needs uv on the PATH. Each installation gets a new virtual environment, with the versions in constraints.txt.
+Needs uv on the PATH and a network. Each installation gets a new virtual environment, with the versions in
+constraints.txt. The time of an import is that of a process that imports something, less that of one that
+imports nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from command import ROOT, Benchmark, Found, run_benchmark
+from results import Result, result_of
+from rounds import Turn, take_turns
+
 #: Title -> (what to install, the import to measure). `convert` imports Beam only when it is called.
 INSTALLATIONS = {
     "`shardwright-reader`": ("reader", "from shardwright import Records"),
@@ -45,41 +48,46 @@ def size_of(environment: Path) -> tuple[int, float]:
     return len(list(packages.glob("*.dist-info"))), sum(path.stat().st_size for path in files) / 1e6
 
 
-def seconds_of_import(python: Path, code: str, rounds: int) -> float:
-    """Returns the processor time of a process that imports something, less that of one that imports nothing.
-
-    It is the median of some rounds. Unlike the duration, it hardly depends on what else the machine does.
-    """
-
-    def run(code: str) -> float:
-        begin = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([python, "-c", code], check=True, stderr=subprocess.DEVNULL)
-        end = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return end.ru_utime + end.ru_stime - begin.ru_utime - begin.ru_stime
-
-    run(code)  # writes the bytecode
-    return statistics.median(run(code) for _ in range(rounds)) - statistics.median(
-        run("pass") for _ in range(rounds)
-    )
+def seconds_of_process(python: Path, code: str) -> Turn:
+    """Returns the processor time of a process that runs some code."""
+    begin = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([python, "-c", code], check=True, stderr=subprocess.DEVNULL)
+    end = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return {"time": end.ru_utime + end.ru_stime - begin.ru_utime - begin.ru_stime}
 
 
-def main() -> None:
-    """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5, help="imports to measure (default: 5)")
-    rounds = parser.parse_args().rounds
-    print("| installed | packages | MB | import | seconds |")
-    print("|---|---|---|---|---|")
-    for title, (what, code) in INSTALLATIONS.items():
+def measure(options: argparse.Namespace) -> Found:
+    """Installs each distribution and imports it."""
+    results: list[Result] = []
+    for title, (what, code) in list(INSTALLATIONS.items())[: options.installations]:
         with tempfile.TemporaryDirectory() as folder:
             environment = Path(folder) / "venv"
             subprocess.run(["uv", "venv", "--quiet", "--python", sys.executable, environment], check=True)
             python = environment / "bin" / "python"
             install(python, what)
             packages, megabytes = size_of(environment)
-            seconds = seconds_of_import(python, code, rounds)
-        print(f"| {title} | {packages} | {megabytes:.0f} | `{code}` | {seconds:.1f} |", flush=True)
+            ways = {
+                code: partial(seconds_of_process, python, code),
+                "pass": partial(seconds_of_process, python, "pass"),
+            }
+            found = take_turns(ways, options.rounds, warm_up=True)  # the first round writes the bytecode
+        seconds = [mine["time"] - bare["time"] for mine, bare in zip(found[code], found["pass"], strict=True)]
+        results += [
+            result_of(title, "packages", "", [packages]),
+            result_of(title, "size", "MB", [megabytes]),
+            result_of(title, "import, processor time", "s", seconds),
+        ]
+    return Found("new environments with the versions of constraints.txt", results)
 
+
+BENCHMARK = Benchmark(
+    "installed",
+    "Measures what each distribution and extra installs, and the processor time of its import.",
+    measure,
+    quick={"installations": 1, "rounds": 1},
+    full={"installations": len(INSTALLATIONS), "rounds": 5},
+    needs_photos=False,
+)
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(run_benchmark(BENCHMARK))

@@ -28,7 +28,6 @@ INPUTS = {
     "grouped": (95, "bytes per reference, grouped by shard", "measured with 99,999 shards"),
     "page": (1000, "objects per list request", "assumed: the default of the JSON API"),
     "page_s": (0.3, "seconds per list request", "assumed"),
-    "streams": (16, "parallel list requests", "transforms/sources/class_folders.py"),
     "reads_s": (5000, "reads/s that a new bucket allows", "Cloud Storage, request rate guidelines"),
     "egress": (25_000_000_000, "bytes/s from storage to a project's workers", "assumed: 200 Gbit/s, a quota"),
     "cores": (1000, "vCPUs", "a choice"),
@@ -52,6 +51,8 @@ def compute(images: int, given: Mapping[str, float]) -> dict[str, tuple[float, s
     of = {name: value for name, (value, _, _) in INPUTS.items()} | dict(given)
     shards = min(MAX_SHARDS, max(-(-images * of["record"] // of["shard"]), -(-images // 100_000)))
     core_s = images / of["images_s"]
+    # A folder's pages come one after the other: each request needs the end of the page before.
+    listed_s = max(of["page_s"] / of["page"], of["list_us"] / 1e6)
     return {
         "shards": (shards, "images * record / shard, at most 99,999"),
         "records per shard": (images / shards, "images / shards"),
@@ -69,9 +70,13 @@ def compute(images: int, given: Mapping[str, float]) -> dict[str, tuple[float, s
         "list requests (class A)": (images / of["page"], "images / page"),
         "uploads (class A)": (_FILES_PER_SHARD * shards + _SIDE_FILES, "2 * shards + side files"),
         "reads (class B)": (images + shards, "images + shards"),
-        "hours to list, one worker": (
-            max(images / of["page"] * of["page_s"] / of["streams"], images * of["list_us"] / 1e6) / 3600,
-            "the longer of images / page * page_s / streams and images * list_us",
+        "hours to list, each class on a vCPU": (
+            images / min(of["classes"], of["cores"]) * listed_s / 3600,
+            "images / the lower of classes and cores * the longer of page_s / page and list_us",
+        ),
+        "hours to list, one class folder": (
+            images * listed_s / 3600,
+            "images * the longer of page_s / page and list_us",
         ),
         "hours to convert with these vCPUs": (core_s / of["cores"] / 3600, "images / images_s / cores"),
         "hours to read at that quota": (
