@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Command, OtherOptions, Outcome
+from shardwright.pipelines.last_run import before_conversion
 from shardwright.pipelines.one_writer import one_writer
 from shardwright.pipelines.output import (
     check_output,
@@ -36,10 +37,11 @@ from shardwright.pipelines.run import (
     description_of,
     metrics_of,
     run_pipeline,
+    workers_started_early,
 )
 from shardwright.pipelines.run_facts import run_facts, software_versions
 from shardwright.pipelines.summary import print_convert_summary, print_inputs
-from shardwright.pipelines.workers import choose_workers
+from shardwright.pipelines.workers import choose_processes, set_workers, workers_named
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import DATASET_JSON, OUTCOME_JSON, RUN_JSON, Dataset
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
@@ -151,12 +153,36 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
       NotRun: Beam's options only describe the job (a template, a dry run).
       EngineError: The engine, the storage or the machine failed; `resume=True` continues.
     """
-    from shardwright.transforms.commit import ConversionSpec
-
     started = time.time()
     given = None if hasattr(beam_options, "view_as") else list(beam_options or ())
-    beam_options = as_beam_options(beam_options)
-    request = make_request(values, with_output=True)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(workers_started_early(workers_named(given) or 0))
+        if given != []:  # the first checks may read from a bucket
+            beam_options = as_beam_options(beam_options)
+        request = make_request(values, with_output=True)
+        last = before_conversion(request)
+        processes = choose_processes(given, request.inputs, request.settings, last)
+        stack.enter_context(workers_started_early(processes if processes > 1 else 0))
+        beam_options = as_beam_options(beam_options)
+        workers = set_workers(processes, beam_options)
+        facts = run_facts(request, beam_options, workers, last.speed)
+        return _convert(request, beam_options, facts, started, progress)
+
+
+def _convert(
+    request: ConversionRequest, beam_options: Any, facts: Mapping[str, Any], started: float, progress: bool
+) -> ConvertResult:
+    """Prepares the output, and runs the conversion.
+
+    Args:
+      request: The checked request.
+      beam_options: Beam's PipelineOptions.
+      facts: Facts for `run.json`.
+      started: Start time in seconds since the epoch.
+      progress: Whether to show progress on stderr.
+    """
+    from shardwright.transforms.commit import ConversionSpec
+
     settings = request.settings
     described = bool(description_of(beam_options))
     check_reachable(beam_options, **places_read(request), output=settings.output)
@@ -172,13 +198,12 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
                 clear_staging(settings)
                 for warning in remove_work_leftovers(directory):
                     log.warning(warning)
-            workers = choose_workers(given, beam_options, request.inputs)
             job = ConversionSpec(
                 settings.output,
                 directory,
                 settings,
                 software_versions(settings.map),
-                run_facts(request, beam_options, workers),
+                facts,
                 started,
                 hold=hold,
                 described=described,

@@ -23,6 +23,9 @@ from shardwright.transforms.lease import HeldLease, write_held
 from shardwright.transforms.result_files import is_answer
 from shardwright.transforms.sources.spool import Spool
 
+#: Format of the times in `run.json`, for `time.strftime`.
+UTC_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+
 
 def dataset_name(output: str) -> str:
     """Returns the name of the dataset in a directory: the name of the directory."""
@@ -44,7 +47,7 @@ def machine_facts() -> dict[str, Any]:
 
 def utc(seconds: float) -> str:
     """Returns a time in the format of `run.json`."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+    return time.strftime(UTC_FORMAT, time.gmtime(seconds))
 
 
 def read_dataset(directory: str) -> Dataset:

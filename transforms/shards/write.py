@@ -114,6 +114,7 @@ class _Work:
       copied: number of records copied from an earlier build.
       on_background: number of images that show the background color.
       rejected: damaged shards of an earlier build, from which nothing was copied.
+      processor_seconds: processor time of the process meanwhile.
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -122,6 +123,7 @@ class _Work:
     copied: int = 0
     on_background: int = 0
     rejected: tuple[str, ...] = ()
+    processor_seconds: float = 0.0
 
     def add(self, image: Converted, entry: Entry) -> None:
         self.entries.append(entry)
@@ -307,6 +309,7 @@ class _WriteShard(beam.DoFn):
         name = shard_file(*place, self._settings.suffix)
         temporary = storage.temporary_path(self._directory, name, existing=hold is not None)
         work = _Work()
+        begun = time.process_time()
         try:
             with (
                 self._previous_records(place, plan, reusable) as records,
@@ -334,6 +337,7 @@ class _WriteShard(beam.DoFn):
         except BaseException:
             discard(temporary)
             raise
+        work.processor_seconds = time.process_time() - begun
         return temporary, work
 
     def _previous_records(
@@ -379,7 +383,12 @@ class _WriteShard(beam.DoFn):
             started,
             hold,
         )
-        return dataclasses.replace(result, copied=work.copied, rejected=work.rejected), work
+        return dataclasses.replace(
+            result,
+            copied=work.copied,
+            rejected=work.rejected,
+            processor_seconds=work.processor_seconds,
+        ), work
 
 
 def _with_digests(images: Iterable[Converted], digests: Iterable[str]) -> Iterator[tuple[Converted, str]]:
