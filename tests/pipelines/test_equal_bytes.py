@@ -66,7 +66,7 @@ def test_convert_prints_them(folder: Path, tmp_path: Path, capsys: pytest.Captur
     assert "1 LABEL_CONFLICT" in said and "1 SPLIT_LEAKAGE" in said
 
 
-@pytest.mark.parametrize("layout", ["classification", "tfds", "raw"])
+@pytest.mark.parametrize("layout", ["classification", "tfds", pytest.param("raw", marks=pytest.mark.slow)])
 def test_validate_reports_them_at_every_depth(folder: Path, tmp_path: Path, layout: str) -> None:
     """Also if the records do not state their sources, and only the ledgers know them."""
     output = tmp_path / "out"

@@ -18,7 +18,7 @@ from apache_beam.options.pipeline_options import (
     PipelineOptions,
     WorkerOptions,
 )
-from apache_beam.runners.worker import statesampler
+from apache_beam.runners.worker import bundle_processor, statesampler
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import core, environments
 from helpers import fast_beam
@@ -100,6 +100,15 @@ def test_each_function_is_inspected_separately() -> None:
         assert beam.typehints.decorators.get_signature(second).return_annotation == "str"
     core.get_function_args_defaults(first)[0].clear()
     assert core.get_function_args_defaults(first)[0] == ["one", "two"]
+
+
+def test_a_bundle_that_cannot_be_loaded_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("this step cannot be loaded")
+
+    monkeypatch.setattr(bundle_processor.BundleProcessor, "create_execution_tree", fail)
+    with pytest.raises(Exception, match="this step cannot be loaded"), beam.Pipeline() as pipeline:
+        _ = pipeline | beam.Create([1]) | beam.Map(_add_one)
 
 
 def test_all_of_beams_options_exist() -> None:
