@@ -27,6 +27,7 @@ from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused, EngineError, UsageError
 from shardwright.schemas.lease import Lease
 from shardwright.schemas.version import LEASE_JSON, VersionState, is_version, next_version
+from shardwright.transforms import lease as leases
 from shardwright.transforms import storage
 from shardwright.transforms.rebuild.begin import MOST_ABANDONED
 from shardwright.transforms.sources import class_folders
@@ -148,10 +149,15 @@ def test_versions_have_names_in_the_order_of_their_creation() -> None:
     assert names == sorted(set(names)) and all(map(is_version, names))
 
 
+def _look_often() -> None:
+    """Looks often for a free lease; a command looks every five seconds in the end."""
+    leases._POLL_SECONDS = 0.4
+
+
 def test_concurrent_rebuilds_publish_one_version(folder: Path, tmp_path: Path) -> None:
     argv = ("rebuild", "--input", folder / "in", "--output", folder / "out", "--shards=4", "--wait=5")
     logs = [tmp_path / f"log{number}" for number in range(3)]
-    processes = [start(log, *argv, "--log_format=json") for log in logs]
+    processes = [start(log, *argv, "--log_format=json", before=_look_often) for log in logs]
     assert [wait(process, log).code for process, log in zip(processes, logs)] == [0, 0, 0]
     _check_sound(folder, 2)
 

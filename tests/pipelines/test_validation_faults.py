@@ -27,6 +27,7 @@ from helpers.hostile import (
 from helpers.planting import SHARD, rewrite, set_int, set_text
 from helpers.timeless import without_times
 
+from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
 from shardwright.transforms.storage import local
@@ -177,11 +178,11 @@ def test_a_killed_validation_leaves_the_previous_reports(capfd: Capture, copy: P
 
 def test_two_concurrent_validations_write_the_report_of_one(copy: Path, tmp_path: Path) -> None:
     rewrite(copy, set_text("image/encoded", b"no picture"))
-    assert run_forked(tmp_path / "first", "validate", "--dataset", copy, "--quality").code == 1
+    assert cli.main(["validate", "--dataset", str(copy), "--quality"]) == 1
     codes = {"--quality": 1, "--fast": 0}  # in this order, so that --fast keeps the findings of --quality
     alone = {}
     for option in codes:
-        assert run_forked(tmp_path / "alone", "validate", "--dataset", copy, option).code == codes[option]
+        assert cli.main(["validate", "--dataset", str(copy), option]) == codes[option]
         alone[option] = reports_of(copy)["findings.json"]
     assert alone["--fast"] != alone["--quality"]
     statistics = reports_of(copy, REPORTS[1:])
