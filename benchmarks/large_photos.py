@@ -72,7 +72,7 @@ def measure(options: argparse.Namespace) -> Found:
         # Judging comes first: it loads the code and the data into the caches for both.
         values = [psnr(_full(data, settings), _shardwright(data, settings)) for data in images]
         whole, ours = (
-            f"{resample.name.lower()}, {name}" for name in ("full decode with Pillow", "Shardwright")
+            f"{resample.name.lower()}: {name}" for name in ("full decode with Pillow", "Shardwright")
         )
         found = take_turns({whole: way(_full, settings), ours: way(_shardwright, settings)}, options.rounds)
         results += summarize(found, {SPEED: "images/s", SPEED_BY_PROCESSOR: "images/s"}, {ours: whole})

@@ -87,7 +87,7 @@ def compare(scheme: str, size: int, count: int, rounds: int) -> Rounds:
 
             return run
 
-        title = f"{scheme}://, {size // 1000} kB, "
+        title = f"{scheme}://, {size // 1000} kB: "
         return take_turns(
             {f"{title}own client": way({"photos": None}), f"{title}obstore": way(quick)}, rounds
         )

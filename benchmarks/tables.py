@@ -55,7 +55,7 @@ def pivot(run: Run, measures: Collection[str] = (), subjects: Collection[str] = 
     ]
     columns = list(dict.fromkeys((result.measure, result.unit) for result in shown))
     bases = {
-        measure: {result.ratio_to for result in shown if result.measure == measure and result.ratio_to}
+        measure: {base_of(result) for result in shown if result.measure == measure and result.ratio_to}
         for measure, _ in columns
     }
     by_name = {(result.subject, result.measure): result for result in shown}
@@ -80,7 +80,16 @@ def pivot(run: Run, measures: Collection[str] = (), subjects: Collection[str] = 
 def _ratio(result: Result | None, several: bool) -> str:
     if result is None or result.ratio is None:
         return ""
-    return f"{result.ratio:.2f}" + (f" / {result.ratio_to}" if several else "")
+    return f"{result.ratio:.2f}" + (f" / {base_of(result)}" if several else "")
+
+
+def base_of(result: Result) -> str:
+    """Returns the subject that a result is compared with, without the group that both share.
+
+    For example, "shuffled: tf.data" is "tf.data" in the row "shuffled: TFDS".
+    """
+    group, _, name = result.ratio_to.rpartition(": ")
+    return name if group == result.subject.rpartition(": ")[0] else result.ratio_to
 
 
 def caption(run: Run, machine: str = "") -> str:

@@ -58,6 +58,15 @@ def test_ratios_to_several_subjects_name_theirs() -> None:
     ]
 
 
+def test_groups_with_the_same_base_share_a_column() -> None:
+    results = [
+        result_of(f"{order}: {name}", "time", "s", [3.0], 1.5, f"{order}: tf.data")
+        for order in ("in order", "shuffled")
+        for name in ("tf.data", "TFDS")
+    ]
+    assert pivot(run_of(*results)).splitlines()[0] == "|  | time, s | / tf.data |"
+
+
 def test_a_caption_says_what_when_and_where() -> None:
     facts = "medians of 3 runs with least and most; 2026-11-21; commit abc; a processor, 2 cores; load 0.1"
     assert caption(run_of(_FOLDER)) == f"3 images; {facts}"
