@@ -31,6 +31,10 @@ _MAX_LINE = 1 << 24
 _BLOCK_BYTES = 1 << 16
 
 
+#: Types of values that a line states even if they are zero or empty; other such values say nothing.
+_KEPT_IF_EMPTY = frozenset((int, dict))
+
+
 class Entry(NamedTuple):
     """One line of a shard's ledger: the outcome of one listed file.
 
@@ -122,7 +126,7 @@ class Entry(NamedTuple):
         return {
             name: value
             for name, value in zip(self._fields, self, strict=True)
-            if name == "key" or (value != "" and value is not None and value is not False)
+            if value or type(value) in _KEPT_IF_EMPTY or name == "key"
         }
 
     def quarantine_line(self) -> dict[str, str]:

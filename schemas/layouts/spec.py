@@ -147,7 +147,7 @@ class Layout:
         """Whether records state the stored picture's number of channels."""
         return self._has_shape or FeatureRole.CHANNELS in self.by_role()
 
-    @property
+    @cached_property
     def pixel_type(self) -> str:
         """Sample type of the bare pixels of every record; empty if it does not state one."""
         encoded = self.by_role().get(FeatureRole.ENCODED)

@@ -28,15 +28,21 @@ from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.conversion.reusable import ReusableRecord
 from shardwright.transforms.conversion.selection import check_quality, left_out_by_digest
-from shardwright.transforms.images.annotate import Annotated, annotate, read_mask
+from shardwright.transforms.images.annotate import (
+    NOTHING,
+    Annotated,
+    annotate,
+    has_annotations,
+    read_mask,
+)
 from shardwright.transforms.images.boxes import upright_size
 from shardwright.transforms.images.convert import ConvertedImage, Frame, Reserve, convert_image, map_image
 from shardwright.transforms.images.decode import no_image
+from shardwright.transforms.images.encode import FORMAT_NAMES
 from shardwright.transforms.images.hook import Hook, MappedImage, call_hook, load_hook
 from shardwright.transforms.images.mapped_refs import decoded_image, mapped_ref
 from shardwright.transforms.images.private_metadata import private_metadata
 from shardwright.transforms.images.read import check_sha256, read_image
-from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.records.build import build_example, check_labels
 from shardwright.transforms.storage import changed, is_remote
 
@@ -46,6 +52,8 @@ _WAITING_PER_THREAD = 32
 _PIXEL_BYTES, _PIXELS_OF_A_BYTE = 4, 16
 #: Largest number of bytes of a sample that keeps its type.
 _SAMPLE_BYTES = 4
+#: Value of `image/format` -> format of the stored image.
+_KIND_OF_FORMAT = {name: kind for kind, name in FORMAT_NAMES.items()}
 #: Number of bytes reserved for a source of unknown size.
 _UNKNOWN_SIZE = 10**6
 
@@ -221,8 +229,10 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
             with UNDERWAY.working_on(ref.location, "decode"):
                 image = convert_image(read.data, ref.key, recipe.settings, reserve)
                 check_quality(image, recipe.settings, reserve)
-            with UNDERWAY.working_on(ref.location, "annotate"):
-                annotated = annotate(ref, image, recipe.settings, recipe.ids, read.mask, reserve)
+            annotated = NOTHING
+            if has_annotations(recipe.layout):
+                with UNDERWAY.working_on(ref.location, "annotate"):
+                    annotated = annotate(ref, image, recipe.settings, recipe.ids, read.mask, reserve)
         except NotACandidate as left_out:
             if left_out.reason == FilterReason.SKIPPED_FORMAT:
                 entry = _left_out(ref, Outcome.FILTERED, left_out.reason)
@@ -292,7 +302,7 @@ def _private(image: ConvertedImage) -> str:
     """Returns the kinds of private data in an image whose original bytes were kept, joined by commas."""
     if not image.kept:
         return ""
-    return ",".join(private_metadata(image.encoded, kind_of(image.encoded[:HEAD_BYTES]) or ""))
+    return ",".join(private_metadata(image.encoded, _KIND_OF_FORMAT[image.format]))
 
 
 def _map(read: ReadImage, recipe: ShardRecipe, hook: Hook, reserve: Reserve | None) -> Converted:

@@ -14,7 +14,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.feature_roles import KEYPOINT_ROLES, OBJECT_ROLES
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
-from shardwright.schemas.layouts import FeatureRole, Needs
+from shardwright.schemas.layouts import FeatureRole, Layout, Needs
 from shardwright.transforms.images import masks
 from shardwright.transforms.images.boxes import bad_annotation
 from shardwright.transforms.images.convert import ConvertedImage, Frame, Reserve
@@ -47,7 +47,8 @@ _MAX_SEGMENT = 0xFFFFFF
 _WORKING_BYTES = 12
 #: Names of the counts of boxes and of segments.
 _OF_BOXES_TOO = ("written", "vanished")
-_NOTHING = Annotated()
+#: The annotations of an image in a layout without them.
+NOTHING = Annotated()
 #: Class id and instance number of an unknown segment.
 _NOT_KNOWN = (0, 0)
 
@@ -78,6 +79,11 @@ def _semantic_mask_of(said: Annotations, ref: ImageRef) -> tuple[str, str]:
     return said.semantic_mask or (ref.uri if said.semantic_place else ""), said.semantic_place
 
 
+def has_annotations(layout: Layout) -> bool:
+    """Returns whether records of a layout store more than an image and its classes."""
+    return layout.needs not in (Needs.IMAGE, Needs.LABEL)
+
+
 def annotate(
     ref: ImageRef,
     image: ConvertedImage,
@@ -100,9 +106,8 @@ def annotate(
       ImageFault: if an annotation is bad and `bad_boxes` says that its image fails, or a mask cannot be used.
       EngineError: if the storage failed while a mask was read.
     """
-    layout = settings.record_layout
-    if layout.needs in (Needs.IMAGE, Needs.LABEL):
-        return _NOTHING
+    if not has_annotations(settings.record_layout):
+        return NOTHING
     said = decode_annotations(ref.annotations) if ref.annotations else Annotations()
     if reserve is None or not _has_masks(said):
         return _annotate(said, ref, image.frame, settings, ids, mask)

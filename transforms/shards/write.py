@@ -47,7 +47,7 @@ _COMPRESSION_TYPES = {
     "zlib": CompressionTypes.DEFLATE,
 }
 
-#: Number of bytes of copied records that are written at once.
+#: Number of bytes of records that are written at once.
 _WRITE_BYTES = 1 << 18
 
 
@@ -145,14 +145,14 @@ class _Task(NamedTuple):
 
 
 class _Frames:
-    """Writes copied records in groups, because each write has to wait for the converting threads."""
+    """A file that writes records in groups, because each write has to wait for the converting threads."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
         self._waiting: list[bytes] = []
         self._size = 0
 
-    def add(self, frame: bytes) -> None:
+    def write(self, frame: bytes) -> None:
         self._waiting.append(frame)
         self._size += len(frame)
         if self._size >= _WRITE_BYTES:
@@ -323,10 +323,9 @@ class _WriteShard(beam.DoFn):
                 )
                 for image, digest in _with_digests(images, plan.ref_digests):
                     if image.frame:
-                        frames.add(image.frame)
+                        frames.write(image.frame)
                     elif image.example:
-                        frames.flush()
-                        self._sink.write_record(handle, image.example)
+                        self._sink.write_record(frames, image.example)
                     else:
                         work.add(image, image.entry._replace(digest=digest))
                         continue
