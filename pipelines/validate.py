@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -155,7 +155,7 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     """
     import apache_beam as beam
 
-    from shardwright.transforms.validation.summary import SummariseValidation
+    from shardwright.transforms.validation.summary import added_findings, added_statistics
     from shardwright.transforms.validation.validate import ValidateShards
 
     target = request.target
@@ -177,17 +177,15 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
         other = request.against
         compare = CompareWithSource(other.comparison, other.inputs, other.rules, other.spool, other.selection)
         found.append(pipeline | "CompareWithSource" >> compare)  # FindingSummary
-    together = found | "AllFindings" >> beam.Flatten()  # FindingSummary
-    summarise = SummariseValidation(validated.statistics)
-    summaries = together | "SummariseValidation" >> summarise  # FindingSummary, Statistics
     fingerprint = read_dataset(target.directory).fingerprint if target.directory else ""
     against = tuple(printable(item.path) for item in request.against.inputs) if request.against else ()
 
-    def report(_: bytes, checks: Any, findings: Any, statistics: Any) -> ValidationReport:
+    def report(_: bytes, checks: Any, statistics: Any, *parts: Iterable[FindingSummary]) -> ValidationReport:
+        findings = added_findings(*parts)
         # Read here, since the shards of a large dataset do not fit into the description of a job.
         dataset = read_unchanged(target.directory, fingerprint) if target.directory else None
         if dataset is not None:
-            findings = FindingSummary().merge(findings).merge(statement_findings(target, dataset, checks))
+            findings.merge(statement_findings(target, dataset, checks))
         paths = () if target.directory else tuple(foreign_files(target.pattern or ""))
         results = Results(
             printable(target.name), dataset, CheckDepth.of(request.mode), checks, findings, statistics,
@@ -196,7 +194,10 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
         return write_results(request.files, results, request.gates, request.expectations)
 
     return begin | "Report" >> beam.Map(
-        report, beam.pvalue.AsList(validated.checks), *summaries
+        report,
+        beam.pvalue.AsList(validated.checks),
+        added_statistics(validated.statistics),
+        *map(beam.pvalue.AsIter, found),
     )  # ValidationReport
 
 

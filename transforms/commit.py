@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any
 
 import apache_beam as beam
@@ -50,7 +49,6 @@ from shardwright.transforms.lease import HeldLease, write_held
 from shardwright.transforms.overwrite import discard_staging, swap
 from shardwright.transforms.preview.card_samples import draw_card_samples
 from shardwright.transforms.shards.quarantined import write_quarantine
-from shardwright.transforms.statistics.combine import AddUpStatistics
 from shardwright.transforms.validation.directory import check_directory, unexpected_shards, unneeded_indexes
 from shardwright.transforms.validation.results import (
     make_report,
@@ -60,6 +58,7 @@ from shardwright.transforms.validation.results import (
     stored_findings,
 )
 from shardwright.transforms.validation.shard import ShardCheck
+from shardwright.transforms.validation.summary import added_findings, added_statistics
 
 _SHOWN = 3
 
@@ -485,10 +484,6 @@ class CommitDataset(beam.PTransform):
     def expand(self, results: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
         checks: Any = beam.pvalue.AsList(self._checks) if self._checks is not None else []
-        statistics: Any = None
-        if self._statistics is not None:
-            add_up = beam.CombineGlobally(AddUpStatistics()).with_output_types(Statistics)
-            statistics = self._statistics | "AddUpStatistics" >> add_up.as_singleton_view()  # Statistics
         condensed = results | "CondenseBundle" >> beam.ParDo(CondenseBundle()).with_output_types(
             CondensedResults
         )  # CondensedResults of a bundle
@@ -502,7 +497,7 @@ class CommitDataset(beam.PTransform):
                 beam.pvalue.AsIter(condensed),
                 beam.pvalue.AsSingleton(self._forecast),
                 checks,
-                statistics,
+                added_statistics(self._statistics),
                 self._hold or self._job.hold,
                 *map(beam.pvalue.AsIter, self._findings),
             )
@@ -520,9 +515,7 @@ def _commit(
     *findings: Iterable[FindingSummary],
 ) -> dict[str, Any]:
     job, results = replace(job, hold=hold), merged_results(condensed).as_results()
-    found = FindingSummary()
-    for summary in chain.from_iterable(findings):
-        found.merge(summary)
+    found = added_findings(*findings)
     if hold is None or not job.described:  # the launcher gives the lease back
         return commit(job, forecast, results, checks, found, statistics)
     refusal = _refused_before(job)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -29,7 +29,7 @@ from shardwright.transforms.shards.finish import ShardPlace
 from shardwright.transforms.shards.reuse import near
 from shardwright.transforms.validation.compare_ledgers import CompareLedgers
 from shardwright.transforms.validation.shard import DEPTHS, Depth, ShardCheck, ShardTask, shard_task_of
-from shardwright.transforms.validation.summary import SummariseValidation
+from shardwright.transforms.validation.summary import added_findings, added_statistics
 from shardwright.transforms.validation.validate import Validated, ValidateShards
 
 
@@ -189,20 +189,24 @@ class GateVersion(beam.PTransform):
                 yield from list_pairs(old, new, begun.dataset, read_dataset(new))
 
         def gated(
-            outcome: Mapping[str, Any] | None, begun: PreviousState, checks: Any, findings: FindingSummary,
-            statistics: Statistics | None, changes: Changes,
+            outcome: Mapping[str, Any] | None, begun: PreviousState, checks: Any,
+            findings: Iterable[FindingSummary], statistics: Statistics | None, changes: Changes,
         ) -> VersionRecord | None:  # fmt: skip
             if outcome is None:
                 return None
-            return gate_version(task, begun, outcome, list(checks), findings, statistics, changes)
+            found = added_findings(findings)
+            return gate_version(task, begun, outcome, list(checks), found, statistics, changes)
 
         changes = (
             committed
             | "ListLedgers" >> beam.FlatMap(ledgers, self._begun).with_output_types(LedgerPair)  # LedgerPair
             | "CompareDatasets" >> CompareDatasets(lost_is_empty=True)  # Changes
         )
-        summarise = SummariseValidation(verified.statistics)
-        found = verified.findings | "SummariseValidation" >> summarise
         return committed | "Gate" >> beam.Map(
-            gated, self._begun, beam.pvalue.AsList(verified.checks), *found, beam.pvalue.AsSingleton(changes)
+            gated,
+            self._begun,
+            beam.pvalue.AsList(verified.checks),
+            beam.pvalue.AsIter(verified.findings),
+            added_statistics(verified.statistics),
+            beam.pvalue.AsSingleton(changes),
         )  # VersionRecord or None
