@@ -156,7 +156,6 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
     started = time.time()
     given = None if hasattr(beam_options, "view_as") else list(beam_options or ())
     with contextlib.ExitStack() as stack:
-        stack.enter_context(workers_started_early(workers_named(given) or 0))
         if given != []:  # the first checks may read from a bucket
             beam_options = as_beam_options(beam_options)
         request = make_request(values, with_output=True)
@@ -289,8 +288,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
     settings = cli_options.given_settings(options)
-    others.for_beam()  # refuses unknown options
-    made = convert(beam_options=others.tokens, progress=True, **settings)
+    with workers_started_early(workers_named(others.tokens) or 0):
+        if others.tokens:
+            others.for_beam()  # refuses unknown options
+        made = convert(beam_options=others.tokens, progress=True, **settings)
     return Outcome(lambda: print_convert_summary(made), made.as_json)
 
 

@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardwright.pipelines.prepare import ConversionRequest
 from shardwright.pipelines.workers import LastRun
@@ -17,8 +17,9 @@ from shardwright.schemas.errors import ShardwrightError
 from shardwright.schemas.version import version_path
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import UTC_FORMAT
-from shardwright.transforms.rebuild.remembered_input import read_input
-from shardwright.transforms.rebuild.task import RebuildTask
+
+if TYPE_CHECKING:
+    from shardwright.transforms.rebuild.task import RebuildTask
 
 
 def read_run(directory: str) -> Mapping[str, Any]:
@@ -55,6 +56,8 @@ def before_rebuild(task: RebuildTask) -> LastRun:
     Args:
       task: The rebuild. With another request than the last time, all images are converted again.
     """
+    from shardwright.transforms.rebuild.remembered_input import read_input
+
     try:
         state = read_input(task.output)
     except ShardwrightError:  # the rebuild finds this again and reports it

@@ -103,12 +103,13 @@ def workers_named(given: Sequence[str] | None) -> int | None:
     """
     if given is None:
         return 0
-    values = {name: value for name, _, value in (token.partition("=") for token in given)}
-    if not any(name.startswith("--direct_") or name == "--runner" for name in values):
+    tokens = (token.removeprefix("--").partition("=") for token in given)
+    values = {name.replace("-", "_"): value for name, _, value in tokens}
+    if not any(name.startswith("direct_") or name == "runner" for name in values):
         return None
-    if values.get("--direct_running_mode") != _MULTI_PROCESSING or "--runner" in values:
+    if values.get("direct_running_mode") != _MULTI_PROCESSING or "runner" in values:
         return 0
-    workers = values.get("--direct_num_workers", "")
+    workers = values.get("direct_num_workers", "")
     return int(workers) if workers.isdecimal() else 0
 
 

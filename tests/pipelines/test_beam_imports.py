@@ -196,3 +196,28 @@ def test_an_unknown_version_is_imported_as_a_whole(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(beam_imports, "import_module", asked.append)
     import_beam()
     assert asked == ["not_imported_yet"]
+
+
+#: Prints whether a conversion has imported Beam when it chooses its workers.
+_CHOOSING = """
+import sys
+from shardwright.pipelines import convert
+from shardwright.schemas.errors import UsageError
+
+def choose(*_):
+    print("apache_beam" in sys.modules)
+    raise UsageError("Enough.")
+
+convert.choose_processes = choose
+sys.exit(convert.main())
+"""
+
+
+@pytest.mark.parametrize(("options", "imported"), [([], False), (["--no_auth"], True)])
+def test_worker_processes_begin_before_the_command_imports_beam(
+    options: list[str], imported: bool, tmp_path: Path
+) -> None:
+    make_tree(tmp_path / "in", 2)
+    argv = [sys.executable, "-c", _CHOOSING, f"{tmp_path}/in", f"{tmp_path}/out", *options]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.split()) == (2, [str(imported)]), done.stderr

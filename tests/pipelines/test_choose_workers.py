@@ -76,6 +76,7 @@ def test_processes_are_chosen_if_they_are_faster(
         ([], None),
         (["--no_auth"], None),
         (["--direct_num_workers=4"], 0),
+        (["--direct-running-mode=multi_processing", "--direct-num-workers=4"], 4),
         (["--direct_running_mode=multi_processing", "--direct_num_workers=4"], 4),
         (["--direct_running_mode=multi_processing", "--direct_num_workers=x"], 0),
         (["--direct_running_mode=multi_processing", "--runner=PrismRunner"], 0),
