@@ -155,13 +155,12 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
     """
     started = time.time()
     given = None if hasattr(beam_options, "view_as") else list(beam_options or ())
-    with contextlib.ExitStack() as stack:
-        if given != []:  # the first checks may read from a bucket
-            beam_options = as_beam_options(beam_options)
-        request = make_request(values, with_output=True)
-        last = before_conversion(request)
-        processes = choose_processes(given, request.inputs, request.settings, last)
-        stack.enter_context(workers_started_early(processes if processes > 1 else 0))
+    if given != []:  # the first checks may read from a bucket
+        beam_options = as_beam_options(beam_options)
+    request = make_request(values, with_output=True)
+    last = before_conversion(request)
+    processes = choose_processes(given, request.inputs, request.settings, last)
+    with workers_started_early(processes if processes > 1 else 0):
         beam_options = as_beam_options(beam_options)
         workers = set_workers(processes, beam_options)
         facts = run_facts(request, beam_options, workers, last.speed)
