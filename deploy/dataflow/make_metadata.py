@@ -138,6 +138,17 @@ JOB = {
     "groupName": "Input and output",
 }
 
+#: The option of this package that is no setting, because it changes no dataset.
+PAYER = {
+    "name": "gcs_user_project",
+    "label": "Project that pays for buckets",
+    "helpText": "Project that pays for requests to buckets whose requesters pay. Example: my-project",
+    "isOptional": True,
+    "paramType": "TEXT",
+    "regexes": [r"^([a-z0-9][a-z0-9.-]{1,100}:)?[a-z0-9][a-z0-9-]{4,28}[a-z0-9]$"],
+    "groupName": "Input and output",
+}
+
 #: Options of Beam that have no field when a template is launched, or that users look for.
 WORKERS = (
     {
@@ -212,7 +223,7 @@ def metadata() -> dict[str, Any]:
         "description": "Converts raw images to a verified, sharded TFRecord dataset, or creates the next "
         "version of a dataset.",
         "streaming": False,
-        "parameters": [JOB, *(parameter(name, fields[name]) for name in names), *workers],
+        "parameters": [JOB, PAYER, *(parameter(name, fields[name]) for name in names), *workers],
     }
 
 

@@ -18,6 +18,7 @@ from shardwright.pipelines import options
 from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
 from shardwright.schemas.errors import UsageError
 from shardwright.transforms.sources.choices import check_settings
+from shardwright.transforms.storage.bucket_options import BucketOptions
 
 FOLDER = ROOT / "deploy" / "dataflow"
 DOCUMENT = json.loads((FOLDER / "metadata.json").read_text())
@@ -57,6 +58,8 @@ RIGHT = [
     ("max_per_class", "500"),
     ("drop", "BLURRY"), ("drop", "DARK,LIGHT"), ("include", "cats/*.jpg,dogs/"),
     ("exclude", "@gs://b-b/opt_out.txt"),
+    ("gcs_user_project", "my-project"), ("gcs_user_project", "example.com:my-project"),
+    ("gcs_user_project", "123456789012"),
     ("image_format", "webp"), ("number_of_worker_harness_threads", "1"), ("disk_size_gb", "50"),
     ("sdk_container_image", "europe-west1-docker.pkg.dev/my-project/images/shardwright:1.0"),
 ]  # fmt: skip
@@ -83,7 +86,7 @@ WRONG = [
     ("license", " "), ("creator", ";"), ("url", "example.com"), ("date_published", "31.3.2026"),
     ("fit", "squeeze"), ("image_format", "gif"), ("class_names", "names.txt"), ("plan_from", "old/"),
     ("min_bytes", "0"), ("min_side", "-1"), ("max_aspect", "0.5"), ("max_per_class", "x"),
-    ("drop", "ODD_SIZE"),
+    ("drop", "ODD_SIZE"), ("gcs_user_project", "My Project"), ("gcs_user_project", "gs://my-bucket"),
     ("number_of_worker_harness_threads", "0"), ("disk_size_gb", "big"), ("sdk_container_image", "a b"),
 ]  # fmt: skip
 #: Only the launch can check whether shares add up, and whether a color, a date or a regular expression is
@@ -113,6 +116,7 @@ def test_every_setting_is_a_parameter_and_every_parameter_an_option() -> None:
     assert ours <= set(PARAMETERS)
     _, rest = parser.parse_known_args([f"--{name}=x" for name in ours])
     assert rest == []
+    assert issubclass(BucketOptions, PipelineOptions)  # so Beam knows its option
     known = PipelineOptions([f"--{name}={value}" for name, value in values.items()]).get_all_options(True)
     assert set(values) <= set(known)
 
