@@ -30,8 +30,9 @@ _LENGTH_BYTES = 8
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
 _READ_BYTES = 1 << 20
-#: Size of a buffer of a window in bytes.
-_WINDOW_BYTES = 1 << 21
+#: Size of a buffer of a window in bytes, number of its buffers, and of windows whose buffers are kept.
+_WINDOW_BYTES = 1 << 20
+_BUFFERS, _MOST_KEPT = 2, 4
 #: Number of bytes that are searched first for a sound record; doubled each time.
 _FIRST_STEP = 1 << 10
 #: Limit for the bytes read because of wrong lengths, as a multiple of the file's size.
@@ -141,10 +142,10 @@ class _Window:
     filled again, because a new one costs as much as reading: the system has to map and clear its memory.
     """
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], buffers: list[bytearray] | None = None) -> None:
         self._file: Any = file
         self._start = 0
-        self._buffers: list[bytearray] = []
+        self._buffers = [] if buffers is None else buffers
         self._buffer = bytearray()
         self._size = 0
 
@@ -158,7 +159,7 @@ class _Window:
         if needed > _WINDOW_BYTES:
             self._buffer = bytearray(needed)
         else:
-            if len(self._buffers) < 2:
+            if len(self._buffers) < _BUFFERS:
                 self._buffers.append(bytearray(_WINDOW_BYTES))
             self._buffer = self._buffers[-1]
             self._buffers.reverse()
@@ -190,6 +191,23 @@ class _Window:
         """
         begin = self._find(offset, size)
         return self._buffer, begin, self._size
+
+
+#: Buffers that no window uses.
+_KEPT: list[list[bytearray]] = []
+
+
+@contextlib.contextmanager
+def borrowed_buffers() -> Iterator[list[bytearray]]:
+    """Lends buffers for one file, and keeps them for the next one, because new memory costs time."""
+    try:
+        buffers = [buffer for buffer in _KEPT.pop() if len(buffer) == _WINDOW_BYTES]
+    except IndexError:
+        buffers = []
+    yield buffers
+    # After an error, another thread may still hash them.
+    if len(_KEPT) < _MOST_KEPT:
+        _KEPT.append(buffers)
 
 
 def _crc_tables() -> list[np.ndarray]:
@@ -249,10 +267,10 @@ class _Frames:
     file, one more pass over the file makes each further check cheap.
     """
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], buffers: list[bytearray] | None) -> None:
         self._file = file
         self.size = os.fstat(file.fileno()).st_size
-        self._frames = _Window(file)
+        self._frames = _Window(file, buffers)
         self._search = _Window(file)
         #: Whether the last block ended at a frame that was not buffered as a whole.
         self.cut = False
@@ -370,13 +388,16 @@ def read_records(file: IO[bytes]) -> Iterator[Record | DamagedRange]:
             yield from item.records()
 
 
-def read_blocks(file: IO[bytes]) -> Iterator[RecordBlock | DamagedRange]:
+def read_blocks(
+    file: IO[bytes], buffers: list[bytearray] | None = None
+) -> Iterator[RecordBlock | DamagedRange]:
     """Yields the records of a file as `read_records` does, but all sound records in a buffer together.
 
     Args:
       file: a real file, opened for reading in binary mode.
+      buffers: buffers to use (`borrowed_buffers`). None to make new ones.
     """
-    frames = _Frames(file)
+    frames = _Frames(file, buffers)
     offset = number = 0
     while offset < frames.size:
         block = frames.sound_from(offset, number)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import lru_cache
 from itertools import repeat, zip_longest
 from typing import IO, NamedTuple, cast
 
@@ -30,6 +31,7 @@ from shardwright.transforms.records.framing import (
     DamagedRange,
     Record,
     RecordBlock,
+    borrowed_buffers,
     read_blocks,
     uncompressed,
 )
@@ -50,6 +52,8 @@ _WAITING_PER_THREAD = 32
 #: Fewest ordinary records that are added together, and number of refusals after which no more are.
 _FEWEST_TOGETHER, _MOST_REFUSED = 4, 20
 _SHOWN_BYTES = 60
+#: Number of schemas, one for each split, for which a checker is kept.
+_MOST_CHECKERS = 4
 
 
 class Depth(IntEnum):
@@ -209,7 +213,7 @@ def check_shard(
 
     index = bytearray()
     try:
-        with storage.open_local(task.path) as opened:
+        with storage.open_local(task.path) as opened, borrowed_buffers() as buffers:
             check.bytes = os.fstat(opened.fileno()).st_size
             if task.expected and check.bytes < task.expected.bytes:
                 find(
@@ -219,7 +223,7 @@ def check_shard(
             file = HashedFile(opened, aside=depth <= Depth.FAST) if task.expected else opened
             ledger = _open_ledger(task, find) if depth >= Depth.FAST else None
             records = _Records(task, schema, check, ledger, index, find)
-            _check_records(cast("IO[bytes]", file), records, depth, executor, sound)
+            _check_records(cast("IO[bytes]", file), buffers, records, depth, executor, sound)
             crc32c = ""
             if isinstance(file, HashedFile) and task.expected:
                 sha256, crc32c = file.checksums()
@@ -433,6 +437,7 @@ def _check_index(task: ShardTask, true: bytes, find: Find) -> None:
 
 def _check_records(
     file: IO[bytes],
+    buffers: list[bytearray],
     records: _Records,
     depth: Depth,
     executor: ThreadPoolExecutor | None,
@@ -443,21 +448,23 @@ def _check_records(
     with uncompressed(file, task.file) as (plain, _, error):
 
         def sound() -> Iterator[RecordBlock]:
-            for item in read_blocks(plain):
+            for item in read_blocks(plain, buffers):
                 if isinstance(item, DamagedRange):
                     find(item.code, item.message, item.number, item.offset)
                 else:
                     yield item
 
         promised, look = records.schema._replace(split=task.split), depth >= Depth.QUALITY
-        checker = RecordChecker(
-            promised,
-            decode=depth >= Depth.FULL,
-            look=look,
-            reserve=working_budget().reserve,
-            hash_images=task.terms is not None and task.terms.keeps,
-        )
-        reader = RecordChecker(promised, decode=False, look=look)
+        reader = _shared_checker(promised) if not look else RecordChecker(promised, decode=False, look=True)
+        checker = reader
+        if depth >= Depth.FULL:
+            checker = RecordChecker(
+                promised,
+                decode=True,
+                look=look,
+                reserve=working_budget().reserve,
+                hash_images=task.terms is not None and task.terms.keeps,
+            )
 
         def checked(record: Record) -> tuple[Record, CheckedRecord, Digest]:
             with UNDERWAY.working_on(f"the record at byte {record.offset} of {task.path}", "check"):
@@ -494,6 +501,12 @@ def _check_records(
                 records.add(*result)
     if error:
         find(FindingCode.SHARD_TRUNCATED, error)
+
+
+@lru_cache(maxsize=_MOST_CHECKERS)
+def _shared_checker(schema: RecordSchema) -> RecordChecker:
+    """Returns the checker of records that decodes nothing; shards share what it learns about records."""
+    return RecordChecker(schema, decode=False)
 
 
 def _check_block(
