@@ -166,6 +166,8 @@ def key_from_bytes(path: bytes) -> str:
     >>> key_from_bytes(b"cats/100%/\\xff.png")
     'cats/100%25/%FF.png'
     """
+    if path.isascii():
+        return path.decode().replace("%", "%25")
     text = path.decode("utf-8", "surrogateescape").replace("%", "%25")
     return unicodedata.normalize("NFC", printable(text))
 

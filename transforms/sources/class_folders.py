@@ -163,9 +163,9 @@ def _list_with_tree(
 
 
 def _placed(ref: ImageRef, tree: FolderTree, prefix: str) -> ImageRef:
-    if is_image(ref) and tree.leaves_out(ref.key.removeprefix(prefix)):
+    if tree.only_splits and is_image(ref) and tree.leaves_out(ref.key.removeprefix(prefix)):
         return ref._replace(message="").filtered(FilterReason.OUTSIDE_SPLITS)
-    lacks_class = ref.is_candidate and not ref.label and not tree.classless
+    lacks_class = not ref.label and ref.is_candidate and not tree.classless
     return ref._replace(message=NO_FOLDER) if lacks_class else ref
 
 
@@ -203,9 +203,10 @@ def list_class_folders(
         yield from _list_remote(source, depth, tree, items, part)
         return
     beside = FolderMetadata() if tree.metadata else None
+    place = _PlaceOfFolder(tree, depth)
     for path, relative, entry in walk(os.fsencode(source.path), os.fsencode(part.folder), part.deep):
         if not (beside and beside.holds(path)):
-            yield _reference(path, relative, entry, source.prefix, tree, depth)
+            yield _reference(path, relative, entry, source.prefix, place)
 
 
 def find_tree(
@@ -462,17 +463,27 @@ def _folders_inside(root: bytes, folder: bytes) -> list[bytes]:
     return [entry.name for entry in entries if _leads_down(entry, above)]
 
 
+class _PlaceOfFolder:
+    """Returns the split and the class of a key, and remembers those of the last folder."""
+
+    def __init__(self, tree: FolderTree, depth: int) -> None:
+        self._tree, self._depth = tree, depth
+        self._folder: str | None = None
+        self._place = "", ""
+
+    def __call__(self, key: str) -> tuple[str, str]:
+        folder = key.rpartition("/")[0]
+        if folder != self._folder:
+            self._folder, self._place = folder, self._tree.place(key, self._depth)
+        return self._place
+
+
 def _reference(
-    path: bytes,
-    relative: bytes,
-    entry: os.DirEntry[bytes],
-    prefix: str,
-    tree: FolderTree,
-    depth: int,
+    path: bytes, relative: bytes, entry: os.DirEntry[bytes], prefix: str, place: _PlaceOfFolder
 ) -> ImageRef:
     key = key_from_bytes(relative)
-    split, label = tree.place(key, depth)
-    name, uri = prefix + key, os.fsdecode(path)
+    split, label = place(key)
+    name, uri = prefix + key, path.decode() if path.isascii() else os.fsdecode(path)
     if _is_hidden(relative):
         return ImageRef(name, uri, label, split).filtered(FilterReason.DOTFILE)
     try:

@@ -41,9 +41,14 @@ class LabelRules:
         """Mapping of number, as text, to class name."""
         return numbered_names(self.names, self.first_number)
 
-    @property
+    @cached_property
     def _changes_names(self) -> bool:
         return bool(self.rename) or self.keep is not None
+
+    @cached_property
+    def _keeps_labels(self) -> bool:
+        """Whether a reference with a class name stays as it is."""
+        return not (self.names or self._changes_names)
 
     def _names(self, names: Iterable[str]) -> list[str]:
         """Returns the renamed names that are kept, without duplicates."""
@@ -65,6 +70,8 @@ class LabelRules:
         """Returns a reference with its new class names; it is filtered if no name is left."""
         if not self.class_stored:
             return ref._replace(label="", annotations="") if ref.label or ref.annotations else ref
+        if self._keeps_labels and ref.label:
+            return ref
         if not is_image(ref):
             return ref
         if self.names:
