@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +16,7 @@ from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs
 from shardwright.schemas.ledger import Entry, ShardHeader, dump_ledger, load_ledger
 from shardwright.schemas.plan import index_file, ledger_file
 from shardwright.transforms.records.framing import data_of_frame
+from shardwright.transforms.shards import reuse
 from shardwright.transforms.shards.finish import ShardPlace
 from shardwright.transforms.shards.reuse import (
     PreviousBuild,
@@ -58,6 +62,39 @@ def test_a_shard_is_reused_with_its_ledger_and_index(old: Path, tmp_path: Path) 
     for name in (SHARD, index_file(*PLACE), ledger_file(*PLACE)):
         assert (tmp_path / "new" / name).samefile(old / name)
     assert take_over(str(tmp_path / "new"), str(old), PLACE, result.plan_digest) == taken
+
+
+@pytest.mark.parametrize("change", ["", "index", "no index", "ledger", "unreadable"])
+def test_what_dataset_json_states_spares_reading_the_lines(
+    old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    stated = json.loads((old / "dataset.json").read_text())["files"]
+    index, book = old / index_file(*PLACE), old / ledger_file(*PLACE)
+    right = index.read_bytes()
+    if change == "index":
+        index.unlink()
+        index.write_bytes(b"0 1\n")
+    elif change == "no index":
+        index.unlink()
+    elif change == "ledger":
+        stated = {**stated, ledger_file(*PLACE): "0" * 64}
+    elif change == "unreadable":
+        rewrite(old, outcome="quarantined", reason="UNREADABLE", stage="read")
+        header, entries = ledger(old)
+        counts = {"written": header.records - 1, "quarantined": 1}
+        book.write_bytes(dump_ledger(dataclasses.replace(header, counts=counts), entries))
+        stated = {**stated, ledger_file(*PLACE): hashlib.sha256(book.read_bytes()).hexdigest()}
+    read: list[bytes] = []
+    monkeypatch.setattr(reuse, "load_ledger", lambda data: read.append(data) or load_ledger(data))
+    digest, new = ledger(old)[0].plan_digest, tmp_path / "new"
+    taken = take_over(str(new), str(old), PLACE, digest, stated=stated)
+    assert bool(read) == bool(change)
+    if change == "unreadable":
+        assert taken is None
+        return
+    assert taken is not None and taken == take_over(str(tmp_path / "other"), str(old), PLACE, digest)
+    assert (new / index_file(*PLACE)).read_bytes() == right
+    assert (new / ledger_file(*PLACE)).read_bytes() == book.read_bytes()
 
 
 @pytest.mark.parametrize("damage", ["digest", "shard", "size", "no shard", "no ledger", "ledger"])

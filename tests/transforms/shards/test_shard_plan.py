@@ -1,0 +1,50 @@
+"""The plan of a shard is the same if an earlier step has computed its digests."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.image_ref import ImageRef, encode_refs
+from shardwright.schemas.plan import Forecast, Plan
+from shardwright.transforms.plan.planned_shard import PlannedShard
+from shardwright.transforms.shards import shard_plan
+from shardwright.transforms.shards.shard_plan import plan_shard
+
+SETTINGS = ConvertSettings(resize="64")
+PLAN = Plan(labels=("cat", "dog"), shards={"train": 1}, estimate={"train": 1}, settings={})
+FORECAST = Forecast(PLAN, {"train": 1}, {"train": 1}, {}, 0, 1, {}, 0, {})
+refs = st.builds(
+    lambda key, label, size, version, outcome: ImageRef(
+        key, "photos/a.jpg", label, size=size, version=version, outcome=outcome
+    ),
+    st.text(min_size=1, max_size=8),
+    st.sampled_from(["cat", "dog", ""]),
+    st.integers(-1, 9),
+    st.sampled_from(["", "1", "2"]),
+    st.sampled_from(["", "filtered"]),
+)
+
+
+@given(st.lists(st.lists(refs, max_size=6), max_size=3))
+def test_digests_of_an_earlier_step_give_the_same_plan(batches: list[list[ImageRef]]) -> None:
+    planned = PlannedShard("train", 0, 1, [encode_refs(batch) for batch in batches])
+    made = plan_shard(planned, FORECAST, SETTINGS, {})
+    carried: Any = pickle.loads(pickle.dumps(planned._replace(digests=made.digests)))
+    again = plan_shard(carried, FORECAST, SETTINGS, {})
+    assert again.digest == made.digest and again.recipe_digest == made.recipe_digest
+    assert again.refs == made.refs and again.ref_digests == made.ref_digests
+    candidates = [ref for ref in made.refs if ref.is_candidate]
+    assert made.digests.candidates == len(candidates)
+    assert made.digests.has_known_states == all(ref.has_known_state for ref in candidates)
+
+
+def test_references_are_not_unpacked_unless_they_are_needed(monkeypatch: Any) -> None:
+    planned = PlannedShard("train", 0, 1, [encode_refs([ImageRef("a.jpg", "a.jpg", "cat")])])
+    made = plan_shard(planned, FORECAST, SETTINGS, {})
+    monkeypatch.setattr(shard_plan, "decode_refs", None)
+    assert plan_shard(planned._replace(digests=made.digests), FORECAST, SETTINGS, {}).digest == made.digest
