@@ -11,7 +11,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import execution
-from helpers.repository import PHOTOS, copy_photos
+from helpers.repository import EXAMPLES, copy_photos
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
@@ -19,7 +19,7 @@ from shardwright.pipelines.rebuild import rebuild
 #: The first bytes of JPEG, PNG and WebP files.
 MAGIC = re.compile(rb"\xff\xd8\xff[\xe0\xe1\xdb\xee]|\x89PNG\r\n\x1a\n|RIFF....WEBP", re.DOTALL)
 PIECE = 32
-SOURCES = [path.read_bytes() for path in sorted(PHOTOS.rglob("*")) if path.is_file()]
+SOURCES = [path.read_bytes() for path in sorted(EXAMPLES.rglob("*")) if path.is_file()]
 #: Some bytes from the middle of each picture.
 PIECES = [data[len(data) // 2 :][:PIECE] for data in SOURCES]
 
@@ -67,7 +67,7 @@ def test_the_recorder_detects_images_that_cross(crossed: list[bytes]) -> None:
 def test_no_image_crosses_from_stage_to_stage(
     settings: dict[str, Any], crossed: list[bytes], tmp_path: Path
 ) -> None:
-    places = {"input": str(PHOTOS), "output": str(tmp_path / "out"), "splits": "train=0.8,test=0.2"}
+    places = {"input": str(EXAMPLES), "output": str(tmp_path / "out"), "splits": "train=0.8,test=0.2"}
     options = ["--runner=FnApiRunner", "--direct_num_workers=1"]
     made = convert(**places, **settings, shards=3, beam_options=options)
     assert sum(sum(counts.values()) for counts in made.dataset.class_counts.values()) == len(SOURCES)
@@ -79,7 +79,7 @@ def test_no_image_crosses_from_stage_to_stage(
 
 @pytest.mark.parametrize("verify", ["fast", "quality"])
 def test_no_image_crosses_in_a_rebuild(verify: str, crossed: list[bytes], tmp_path: Path) -> None:
-    source = copy_photos(tmp_path / "in", 3)
+    source = copy_photos(tmp_path / "in", 3, EXAMPLES)
     images = sum(path.is_file() for path in source.rglob("*"))
     places = {"input": str(source), "output": str(tmp_path / "out"), "splits": "train=0.8,test=0.2"}
     options = ["--runner=FnApiRunner", "--direct_num_workers=1"]

@@ -6,13 +6,15 @@ import shutil
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+#: The example pictures, for tests of what the pictures themselves are like and of pages that name them.
 EXAMPLES = ROOT / "examples" / "photos"
-PHOTOS = EXAMPLES
+#: Smaller copies with the same names, classes, formats and modes.
+PHOTOS = Path(__file__).parent / "small_photos"
 
 
-def copy_photos(folder: Path, step: int) -> Path:
-    """Copies every `step`-th example picture, in the folder of its class, and returns the folder."""
-    for path in sorted(PHOTOS.rglob("*.*"))[::step]:
+def copy_photos(folder: Path, step: int, photos: Path = PHOTOS) -> Path:
+    """Copies every `step`-th picture, in the folder of its class, and returns the folder."""
+    for path in sorted(photos.rglob("*.*"))[::step]:
         (folder / path.parent.name).mkdir(parents=True, exist_ok=True)
         shutil.copy(path, folder / path.parent.name)
     return folder

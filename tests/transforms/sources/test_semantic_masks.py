@@ -63,7 +63,8 @@ def test_missing_partners_are_reported(tmp_path: Path) -> None:
     (tmp_path / "masks" / ".hidden.png").touch()
     (tmp_path / "images" / "notes.txt").write_text("x")
     (tmp_path / "masks" / "rose.png").rename(tmp_path / "masks" / "rose.bmp.png")
-    Image.new("L", (720, 602)).save(tmp_path / "masks" / "rose.bmp")
+    with Image.open(tmp_path / "images" / "rose.jpg") as rose:
+        Image.new("L", rose.size).save(tmp_path / "masks" / "rose.bmp")
     found = listed(tmp_path / "images", "segmentation", mask_dir=tmp_path / "masks")
     assert found.reasons() == {
         "eagle.jpg": "BAD_ANNOTATION",
