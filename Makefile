@@ -119,7 +119,6 @@ report-picture: $(STAMP) ## take the picture of the report in the README again; 
 # All benchmarks, or ONLY=names with commas. Without PHOTOS=folder of photographs, they generate their images.
 BENCH = $(BIN)/python benchmarks/bench.py $(if $(PHOTOS),--source "$(PHOTOS)") $(if $(ONLY),--only $(ONLY))
 bench: $(STAMP) ## run all benchmarks and add them to the history, for hours: PHOTOS=folder ONLY=names
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "simplejpeg>=1.8,<2"
 	$(BENCH) --peers
 
 bench-quick: $(STAMP) ## run small sizes of all benchmarks, for some minutes: PHOTOS=folder ONLY=names
