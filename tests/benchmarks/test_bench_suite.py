@@ -6,6 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
+import bench
 import inputs
 import make_photos
 import pytest
@@ -13,7 +14,8 @@ from bench import SUITE, expected_minutes
 from command import Benchmark, Found, parse_options, run_benchmark
 from history import load_history
 from PIL import Image
-from results import Run, result_of
+from results import Result, Run, result_of
+from scale import growing
 
 _HERE = Path(inputs.__file__).parent
 
@@ -61,6 +63,47 @@ def test_the_time_is_that_of_the_last_run_of_each() -> None:
     runs.append(Run("archives", "quick", "", (), minutes=100.0))
     assert expected_minutes(["rebuild"], "full", runs) == 7.0
     assert expected_minutes(["rebuild", "archives"], "full", runs) == 7.0 + SUITE["archives"][1]
+
+
+_FAKE = """
+import argparse, json, sys
+parser = argparse.ArgumentParser()
+parser.add_argument("--record")
+parser.add_argument("--quick", action="store_true")
+options = parser.parse_args()
+assert options.quick
+line = {"benchmark": "NAME", "size": "quick", "input": "", "when": "2026-11-21T08:00:00Z"}
+result = {"subject": "all", "measure": "time", "unit": "s", "value": 1.0, "least": 1.0, "most": 1.0}
+open(options.record, "a").write(json.dumps({**line, "results": [result]}) + chr(10))
+sys.exit(EXIT)
+"""
+
+
+def test_all_benchmarks_give_one_table_and_lines_of_the_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, code in (("good", "0"), ("bad", "1")):
+        (tmp_path / f"{name}.py").write_text(_FAKE.replace("NAME", name).replace("EXIT", code))
+    monkeypatch.setattr(bench, "HERE", tmp_path)
+    monkeypatch.setattr(bench, "SUITE", {"good": (1, 2), "bad": (3, 4)})
+    history = tmp_path / "history.jsonl"
+    monkeypatch.setattr("sys.argv", ["bench.py", "--quick", f"--history={history}"])
+    assert bench.main() == 1
+    assert [run.benchmark for run in load_history(history)] == ["good", "bad"]
+    out, err = capfd.readouterr()
+    assert [line.split(" | ")[0] for line in out.splitlines()[2:]] == ["| good", "| bad"]
+    assert "2 benchmarks, about 4 minutes in all" in err
+    assert "Failed: bad." in err
+
+
+def test_a_step_that_grows_faster_than_the_data_is_named() -> None:
+    def result(step: str, measure: str, ratio: float) -> Result:
+        return result_of(step, measure, "s", [1.0], ratio, "a tenth")
+
+    results = [result("convert", "processor time", 10.9), result("convert", "peak", 1.1)]
+    assert growing(results) == {}
+    results += [result("validate", "processor time", 40.0), result("validate", "time", 50.0)]
+    assert growing(results) == {"validate": "processor time grows 40.0 times with ten times the data"}
 
 
 def test_images_are_made_once_and_described(tmp_path: Path) -> None:
