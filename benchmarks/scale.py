@@ -8,8 +8,8 @@
 
 Each is converted and then validated, each as a whole process. The ratios compare the whole input with its
 tenth: a step that grows with the data has a ratio of 10 by processor time, and of 1 per image. It fails if a
-step needs more than `TOLERATED` times as much processor time or memory as the tenth. The full size needs 30 GB
-of disk for its images and datasets, and hours.
+step needs more than `TOLERATED` times as much processor time or memory as the tenth. The full size needs 30
+GB of disk for its images and datasets, and hours.
 """
 
 from __future__ import annotations
