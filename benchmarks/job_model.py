@@ -26,6 +26,12 @@ INPUTS = {
     "plan_us": (53, "core microseconds to plan and group a reference", "measured with 99,999 shards"),
     "listed": (24, "bytes per reference, in listing order", "measured"),
     "grouped": (95, "bytes per reference, grouped by shard", "measured with 99,999 shards"),
+    "commit": (11_000, "bytes of memory per shard in the last step", "measured with 4,000 shards"),
+    "commit_class": (
+        110,
+        "bytes of memory per class of a shard in the last step",
+        "measured with 1,000 classes",
+    ),
     "page": (1000, "objects per list request", "assumed: the default of the JSON API"),
     "page_s": (0.3, "seconds per list request", "assumed"),
     "reads_s": (5000, "reads/s that a new bucket allows", "Cloud Storage, request rate guidelines"),
@@ -85,8 +91,8 @@ def compute(images: int, given: Mapping[str, float]) -> dict[str, tuple[float, s
         ),
         "vCPUs that a new bucket can feed": (of["reads_s"] / of["images_s"], "reads_s / images_s"),
         "GB of memory to commit": (
-            shards * 2_000 / 1e9,
-            "shards * 2,000",
+            shards * (of["commit"] + of["commit_class"] * min(of["classes"], images / shards)) / 1e9,
+            "shards * (commit + commit_class * the lower of classes and records per shard)",
         ),
     }
 
