@@ -255,7 +255,8 @@ def entries(draw: st.DrawFn) -> dict[str, Any]:
     entry: dict[str, Any] = {"key": key, "sha256": f"{draw(st.integers(0, 15)):064x}", "label": label}
     entry["image"] = draw(st.sampled_from([0, 120, 200, 300, 20_000]))
     if draw(st.integers(0, 24)) == 0:
-        entry["fault"] = draw(st.sampled_from(["record", "byte", "frame", "line", "label", "key", "lost"]))
+        faults = ["record", "text", "byte", "frame", "line", "value", "value", "lost"]
+        entry["fault"] = draw(st.sampled_from(faults))
         entry["at"] = draw(st.integers(0, 200))
     return entry
 
@@ -272,6 +273,9 @@ def shard_of_entries(found: list[dict[str, Any]], order: bool) -> tuple[bytes, b
         values += [entry["key"].encode(), entry["sha256"].encode(), 7]
         if fault == "record":
             values[at % 6] = (5, b"birds", b"", b"\xff", b"A" * 64, 8)[at % 6]
+        if fault == "text":
+            text = values[3 + at % 2]
+            values[3 + at % 2] = text[:1] + (b"\xff", b"B", b" ")[at % 3] + text[2:]
         data = encode_example(
             {name: Feature(kind, [value]) for (name, kind), value in zip(FEATURES.items(), values)}
         )
@@ -280,10 +284,10 @@ def shard_of_entries(found: list[dict[str, Any]], order: bool) -> tuple[bytes, b
             data = data[:place] + bytes((data[place] ^ 1,)) + data[place + 1 :]
         framed = frame(data)
         line = {
-            "key": entry["key"] + ("x" if fault == "key" else ""),
+            "key": entry["key"],
             "outcome": "written",
             "sha256": entry["sha256"],
-            "label": label if fault != "label" else "é",
+            "label": label,
             "offset": len(shard),
             "length": len(framed),
             "digest": "0" * 16,
@@ -292,6 +296,12 @@ def shard_of_entries(found: list[dict[str, Any]], order: bool) -> tuple[bytes, b
         if fault == "frame":
             place = at % len(framed)
             framed = framed[:place] + bytes((framed[place] ^ 1,)) + framed[place + 1 :]
+        if fault == "value":
+            name, value = [
+                ("key", "c/00.jpg"), ("key", ""), ("sha256", "f" * 64), ("sha256", ""), ("label", "é"),
+                ("label", "birds"), ("offset", len(shard) + 1), ("length", 7), ("outcome", "filtered"),
+            ][at % 9]  # fmt: skip
+            line[name] = value
         if fault == "line":
             del line[list(line)[at % len(line)]]
         if fault != "lost" or at % 2:
