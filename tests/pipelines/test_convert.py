@@ -127,6 +127,7 @@ def test_the_directory_has_the_documented_files(sound_dataset: Path) -> None:
         "dataset.json", "labels.txt", "label_map.pbtxt", "quarantine.jsonl", "findings.json",
         "run.json", "_shards", "_work", "_work/outcome.json", "_index", "croissant.json",
         "dataset_info.json", "features.json", "parse.py", "schema.pbtxt", "README.md",
+        "_card", "_card/.samples.jpg",
     }  # fmt: skip
     indexes = {f"_index/{name.removesuffix('.tfrecord')}.idx" for name in shards}
     assert names == shards | ledgers | indexes | side_files
