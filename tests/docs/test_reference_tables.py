@@ -18,6 +18,7 @@ TEXT = (ROOT / "docs" / "dataset.md").read_text()
 #: Files of the first table that are not at the top of a dataset, and the shards.
 DEEPER = {
     "train-00000-of-00016.tfrecord",
+    "_card/.samples.jpg",
     "_index/train-00000-of-00016.idx",
     "_shards/train-00000-of-00016.jsonl.gz",
     "_work/outcome.json",
@@ -44,7 +45,9 @@ def section(heading: str) -> str:
 def test_every_file_of_a_dataset_is_listed() -> None:
     listed = first_cells(TEXT.partition("\n### ")[0]) | first_cells(section("## A directory of versions"))
     listed = {name.removeprefix(".../").rstrip("/") for name in listed}
-    assert {name for name in SIDE_FILES if not name.startswith(("_index", "_shards", "_work"))} <= listed
+    assert {
+        name for name in SIDE_FILES if not name.startswith(("_card", "_index", "_shards", "_work"))
+    } <= listed
     known = set(SIDE_FILES) | DEEPER
     assert first_cells(TEXT.partition("\n### ")[0]) <= known
 

@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 from helpers.mutations import KEPT, MUTATIONS, OBJECTS, RESIZED, Mutation, make_datasets
-from helpers.resealing import frame, read_shard
+from helpers.resealing import frame, read_ledger, read_shard, write_ledger
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
+from shardwright.pipelines.convert import convert
 from shardwright.pipelines.datasets import resolve_target, schema_of
 from shardwright.pipelines.validate import list_tasks
 from shardwright.schemas import ledger as ledger_lines
@@ -33,8 +35,9 @@ from shardwright.transforms.records import framing
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.validation import ledger, record_templates
 from shardwright.transforms.validation import shard as shard_module
-from shardwright.transforms.validation.ledger import ShardTerms
+from shardwright.transforms.validation.ledger import LedgerCheck, ShardTerms
 from shardwright.transforms.validation.record import RecordChecker
+from shardwright.transforms.validation.record_blocks import OrdinaryRecords
 from shardwright.transforms.validation.record_templates import RecordTemplates
 from shardwright.transforms.validation.shard import Depth, ShardCheck, ShardTask, check_shard
 
@@ -127,6 +130,55 @@ def test_damaged_shards_give_the_same_findings(root: Path, tmp_path: Path, name:
             data[:] = b"".join(map(frame, records))
         shard.write_bytes(data)
         assert compare(dataset)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A shard of so many small photos that they are checked in blocks."""
+    root = tmp_path_factory.mktemp("many")
+    for number in range(120):
+        (root / "in" / f"class{number % 3}").mkdir(parents=True, exist_ok=True)
+        picture = Image.new("RGB", (24, 24), (2 * number, 90, 30))
+        picture.save(root / "in" / f"class{number % 3}" / f"{number:03}.jpg")
+    convert(input=str(root / "in"), output=str(root / "out"), verify="none")
+    return root / "out"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("key", "class0/other.jpg"),
+        ("sha256", "0" * 64),
+        ("label", "class9"),
+        ("label", ""),
+        ("offset", 1),
+        ("length", 1),
+        ("stored", "0" * 64),
+        ("format", "png"),
+        ("source_width", 7),
+        ("outcome", "quarantined"),
+    ],
+)
+def test_a_wrong_field_of_one_line_among_many_is_found(
+    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, value: object
+) -> None:
+    agreed: list[int] = []
+
+    def agree(self: LedgerCheck, records: OrdinaryRecords) -> object:
+        found = real(self, records)
+        agreed.append(len(records.offsets) if found is not None else 0)
+        return found
+
+    real = LedgerCheck.agree
+    monkeypatch.setattr(LedgerCheck, "agree", agree)
+    assert compare(many) == 0 and max(agreed) > 20, "the records are not checked in blocks"
+    shutil.copytree(many, tmp_path / "out")
+    (shard,) = (tmp_path / "out").glob("*.tfrecord")
+    lines = read_ledger(tmp_path / "out", shard.stem)
+    assert field in lines[70]
+    lines[70][field] = value
+    write_ledger(tmp_path / "out", shard.stem, lines)
+    assert compare(tmp_path / "out") > 0
 
 
 # --- single records ---------------------------------------------------------------------------------
