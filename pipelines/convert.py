@@ -21,6 +21,7 @@ from shardwright.pipelines.output import (
     check_remote_writable,
     clean_up_empty_output,
     clear_staging,
+    mark_stopped_run,
 )
 from shardwright.pipelines.prepare import (
     ConversionRequest,
@@ -212,6 +213,10 @@ def _convert(
                 return _run(job, request, beam_options)
     except UsageError:
         clean_up_empty_output(directory, fresh)
+        mark_stopped_run(directory)
+        raise
+    except BaseException:
+        mark_stopped_run(directory)
         raise
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Sequence
@@ -153,7 +154,7 @@ def check_remote_writable(output: str) -> None:
 def _check_free(shown: str, files: Sequence[str], settings: ConvertSettings) -> None:
     """Checks that the output contains nothing that the dataset would mix with."""
     ours = tuple(f"{folder}/" for folder in (SHARDS_DIR, WORK_DIR, INDEX_DIR))
-    # A run that ended after its first shard left an empty folder too.
+    # A run that ended after its first shard left an empty folder (`mark_stopped_run`).
     work = storage.join(settings.output, WORK_DIR)
     unfinished = any(file.startswith(ours) for file in files)
     unfinished = unfinished or (not storage.is_remote(work) and os.path.isdir(work))
@@ -214,6 +215,13 @@ def _check_writable(output: str) -> None:
             f"Cannot write to {printable(existing)}: permission denied; choose another --output or "
             "change its permissions."
         )
+
+
+def mark_stopped_run(directory: str) -> None:
+    """Keeps the folder for work files if a stopped run wrote something; `--resume` knows the run by it."""
+    with contextlib.suppress(OSError):  # the error that stopped the run is told
+        if not storage.is_remote(directory) and os.path.isdir(directory) and storage.list_files(directory):
+            storage.make_dirs(storage.join(directory, WORK_DIR))
 
 
 def clean_up_empty_output(directory: str, fresh: bool) -> None:
