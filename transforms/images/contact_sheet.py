@@ -18,6 +18,7 @@ from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.transforms.images.color import to_color
 from shardwright.transforms.images.decode import load, load_checked, open_image, reduce_jpeg, upright
 from shardwright.transforms.images.deep_pixels import decode_raw, displayed
+from shardwright.transforms.images.pillow_settings import pillow_settings
 
 SIDE = 128
 _GAP = 8
@@ -188,6 +189,11 @@ def draw_sheet(tiles: Sequence[Tile]) -> Image.Image:
 
     A letter that is missing in the font is drawn as its base letter, or as `?`.
     """
+    with pillow_settings(_MAX_PIXELS):  # a caller may have set a limit that captions exceed
+        return _draw_sheet(tiles)
+
+
+def _draw_sheet(tiles: Sequence[Tile]) -> Image.Image:
     columns = max(1, math.ceil(math.sqrt(len(tiles))))
     rows = math.ceil(len(tiles) / columns)
     step_x, step_y = SIDE + _GAP, SIDE + _CAPTION_HEIGHT + _GAP
