@@ -116,7 +116,7 @@ CHANGES: dict[str, Callable[[], object]] = {
     "an image has another name": lambda: Path("in/b/1.bmp").rename("in/b/1a.bmp"),
     "an image has another class": lambda: Path("in/b/3.bmp").rename("in/a/3.bmp"),
     "an image is a link to nothing": lambda: Path("in/b/gone.bmp").symlink_to("nowhere.bmp"),
-    "a folder is added": lambda: shutil.copytree("in/b", "in/.b"),
+    "a folder is added": lambda: shutil.copytree("in/b", "in/.b", symlinks=True),
     "a file that is not an image is an image": lambda: replace(Path("in/a/note.txt"), picture(52, "BMP", 8)),
     "there is metadata": lambda: Path("in/metadata.csv").write_text("file_name,x\na/0.bmp,1\n"),
     "the class names differ": lambda: replace(Path("names.txt"), b"a\nb\nc\n"),
