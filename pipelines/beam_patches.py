@@ -33,7 +33,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from shardwright.pipelines.worker_processes import WORKER_MAIN, fork_worker
 
 #: Seconds for which the end of a command waits for workers that are late.
-LATE_WORKER_SECONDS = 3.0
+LATE_WORKER_SECONDS = 10.0
 #: What Beam calls the threads of its workers.
 _WORKER_THREAD = "run_worker"
 _PAUSE_SECONDS = 0.01
