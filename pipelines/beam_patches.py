@@ -33,9 +33,9 @@ from weakref import WeakKeyDictionary, WeakSet
 from shardwright.pipelines.worker_processes import WORKER_MAIN, fork_worker
 
 #: Seconds for which the end of a command waits for workers that are late.
-LATE_WORKER_SECONDS = 10.0
-#: What Beam calls the threads of its workers.
-_WORKER_THREAD = "run_worker"
+LATE_WORKER_SECONDS = 6.0
+#: What Beam calls the threads of its workers, and those that read what they receive.
+_WORKER_THREADS = ("run_worker", "read_grpc_client_inputs", "read_state")
 _PAUSE_SECONDS = 0.01
 _MISSING = object()
 #: Held while a pipeline is built, so that each build finds Beam as it was before the others.
@@ -173,6 +173,35 @@ def _print_no_traceback(_: Any) -> Callable[..., None]:
     return print_if_verbose
 
 
+class _Instructions:
+    """The number of instructions that workers in threads of this process are executing."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.count = 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self.count += 1
+
+    def __exit__(self, *raised: object) -> None:
+        with self._lock:
+            self.count -= 1
+
+
+_instructions = _Instructions()
+
+
+def _count_instructions(execute: Callable[..., None]) -> Callable[..., None]:
+    """Counts the instructions that are being executed. Those of a job that failed end after their worker."""
+
+    def _execute(self: Any, *values: Any) -> None:
+        with _instructions:
+            execute(self, *values)
+
+    return _execute
+
+
 def _hide_ends_of_workers(show: Callable[[Any], None]) -> Callable[[Any], None]:
     """Keeps the exceptions off the screen that end the threads of Beam, unless its log is wanted."""
 
@@ -298,6 +327,14 @@ PATCHES = (
         "print no traceback",
         "apache_beam.runners.worker.sdk_worker.print",
         _print_no_traceback,
+        "apache_beam.runners.worker.sdk_worker.SdkHarness._execute",
+        BEAM_VERSIONS,
+        "2a62fda30490e8cb64f602f57604d6cc70c3538d1ee3ffb78b66a85386baf3c3",
+    ),
+    Patch(
+        "count instructions",
+        "apache_beam.runners.worker.sdk_worker.SdkHarness._execute",
+        _count_instructions,
         "apache_beam.runners.worker.sdk_worker.SdkHarness._execute",
         BEAM_VERSIONS,
         "2a62fda30490e8cb64f602f57604d6cc70c3538d1ee3ffb78b66a85386baf3c3",
@@ -475,8 +512,9 @@ def apply_patches() -> None:
 def wait_for_late_workers() -> None:
     """Gives workers in threads of this process, which learn late that their job has ended, time to end."""
     deadline = time.monotonic() + LATE_WORKER_SECONDS
-    while time.monotonic() < deadline and any(
-        thread.name.startswith(_WORKER_THREAD) for thread in threading.enumerate()
+    while time.monotonic() < deadline and (
+        _instructions.count
+        or any(thread.name.startswith(_WORKER_THREADS) for thread in threading.enumerate())
     ):
         time.sleep(_PAUSE_SECONDS)
 
