@@ -211,11 +211,9 @@ def _convert(
                 print_inputs(request)
             with show_progress(progress, directory, started):
                 return _run(job, request, beam_options)
-    except UsageError:
-        clean_up_empty_output(directory, fresh)
-        mark_stopped_run(directory)
-        raise
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, UsageError):
+            clean_up_empty_output(directory, fresh)
         mark_stopped_run(directory)
         raise
 

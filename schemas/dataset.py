@@ -155,6 +155,11 @@ class Dataset:
             for number, shard in enumerate(shards):
                 yield split, number, len(shards), shard
 
+    def filled_shards_in_turn(self) -> Iterator[tuple[str, int, int, Shard]]:
+        """Yields the shards that have records, like `placed_shards`, but the first of each split first."""
+        placed = sorted(self.placed_shards(), key=lambda item: item[1])  # keeps the order of the splits
+        return (item for item in placed if item[3].records)
+
     def as_json(self) -> dict[str, Any]:
         """Returns the document as it is stored; its last field is the digest of the others."""
         document = {

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import apache_beam as beam
-from apache_beam.transforms.window import GlobalWindow
 from apache_beam.typehints import with_input_types, with_output_types
 from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.source_sizes import SourceSizes
+from shardwright.transforms.plan.transforms import in_global_window
 
 
 @dataclass
@@ -94,8 +94,7 @@ class CondenseBundle(beam.DoFn):
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         """Yields the results of the bundle."""
-        window = GlobalWindow()
-        yield WindowedValue(self._condensed, window.max_timestamp(), (window,))
+        yield in_global_window(self._condensed)
 
 
 @with_input_types(ShardResult)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice, zip_longest
+from itertools import islice
 
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.ledger import written_entries
@@ -57,14 +57,7 @@ def draw_card_samples(directory: str, dataset: Dataset) -> bytes:
 
 def _places(directory: str, dataset: Dataset) -> Iterator[RecordLocation]:
     """Yields locations of records: the first shard of each split first, then the second ones, and so on."""
-    rounds = zip_longest(
-        *(
-            [(split, number, len(shards), shard) for number, shard in enumerate(shards) if shard.records]
-            for split, shards in dataset.splits.items()
-        )
-    )
-    filled = (placed for several in rounds for placed in several if placed is not None)
-    for split, number, count, shard in islice(filled, _MAX_LEDGERS):
+    for split, number, count, shard in islice(dataset.filled_shards_in_turn(), _MAX_LEDGERS):
         ledger = storage.join(directory, ledger_file(split, number, count))
         with storage.translated_errors("read", ledger):
             data = storage.read_bytes(ledger)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from itertools import islice, zip_longest
+from itertools import islice
 
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Dataset
@@ -82,14 +82,8 @@ def choose_sheets(directory: str, dataset: Dataset) -> list[ClassSheet]:
 
 def _samples(directory: str, dataset: Dataset) -> Iterator[Sample]:
     """Yields the places of records: the first shard of each split first, then the second ones, and so on."""
-    rounds = zip_longest(
-        *([(split, number) for number in range(len(shards))] for split, shards in dataset.splits.items())
-    )
-    places = (place for several in rounds for place in several if place is not None)
-    filled = (place for place in places if dataset.splits[place[0]][place[1]].records)
-    for split, number in islice(filled, _MAX_LEDGERS):
-        shards = dataset.splits[split]
-        path = storage.join(directory, shards[number].file)
+    for split, number, _, shard in islice(dataset.filled_shards_in_turn(), _MAX_LEDGERS):
+        path = storage.join(directory, shard.file)
         for entry in ledger_entries(directory, dataset, split, number):
             if entry.outcome == Outcome.WRITTEN and isinstance(entry.offset, int):
                 at = RecordAt(path, entry.offset)
