@@ -434,13 +434,23 @@ def header_from_json(header: Mapping[str, Any]) -> ShardHeader:
     return ShardHeader(**{name: value for name, value in header.items() if name in _HEADER})
 
 
-def dump_ledger(header: ShardHeader, entries: Iterable[Entry]) -> bytes:
-    """Returns a shard's ledger file: gzip without a time stamp; a header line, then a line per file."""
+def entry_lines(entries: Iterable[Entry]) -> bytes:
+    """Returns the lines of entries in a ledger, each with its line end."""
+    return "".join(f"{json.dumps(entry.as_json())}\n" for entry in entries).encode("ascii")
+
+
+def pack_ledger(header: ShardHeader, lines: Iterable[bytes]) -> bytes:
+    """Returns a shard's ledger file: gzip without a time stamp; a header line, then a line per file.
+
+    Args:
+      header: its header.
+      lines: its other lines as `entry_lines` returns them. How they are grouped does not change the file.
+    """
     buffer = io.BytesIO()
     with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0, filename="", compresslevel=_LEVEL) as file:
-        lines = [json.dumps(header.as_json(), sort_keys=True)]
-        lines += (json.dumps(entry.as_json()) for entry in entries)
-        file.write("\n".join(lines).encode("ascii") + b"\n")
+        file.write(json.dumps(header.as_json(), sort_keys=True).encode("ascii") + b"\n")
+        for group in lines:
+            file.write(group)
     return buffer.getvalue()
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from helpers.ledgers import dump_ledger, result_of
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Dataset, fingerprint, pretty_json, with_digest
 from shardwright.schemas.digests import PlanDigest
@@ -20,16 +21,16 @@ from shardwright.schemas.ledger import (
     Entry,
     LedgerTotals,
     dump_index,
-    dump_ledger,
     load_ledger,
 )
+from shardwright.schemas.ledger_lines import LedgerLines
 from shardwright.schemas.plan import index_file, ledger_file
 from shardwright.schemas.sidecars import with_sidecars
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import json_lines
 from shardwright.transforms.plan.assign import shard_order
 from shardwright.transforms.records.framing import FRAME_BYTES, Record, masked_crc32c, read_records
-from shardwright.transforms.shards.finish import ShardPlace, result_of
+from shardwright.transforms.shards.finish import ShardPlace
 from shardwright.transforms.shards.finish import write_ledger as write_shard_ledger
 from shardwright.transforms.shards.shard_plan import recipes_of
 
@@ -145,7 +146,9 @@ def settle(dataset: Path) -> None:
             sha256=hashlib.sha256(data).hexdigest(),
             crc32c=storage.crc32c_of(data),
         )
-        results.append(write_shard_ledger(str(dataset), place, replace(result, header=stated), entries))
+        results.append(
+            write_shard_ledger(str(dataset), place, replace(result, header=stated), LedgerLines.of(entries))
+        )
         files |= results[-1].files
     heads = [result.header for result in results]
     splits = {split: tuple(head.as_shard() for head in heads if head.split == split) for split in made.splits}

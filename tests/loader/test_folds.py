@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import tensorflow_datasets as tfds
+from helpers.ledgers import dump_ledger
 from PIL import Image
 
 from shardwright.loader import Records, load, open_dataset, select
@@ -17,7 +18,7 @@ from shardwright.loader.selection import number_of_records
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.ledger import dump_ledger, load_ledger
+from shardwright.schemas.ledger import load_ledger
 
 
 @pytest.fixture(scope="module")

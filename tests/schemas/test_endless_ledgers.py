@@ -7,12 +7,12 @@ import json
 import tracemalloc
 
 import pytest
+from helpers.ledgers import dump_ledger
 
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.ledger import (
     Entry,
     ShardHeader,
-    dump_ledger,
     is_whole,
     line_blocks,
     load_ledger,

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from helpers.ledgers import dump_ledger
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.byte_range import DEFLATE, PIXELS, ByteRange
@@ -17,7 +18,7 @@ from shardwright.schemas.configuration.settings import (
 )
 from shardwright.schemas.digests import plan_digest, recipe_digest, ref_digest
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.ledger import Entry, ShardHeader, dump_ledger, is_whole, ledger_header, load_ledger
+from shardwright.schemas.ledger import Entry, ShardHeader, is_whole, ledger_header, load_ledger
 from shardwright.transforms.shards.shard_plan import Recipes, recipes_of
 
 REF = ImageRef("a/x.png", "/in/a/x.png", label="a", split="train", size=9, version="7")

@@ -7,9 +7,11 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from shardwright.schemas.ledger import Entry, dump_ledger, ledger_header, load_ledger
+from helpers.ledgers import dump_ledger, result_of
+
+from shardwright.schemas.ledger import Entry, ledger_header, load_ledger
 from shardwright.schemas.source_sizes import SourceSizes
-from shardwright.transforms.shards.finish import ShardPlace, result_of
+from shardwright.transforms.shards.finish import ShardPlace
 
 
 def entry(number: int) -> Entry:

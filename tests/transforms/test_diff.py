@@ -14,13 +14,14 @@ import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that
 from helpers.examples import examples
+from helpers.ledgers import dump_ledger
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardwright.schemas.changes import Change, Changes, Kind
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.ledger import Entry, ShardHeader, dump_ledger
+from shardwright.schemas.ledger import Entry, ShardHeader
 from shardwright.schemas.plan import ledger_file
 from shardwright.transforms.diff.compare import compare_rows, note_gone_or_come, pair_renamed
 from shardwright.transforms.diff.rows import (

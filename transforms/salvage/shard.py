@@ -18,6 +18,7 @@ from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult, ledger_of, load_index
+from shardwright.schemas.ledger_lines import LedgerLines
 from shardwright.schemas.lost import LostRecord
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 from shardwright.transforms import storage
@@ -134,7 +135,7 @@ def save_shard(
             task.place,
             task.file,
             temporary,
-            salvaged.entries,
+            LedgerLines.of(salvaged.entries),
             digest,
             recipe,
             started,
@@ -322,7 +323,15 @@ def _book_missing(
     compression = {".gz": "gzip", ".zlib": "zlib"}.get(os.path.splitext(task.file)[1], "none")
     temporary = _write(task, None, [], compression)
     result = finish_shard(
-        task.output, task.place, task.file, temporary, salvaged.entries, "", "", started, task.hold
+        task.output,
+        task.place,
+        task.file,
+        temporary,
+        LedgerLines.of(salvaged.entries),
+        "",
+        "",
+        started,
+        task.hold,
     )
     return SavedShard(
         task.file, 0, False, 0, tuple(salvaged.lost), result, salvaged.lost_labels, salvaged.lost_formats

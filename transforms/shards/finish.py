@@ -7,12 +7,11 @@ import dataclasses
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from shardwright.schemas.ledger import Entry, ShardResult, dump_index, dump_ledger
+from shardwright.schemas.ledger import ShardResult
+from shardwright.schemas.ledger_lines import LedgerLines
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
-from shardwright.schemas.shard_totals import ShardTotals
 from shardwright.transforms import storage
 from shardwright.transforms.lease import HeldLease, write_held
 
@@ -30,7 +29,7 @@ def finish_shard(
     place: ShardPlace,
     file: str,
     temporary: str,
-    entries: Sequence[Entry],
+    lines: LedgerLines,
     plan_digest: str,
     recipe: str,
     started: float,
@@ -43,7 +42,7 @@ def finish_shard(
       place: split and number of the shard.
       file: name of the shard file.
       temporary: path of the temporary file, which is moved.
-      entries: entries of its ledger.
+      lines: lines of its ledger.
       plan_digest: digest of everything that determines its bytes.
       recipe: digest of the settings and versions that determine the bytes of its records.
       started: start time in seconds since the epoch.
@@ -66,9 +65,8 @@ def finish_shard(
     except BaseException:
         discard(temporary)
         raise
-    result = result_of(place, entries)
     header = dataclasses.replace(
-        result.header,
+        lines.header(*place),
         file=file,
         plan_digest=plan_digest,
         bytes=size,
@@ -76,56 +74,37 @@ def finish_shard(
         recipe=recipe,
         crc32c=crc32c,
     )
-    result = dataclasses.replace(result, header=header, started=started, finished=time.time())
-    index = index_of(file, entries)
+    result = ShardResult(header, started=started, finished=time.time())
+    index = b"" if is_compressed(file) else lines.index
     if index:
         write_held(directory, index_file(*place), index, hold)
-    return write_ledger(directory, place, result, entries, hold)
+    return write_ledger(directory, place, result, lines, hold)
 
 
 def write_ledger(
     directory: str,
     place: ShardPlace,
     result: ShardResult,
-    entries: Sequence[Entry],
+    lines: LedgerLines,
     hold: HeldLease | None = None,
 ) -> ShardResult:
     """Writes the ledger of a shard; returns the result with the digests of the shard's files."""
-    data = dump_ledger(result.header, entries)
+    data, file = lines.dump(result.header), result.header.file
     write_held(directory, ledger_file(*place), data, hold)
-    return dataclasses.replace(result, files=files_of(place, result.header.file, data, entries))
+    index = b"" if not file or is_compressed(file) else lines.index
+    return dataclasses.replace(result, files=files_of(place, data, index))
 
 
-def index_of(file: str, entries: Iterable[Entry]) -> bytes:
-    """Returns the index of a shard; empty if the shard has no records or is compressed.
-
-    Readers fail on an empty index, so it is not written.
-
-    Args:
-      file: name of the shard file.
-      entries: entries of its ledger.
-    """
-    return b"" if is_compressed(file) else dump_index(entries)
-
-
-def files_of(place: ShardPlace, file: str, ledger: bytes, entries: Iterable[Entry]) -> dict[str, str]:
+def files_of(place: ShardPlace, ledger: bytes, index: bytes) -> dict[str, str]:
     """Returns the sha256 of a shard's ledger and of its index, by path.
 
     Args:
       place: split and number of the shard.
-      file: name of the shard file; empty for entries without a shard.
       ledger: content of the ledger file.
-      entries: entries of the ledger.
+      index: content of the index; empty if there is none.
     """
-    contents = {ledger_file(*place): ledger}
-    if file and (index := index_of(file, entries)):
-        contents[index_file(*place)] = index
+    contents = {ledger_file(*place): ledger, **({index_file(*place): index} if index else {})}
     return {path: hashlib.sha256(content).hexdigest() for path, content in contents.items()}
-
-
-def result_of(place: ShardPlace, entries: Iterable[Entry]) -> ShardResult:
-    """Returns a result with the counts of a shard's entries, without the values that come from its file."""
-    return ShardResult(ShardTotals.of(entries).header(*place))
 
 
 def discard(temporary: str) -> None:

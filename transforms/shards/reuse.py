@@ -14,7 +14,7 @@ from typing import IO, NamedTuple
 
 from shardwright.schemas.codes import Outcome, QuarantineReason, Stage
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult, ledger_header, load_ledger
+from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult, dump_index, ledger_header, load_ledger
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file, shard_file
 from shardwright.schemas.version import check_file
 from shardwright.transforms import storage
@@ -25,7 +25,7 @@ from shardwright.transforms.conversion.selection import BY_BYTES, decides_same
 from shardwright.transforms.lease import HeldLease, write_held
 from shardwright.transforms.plan.assign import HASH_RANGE, NEVER_EMPTY, shard_of
 from shardwright.transforms.records.framing import data_of_frame, uncompressed
-from shardwright.transforms.shards.finish import ShardPlace, files_of, index_of
+from shardwright.transforms.shards.finish import ShardPlace, files_of
 
 #: Number of bytes of an old shard that are read at once, since records are copied in their order.
 _BLOCK_BYTES = 1 << 18
@@ -123,9 +123,10 @@ def take_over(
         if header.file and not is_sound(storage.join(source, header.file), header):
             return None
         if not files:
-            files = files_of(place, header.file, data, entries)
-            if header.file:
-                _put_index(directory, source, place, header.file, entries, hold)
+            index = b"" if not header.file or is_compressed(header.file) else dump_index(entries)
+            files = files_of(place, data, index)
+            if index:
+                _put_index(directory, source, place, index, hold)
         elif source != directory and index_file(*place) in files:
             storage.link_files(source, directory, [index_file(*place)], existing=hold is not None)
         if source != directory:
@@ -173,8 +174,7 @@ def _put_index(
     directory: str,
     source: str,
     place: ShardPlace,
-    file: str,
-    entries: Sequence[Entry],
+    index: bytes,
     hold: HeldLease | None,
 ) -> None:
     """Writes the index of a reused shard from its ledger, instead of reusing the other build's index.
@@ -182,9 +182,7 @@ def _put_index(
     Raises:
       OSError: if the index cannot be written.
     """
-    path, index = index_file(*place), index_of(file, entries)
-    if not index:
-        return
+    path = index_file(*place)
     with contextlib.suppress(FileNotFoundError):
         if storage.read_bytes(storage.join(source, path)) == index:
             if source != directory:

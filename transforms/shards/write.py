@@ -23,6 +23,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import NO_SPLIT
 from shardwright.schemas.ledger import Entry, ShardResult
+from shardwright.schemas.ledger_lines import LedgerLines
 from shardwright.schemas.metrics import NAMESPACE
 from shardwright.schemas.plan import Forecast, shard_file
 from shardwright.transforms import storage
@@ -37,7 +38,7 @@ from shardwright.transforms.lease import HeldLease
 from shardwright.transforms.plan.planned_shard import PlannedShard
 from shardwright.transforms.plan.transforms import in_global_window
 from shardwright.transforms.records.framing import FRAME_BYTES
-from shardwright.transforms.shards.finish import ShardPlace, discard, finish_shard, result_of, write_ledger
+from shardwright.transforms.shards.finish import ShardPlace, discard, finish_shard, write_ledger
 from shardwright.transforms.shards.reuse import PreviousRecords, ReusableBuilds, take_over
 from shardwright.transforms.shards.shard_plan import ShardPlan, plan_shard
 
@@ -108,7 +109,7 @@ class _Work:
     """The work done so far for a shard.
 
     Attributes:
-      entries: entries of its ledger.
+      lines: lines of its ledger.
       source_bytes: number of source bytes of each image that was read.
       decode_us: decoding time of each image in microseconds.
       copied: number of records copied from an earlier build.
@@ -117,7 +118,7 @@ class _Work:
       processor_seconds: processor time of the process meanwhile.
     """
 
-    entries: list[Entry] = field(default_factory=list)
+    lines: LedgerLines = field(default_factory=LedgerLines)
     source_bytes: list[int] = field(default_factory=list)
     decode_us: list[int] = field(default_factory=list)
     copied: int = 0
@@ -126,7 +127,7 @@ class _Work:
     processor_seconds: float = 0.0
 
     def add(self, image: Converted, entry: Entry) -> None:
-        self.entries.append(entry)
+        self.lines.add(entry)
         self.copied += bool(image.frame)
         self.on_background += image.on_background
         if image.source_bytes:
@@ -241,12 +242,10 @@ class _WriteShard(beam.DoFn):
 
     def _book(self, place: ShardPlace, plan: ShardPlan, hold: HeldLease | None) -> ShardResult:
         """Writes the ledger of files without their own key, which have no record and no shard."""
-        entries = [convert_ref(ref, plan.recipe).entry for ref in plan.refs]
-        result = result_of(place, entries)
-        header = dataclasses.replace(result.header, plan_digest=plan.digest)
-        result = dataclasses.replace(result, header=header)
+        lines = LedgerLines.of(convert_ref(ref, plan.recipe).entry for ref in plan.refs)
+        header = dataclasses.replace(lines.header(*place), plan_digest=plan.digest)
         with self._faults():
-            return write_ledger(self._directory, place, result, entries, hold)
+            return write_ledger(self._directory, place, ShardResult(header), lines, hold)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         while self._compared:
@@ -376,7 +375,7 @@ class _WriteShard(beam.DoFn):
             place,
             name,
             temporary,
-            work.entries,
+            work.lines,
             plan.digest,
             plan.recipe_digest,
             started,

@@ -11,12 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers.ledgers import dump_ledger, result_of
 
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.ledger import Entry, ShardResult, dump_ledger
+from shardwright.schemas.ledger import Entry, ShardResult
 from shardwright.schemas.plan import ledger_file
 from shardwright.transforms.shards import quarantined
-from shardwright.transforms.shards.finish import ShardPlace, result_of
+from shardwright.transforms.shards.finish import ShardPlace
 from shardwright.transforms.shards.quarantined import SortedLines, in_order, write_quarantine
 
 NAME = "quarantine.jsonl"

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from helpers.ledgers import dump_ledger
 
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs
-from shardwright.schemas.ledger import Entry, ShardHeader, dump_ledger, load_ledger
+from shardwright.schemas.ledger import Entry, ShardHeader, load_ledger
 from shardwright.schemas.plan import index_file, ledger_file
 from shardwright.transforms.records.framing import data_of_frame
 from shardwright.transforms.shards import reuse

@@ -10,6 +10,7 @@ from shardwright.pipelines.convert import convert
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.ledger import ShardResult, load_ledger
+from shardwright.schemas.ledger_lines import LedgerLines
 from shardwright.schemas.plan import ledger_file
 from shardwright.transforms.shards.finish import ShardPlace, write_ledger
 from shardwright.transforms.validation.ledger import LedgerCheck
@@ -67,6 +68,6 @@ def test_a_ledger_that_changes_meanwhile_is_not_a_finding(dataset: Path) -> None
         path = dataset / ledger_file(split, number, count)
         header, entries = load_ledger(path.read_bytes())
         changed = [entry._replace(message="something else") for entry in entries]
-        write_ledger(str(dataset), place, ShardResult(header), changed)
+        write_ledger(str(dataset), place, ShardResult(header), LedgerLines.of(changed))
     with pytest.raises(EngineError, match="changed while the command ran"):
         list(check_quarantine(str(dataset), made, told))
