@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardwright.schemas.byte_range import BARE_PIXELS, decode_place
@@ -62,24 +62,8 @@ def recipe_digest(settings: Mapping[str, Any], versions: Mapping[str, str]) -> s
     return hashlib.sha256(json.dumps(head, sort_keys=True).encode()).hexdigest()
 
 
-def plan_digest(recipe: str, refs: Iterable[tuple[ImageRef, str]]) -> str:
-    """Returns the digest of everything that decides a shard's bytes.
-
-    Args:
-      recipe: Digest of the settings and versions that decide the records.
-      refs: references of the shard in order, each with its digest.
-
-    Returns:
-      A sha256 hex digest.
-    """
-    digest = PlanDigest(recipe)
-    for ref, line in refs:
-        digest.add(line, ref.fingerprint if ref.is_candidate else "")  # images left out do not matter
-    return digest.hexdigest()
-
-
 class PlanDigest:
-    """Computes the digest of everything that decides a shard's bytes, one reference at a time.
+    """Computes the digest of everything that decides a shard's bytes, one reference at a time, in order.
 
     Args:
       recipe: Digest of the settings and versions that decide the records.
@@ -97,6 +81,10 @@ class PlanDigest:
           state: state of its source; empty if it was left out when it was listed.
         """
         self._digest.update(f"\n{line} {state}".encode("utf-8", "surrogateescape"))
+
+    def add_ref(self, ref: ImageRef, line: str) -> None:
+        """Adds a reference with its digest (`ref_digest`); the state of an image left out does not matter."""
+        self.add(line, ref.fingerprint if ref.is_candidate else "")
 
     def add_entry(self, entry: Entry) -> None:
         """Adds the reference of an entry in the shard's ledger, once for all images made of it."""

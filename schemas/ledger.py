@@ -246,7 +246,7 @@ class ShardHeader:
       split: name of its split.
       shard: number of the shard in its split, from 0.
       num_shards: number of shards in the split.
-      plan_digest: digest of everything that decides the shard's bytes (`digests.plan_digest`).
+      plan_digest: digest of everything that decides the shard's bytes (`digests.PlanDigest`).
       records: number of records.
       bytes: size of the shard file.
       sha256: hex digest of the shard file.

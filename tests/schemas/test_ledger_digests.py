@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -16,13 +17,21 @@ from shardwright.schemas.configuration.settings import (
     ConvertSettings,
     settings_that_affect,
 )
-from shardwright.schemas.digests import plan_digest, recipe_digest, ref_digest
+from shardwright.schemas.digests import PlanDigest, recipe_digest, ref_digest
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry, ShardHeader, is_whole, ledger_header, load_ledger
 from shardwright.transforms.shards.shard_plan import Recipes, recipes_of
 
 REF = ImageRef("a/x.png", "/in/a/x.png", label="a", split="train", size=9, version="7")
 BOX = Annotations(objects=(ObjectAnnotation("a", (0, 0, 1, 1)),))
+
+
+def plan_digest(recipe: str, refs: Iterable[tuple[ImageRef, str]]) -> str:
+    """Returns the digest of a shard's references."""
+    digest = PlanDigest(recipe)
+    for ref, line in refs:
+        digest.add_ref(ref, line)
+    return digest.hexdigest()
 
 
 #: Settings that the plan records only if they are given.

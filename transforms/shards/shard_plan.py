@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import cached_property
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shardwright.schemas.configuration.settings import (
@@ -13,17 +11,17 @@ from shardwright.schemas.configuration.settings import (
     ConvertSettings,
     settings_that_affect,
 )
-from shardwright.schemas.digests import plan_digest, recipe_digest, ref_digest
+from shardwright.schemas.digests import PlanDigest, recipe_digest, ref_digest
 from shardwright.schemas.feature_roles import FeatureRole
-from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs
+from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.plan import Forecast
 from shardwright.schemas.source_ids import source_id_of
 from shardwright.transforms.conversion.convert import ShardRecipe
 from shardwright.transforms.images.encode import HEIF_DECODER
 from shardwright.transforms.images.signatures import has_extension_of
-from shardwright.transforms.plan.assign import shard_order
 from shardwright.transforms.plan.planned_shard import PlannedShard, ShardDigests
 from shardwright.transforms.records.build import label_ids
+from shardwright.transforms.shards.ordered_refs import OrderedRefs
 
 #: Settings that determine the bytes of a record, and of a shard, for given references.
 _RECORD_SETTINGS = settings_that_affect(Affects.RECORD)
@@ -32,8 +30,8 @@ _SHARD_SETTINGS = settings_that_affect(Affects.RECORD, Affects.SHARD)
 _NAMES = frozenset({FeatureRole.KEY, FeatureRole.FILE_BASENAME})
 #: Software that frames records but does not build them.
 _FRAMING = ("beam",)
-#: Number of hex digits of `ref_digest`.
-_HEX_DIGITS = 16
+#: Number of bytes of `ref_digest`.
+_DIGEST_BYTES = 8
 
 
 class ShardPlan:
@@ -43,42 +41,40 @@ class ShardPlan:
       recipe: settings and class names for the conversion.
       recipe_digest: digest of the settings and versions that determine the bytes of a record.
       digests: digests of the shard.
-      refs: function that returns its references in order. It is called when they are needed, because a shard
-        that is reused as a whole does without.
+      refs: its references. They are unpacked when they are needed, because a shard that is reused as a whole
+        does without.
 
     Attributes:
       recipe: as above.
       recipe_digest: as above.
       digests: as above.
+      refs: as above.
     """
 
     def __init__(
-        self,
-        recipe: ShardRecipe,
-        recipe_digest: str,
-        digests: ShardDigests,
-        refs: Callable[[], list[ImageRef]],
+        self, recipe: ShardRecipe, recipe_digest: str, digests: ShardDigests, refs: OrderedRefs
     ) -> None:
         self.recipe = recipe
         self.recipe_digest = recipe_digest
         self.digests = digests
-        self._read_refs = refs
+        self.refs = refs
 
     @property
     def digest(self) -> str:
         """The digest of everything that determines the shard's bytes."""
         return self.digests.shard
 
-    @cached_property
-    def refs(self) -> list[ImageRef]:
-        """The references of the shard in order."""
-        return self._read_refs()
+    def parts(self) -> Iterator[tuple[Sequence[ImageRef], list[str]]]:
+        """Yields the references in order, in parts that fit into memory, with their digests.
 
-    @cached_property
-    def ref_digests(self) -> list[str]:
-        """The digest of the data that each reference adds to its record."""
-        text = self.digests.refs.hex()
-        return [text[start : start + _HEX_DIGITS] for start in range(0, len(text), _HEX_DIGITS)]
+        A reference's digest is that of the data that it adds to its record.
+        """
+        begin = 0
+        for refs in self.refs.parts():
+            end = begin + len(refs) * _DIGEST_BYTES
+            text = self.digests.refs[begin:end].hex()
+            yield refs, [text[at : at + 2 * _DIGEST_BYTES] for at in range(0, len(text), 2 * _DIGEST_BYTES)]
+            begin = end
 
 
 def plan_shard(
@@ -98,15 +94,14 @@ def plan_shard(
     recipes = recipes_of(settings.identity(), versions)
     known = planned.digests
     if known is not None:
-        return ShardPlan(recipe, recipes.record, known, lambda: _in_order(planned.refs, known.order))
-    unsorted = _decoded(planned.refs)
-    places = [shard_order(settings.seed, ref.key) for ref in unsorted]
-    order = sorted(range(len(unsorted)), key=places.__getitem__)
-    refs = [unsorted[place] for place in order]
+        return ShardPlan(recipe, recipes.record, known, OrderedRefs(planned.refs, known.order))
+    refs = OrderedRefs.by_hash(planned.refs, settings.seed)
     roles = layout.by_role().keys()
     said = (planned.split,) if FeatureRole.SPLIT in roles else ()
-    lines = [
-        ref_digest(
+    digest, lines = PlanDigest(recipes.shard), bytearray()
+    candidates, has_known_states = 0, True
+    for ref in refs:
+        line = ref_digest(
             ref,
             [ids.get(name, -1) for name in ref.labels],
             *said,
@@ -116,26 +111,13 @@ def plan_shard(
             *_least_bytes(ref, settings),
             *_decoders_of(ref, versions),
         )
-        for ref in refs
-    ]
-    candidates = [ref for ref in refs if ref.is_candidate]
-    digests = ShardDigests(
-        plan_digest(recipes.shard, zip(refs, lines, strict=True)),
-        bytes.fromhex("".join(lines)),
-        struct.pack(f"<{len(order)}I", *order),
-        len(candidates),
-        all(ref.has_known_state for ref in candidates),
-    )
-    return ShardPlan(recipe, recipes.record, digests, lambda: refs)
-
-
-def _decoded(packed: Iterable[EncodedRefs]) -> list[ImageRef]:
-    return [ref for batch in packed for ref in decode_refs(batch)]
-
-
-def _in_order(packed: Iterable[EncodedRefs], order: bytes) -> list[ImageRef]:
-    unsorted = _decoded(packed)
-    return [unsorted[place] for place in struct.unpack(f"<{len(unsorted)}I", order)]
+        lines += bytes.fromhex(line)
+        digest.add_ref(ref, line)
+        if ref.is_candidate:
+            candidates += 1
+            has_known_states = has_known_states and ref.has_known_state
+    digests = ShardDigests(digest.hexdigest(), bytes(lines), refs.order, candidates, has_known_states)
+    return ShardPlan(recipe, recipes.record, digests, refs)
 
 
 class Recipes(NamedTuple):

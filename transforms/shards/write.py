@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -317,10 +317,7 @@ class _WriteShard(beam.DoFn):
                 known = _known(plan, records)
                 work.rejected = tuple(records.rejected) if records else ()
                 offset, frames = 0, _Frames(handle)
-                images = convert_refs(
-                    plan.refs, plan.recipe, converting_executor(), worker_threads(), working_budget(), known
-                )
-                for image, digest in _with_digests(images, plan.ref_digests):
+                for image, digest in _convert(plan, known):
                     if image.frame:
                         frames.write(image.frame)
                     elif image.example:
@@ -389,16 +386,22 @@ class _WriteShard(beam.DoFn):
         ), work
 
 
-def _with_digests(images: Iterable[Converted], digests: Iterable[str]) -> Iterator[tuple[Converted, str]]:
-    """Yields all images that were made of the references, each with the digest of its reference."""
-    for converted, digest in zip(images, digests, strict=True):
-        for image in converted.images:
-            yield image, digest
+def _convert(plan: ShardPlan, known: Mapping[str, ReusableRecord]) -> Iterator[tuple[Converted, str]]:
+    """Yields all images that are made of a shard's references, each with the digest of its reference."""
+    threads, budget = worker_threads(), working_budget()
+    for refs, digests in plan.parts():
+        images = convert_refs(refs, plan.recipe, converting_executor(), threads, budget, known)
+        for converted, digest in zip(images, digests, strict=True):
+            for image in converted.images:
+                yield image, digest
 
 
 def _known(plan: ShardPlan, records: PreviousRecords | None) -> Mapping[str, ReusableRecord]:
     """Returns the reusable records of a shard's images."""
-    return records.find(list(zip(plan.refs, plan.ref_digests, strict=True))) if records else {}
+    if records is None:
+        return {}
+    listed = (item for part in plan.parts() for item in zip(*part, strict=True))
+    return records.find([(ref, digest) for ref, digest in listed if ref.is_candidate])
 
 
 def _check_codec(recorded: Mapping[str, str], spec: str) -> None:

@@ -83,6 +83,14 @@ def test_equal_keys_meet_in_one_bucket_whatever_their_splits() -> None:
     assert sum(sum(check_keys(group)) for group in sort(BucketKeys(), batched(REFS)).items()) == len(REFS)
 
 
+def test_keys_that_only_have_equal_hashes_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transforms, "hash", len, raising=False)
+    packed = [encode_refs(REFS[:9]), encode_refs(REFS[9:20])]
+    assert list(check_keys((("train", 0), packed))) == [20]
+    with pytest.raises(UsageError, match=f"/again and {REFS[3].uri};"):
+        list(check_keys((("train", 0), [*packed, encode_refs([REFS[3]._replace(uri="/again")])])))
+
+
 def test_empty_shards_are_checked_too() -> None:
     assert list(check_keys((("train", 0), [encode_refs(())]))) == [0]
 
