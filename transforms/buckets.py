@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 _MIN_BUCKETS = 16
 _MAX_BUCKETS = 4096
 _CRC_BITS = 32
 #: Packs with fewer bytes are not compressed: setting up the compressor takes longer than anything else.
 _SMALL_PACK = 4096
+#: Number of bytes of a pack's JSON, which comes before its hex digits.
+_JSON_BYTES = struct.Struct("<I")
 
 
 def bucket_count(parts: int) -> int:
@@ -24,6 +29,18 @@ def bucket_of(name: str, buckets: int) -> int:
     return zlib.crc32(name.encode()) * buckets >> _CRC_BITS
 
 
+def places_by_bucket(names: Sequence[str], buckets: int) -> Iterator[tuple[int, list[int]]]:
+    """Yields each bucket for some names (`bucket_of`), and the places of its names, in their order."""
+    hashes = np.fromiter(map(zlib.crc32, map(str.encode, names)), np.int64, len(names))
+    found = (hashes * buckets >> _CRC_BITS).astype(np.uint16)
+    order = found.argsort(kind="stable")
+    sizes = np.bincount(found)
+    end = 0
+    for bucket in np.flatnonzero(sizes).tolist():
+        begin, end = end, end + int(sizes[bucket])
+        yield bucket, order[begin:end].tolist()
+
+
 def pack_rows(rows: Sequence[Sequence[Any]]) -> bytes:
     """Packs rows of JSON values."""
     return pack_columns(list(zip(*rows)))
@@ -33,13 +50,23 @@ def pack_columns(columns: Sequence[Sequence[Any]]) -> bytes:
     """Packs rows of JSON values by column, which puts similar values side by side and compresses well.
 
     Args:
-      columns: One column for each place of a row. A column of equal texts, or of None, is stored once.
+      columns: One column for each place of a row. A column of equal texts, or of None, is stored once. Hex
+        digits are stored as bytes, which do not compress.
     """
-    count = len(columns[0]) if columns else 0
-    text = json.dumps(
-        [count, *(column[:1] if _is_constant(column) else column for column in columns)]
-    ).encode()
-    return text if len(text) < _SMALL_PACK else zlib.compress(text, 1)
+    stored: list[Any] = [len(columns[0]) if columns else 0]
+    digits = list[bytes]()
+    for column in columns:
+        if _is_constant(column):
+            stored.append(column[:1])
+        elif data := _bytes_of_hex(column):
+            stored.append(len(data) // len(column))
+            digits.append(data)
+        else:
+            stored.append(column)
+    text = json.dumps(stored).encode()
+    if len(text) >= _SMALL_PACK:
+        text = zlib.compress(text, 1)
+    return b"".join((_JSON_BYTES.pack(len(text)), text, *digits))
 
 
 def _is_constant(column: Sequence[Any]) -> bool:
@@ -47,7 +74,29 @@ def _is_constant(column: Sequence[Any]) -> bool:
     return (column[0] is None or isinstance(column[0], str)) and column.count(column[0]) == len(column)
 
 
+def _bytes_of_hex(column: Sequence[Any]) -> bytes:
+    """Returns the bytes of texts of lowercase hex digits that are equally long; empty for other values."""
+    try:
+        text = "".join(column)
+        data = bytes.fromhex(text)
+    except (TypeError, ValueError):
+        return b""
+    size = len(column[0])
+    equal = size % 2 == 0 and all(len(value) == size for value in column)
+    return data if equal and data.hex() == text else b""
+
+
 def unpack_rows(pack: bytes) -> Iterator[tuple[Any, ...]]:
     """Yields the rows that `pack_rows` or `pack_columns` packed."""
-    count, *columns = json.loads(pack if pack.startswith(b"[") else zlib.decompress(pack))
-    return zip(*(column if len(column) == count else column * count for column in columns))
+    begin = _JSON_BYTES.size
+    end = begin + _JSON_BYTES.unpack_from(pack)[0]
+    text = pack[begin:end]
+    count, *columns = json.loads(text if text.startswith(b"[") else zlib.decompress(text))
+    for place, column in enumerate(columns):
+        if isinstance(column, int):
+            begin, end = end, end + column * count
+            digits, width = pack[begin:end].hex(), 2 * column
+            columns[place] = [digits[at : at + width] for at in range(0, len(digits), width)]
+        elif len(column) != count:
+            columns[place] = column * count
+    return zip(*columns)

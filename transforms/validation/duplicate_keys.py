@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import Any
 
 from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.findings import Finding, Where
-from shardwright.transforms.buckets import bucket_of, pack_columns, pack_rows, unpack_rows
+from shardwright.transforms.buckets import pack_columns, places_by_bucket, unpack_rows
 from shardwright.transforms.validation.equal_pictures import SAME_SOURCE, EqualPictures, describe_pair
 from shardwright.transforms.validation.ledger import ledger_lines
 from shardwright.transforms.validation.shard import ComparedRecord
+
+#: Numbers of the columns of `ComparedRecord` whose values are compared.
+_KEY, _SOURCE = ComparedRecord._fields.index("key"), ComparedRecord._fields.index("source")
 
 
 def bucket_rows(
@@ -26,19 +31,48 @@ def bucket_rows(
     Yields:
       Pairs ((what, bucket), packed rows), where `what` is `key` or `source`.
     """
-    by_key: defaultdict[int, list[ComparedRecord]] = defaultdict(list)
-    by_source: defaultdict[int, list[ComparedRecord]] = defaultdict(list)
-    for row in rows:
-        if keys and row.key is not None:
-            by_key[bucket_of(row.key, buckets)].append(row)
-        if row.source is not None and (row.split or row.label):
-            by_source[bucket_of(row.source, buckets)].append(row)
-    for bucket, found in by_key.items():
-        key, _, _, file, number, offset, _ = zip(*found)
-        unknown, empty = (None,) * len(found), ("",) * len(found)  # only sources are compared by these
-        yield ("key", bucket), pack_columns((key, unknown, empty, file, number, offset, empty))
-    for bucket, found in by_source.items():
-        yield ("source", bucket), pack_rows(found)
+    columns = list(zip(*rows))
+    if not columns:
+        return
+    key, source, split, _, _, _, label = columns
+    if keys:
+        known = [place for place, name in enumerate(key) if name is not None]
+        for bucket, found in _by_bucket(columns, _KEY, known, buckets):
+            unknown, empty = (None,), ("",)  # only sources are compared by these
+            names, _, _, file, number, offset, _ = found
+            count = len(names)
+            yield (
+                ("key", bucket),
+                pack_columns((names, unknown * count, empty * count, file, number, offset, empty * count)),
+            )
+    comparable = [
+        place
+        for place, (digest, part, name) in enumerate(zip(source, split, label))
+        if digest is not None and (part or name)
+    ]
+    for bucket, found in _by_bucket(columns, _SOURCE, comparable, buckets):
+        yield ("source", bucket), pack_columns(found)
+
+
+def _by_bucket(
+    columns: Sequence[tuple[Any, ...]], by: int, places: list[int], buckets: int
+) -> Iterator[tuple[int, list[tuple[Any, ...]]]]:
+    """Yields the rows at some places by bucket, as columns.
+
+    Args:
+      columns: All rows, as columns.
+      by: Number of the column with the names that decide the buckets.
+      places: Places of the rows.
+      buckets: Number of buckets.
+    """
+    if len(places) < len(columns[by]):
+        columns = [tuple([column[place] for place in places]) for column in columns]
+    for bucket, found in places_by_bucket(columns[by], buckets):
+        if len(found) == 1:
+            yield bucket, [(column[found[0]],) for column in columns]
+        else:
+            pick = itemgetter(*found)
+            yield bucket, [pick(column) for column in columns]
 
 
 def rows_of_ledger(data: bytes, split: str, file: str) -> Iterator[ComparedRecord]:

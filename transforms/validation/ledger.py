@@ -130,6 +130,14 @@ class LedgerCheck:
         """Number of next entries that `agree` can compare."""
         return len(self._columns.keys) - self._place if self._columns is not None else 0
 
+    def next_entries(self, count: int) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+        """Returns the keys, the sha256 and the labels of the next entries, at most `count` and `ready`."""
+        columns, begin = self._columns, self._place
+        if columns is None:
+            return (), (), ()
+        stop = begin + count
+        return columns.keys[begin:stop], columns.sha256[begin:stop], columns.labels[begin:stop]
+
     def agree(self, records: OrdinaryRecords) -> tuple[Sequence[str], Sequence[str]] | None:
         """Compares ordinary records with the next entries at once, as `compare` does with each.
 

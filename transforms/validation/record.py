@@ -28,6 +28,7 @@ from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.records.encodings import WrongEncoding, plain_feature, plain_spec
 from shardwright.transforms.records.framing import RecordBlock
 from shardwright.transforms.records.record_schema import Problem, RecordSchema
+from shardwright.transforms.validation.expected_records import ExpectedRecords
 from shardwright.transforms.validation.image import SIDES, Claims, Seen, check_image
 from shardwright.transforms.validation.keypoints import check_keypoints
 from shardwright.transforms.validation.masks import MASKS, check_masks
@@ -189,6 +190,9 @@ class RecordChecker:
         self._known: dict[Signature, _Common] = {}
         plain = not (self._encoded or self._of_objects or self._masked or self._tell)
         self._templates = _templates(single, self._image, schema.own) if plain and self._image else None
+        names = self._key, self._basename, self._sha256
+        digits = _HEX if schema.own else _ASCII
+        self._expected = ExpectedRecords(self._image or "", names, digits)
 
     def check(self, data: bytes) -> CheckedRecord:
         """Checks a record.
@@ -246,7 +250,49 @@ class RecordChecker:
             names.index(name) if name in names else None for name in (self._key, self._basename, self._sha256)
         )
         label = None if common.classes is None else LABEL_SEPARATOR.join(common.classes)
-        self._templates.add(data, _Similar(common, fold, key, basename, sha256, label))
+        parts = self._templates.add(data, _Similar(common, fold, key, basename, sha256, label))
+        if parts is not None and fold is None and not common.claims.dtype:
+            self._expected.add(parts, label)
+
+    def expected(
+        self,
+        block: RecordBlock,
+        first: int,
+        keys: Sequence[str],
+        sources: Sequence[str],
+        labels: Sequence[str],
+    ) -> OrdinaryRecords | None:
+        """Returns the records of a block, from one on, that are ordinary and as the ledger says.
+
+        `check` finds no problem in these records, and returns these values.
+
+        Args:
+          block: The records.
+          first: Place of the first of them in the block.
+          keys: Keys in the entries.
+          sources: sha256 in the entries.
+          labels: Class names in the entries.
+
+        Returns:
+          The records; None if the first is not such a record.
+        """
+        templates = self._templates
+        if templates is None or self._decode or self._expected.useless:
+            return None
+        count = self._expected.count(block, first, keys, sources, labels)
+        if not count:
+            return None
+        templates.count(count)
+        stop = first + count
+        return OrdinaryRecords(
+            block.number + first,
+            block.offsets(first, stop),
+            block.lengths(first, stop),
+            tuple(keys[:count]) if self._key is not None else None,
+            None,
+            tuple(sources[:count]),
+            None,
+        )
 
     def find_images(self, block: RecordBlock) -> ImagePlaces | None:
         """Returns where the images of records are, for `ordinary`; None if it would recognize few records."""

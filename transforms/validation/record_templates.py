@@ -97,6 +97,20 @@ class ImagePlaces(NamedTuple):
     images: list[int]
 
 
+class RecordParts(NamedTuple):
+    """A record without its image.
+
+    Attributes:
+      before: Entries before the image: bytes, and names and sizes of the texts between them.
+      after: Entries after the image, in the same form.
+      texts: Name of a text -> its value.
+    """
+
+    before: tuple[bytes | tuple[str, int], ...]
+    after: tuple[bytes | tuple[str, int], ...]
+    texts: dict[str, bytes]
+
+
 class _Form(NamedTuple):
     """The sizes and places of the features of a record, without its image.
 
@@ -116,6 +130,11 @@ class _Form(NamedTuple):
     names: tuple[str, ...]
     known: dict[tuple[bytes, ...], Any]
 
+    @property
+    def layout(self) -> tuple[Any, ...]:
+        """The places of the texts, and their names."""
+        return self.before.format, self.after.format, self.names
+
 
 class RecordTemplates(Generic[Value]):
     """Earlier records, and a value for each. Several threads can use it.
@@ -127,10 +146,8 @@ class RecordTemplates(Generic[Value]):
     """
 
     def __init__(self, image: str, texts: Mapping[str, bytes]) -> None:
-        name = image.encode()
         self._image, self._texts = image, texts
-        #: What comes before the content of the image's Feature, without the length of the entry.
-        self._marker = b"".join((b"\n", write_varint(len(name)), name, b"\x12"))
+        self._marker = image_marker(image)
         #: Numbers of bytes before the image and after it -> forms.
         self._forms: dict[tuple[int, int], list[_Form]] = {}
         self._hits = self._learned = self._kept = 0
@@ -209,34 +226,48 @@ class RecordTemplates(Generic[Value]):
         names = (read_entry(data, *entry)[0] for entry in entries_in(data))
         return tuple(name for name in names if name in self._texts)
 
-    def add(self, data: bytes, value: Value) -> None:
+    def count(self, found: int) -> None:
+        """Counts records that were recognized in another way."""
+        self._hits += found
+
+    def add(self, data: bytes, value: Value) -> RecordParts | None:
         """Keeps a sound record, in which each name occurs once.
 
         Args:
           data: The serialized Example.
           value: What `find` returns for records that equal it.
+
+        Returns:
+          The parts of the record; None if it was not kept.
         """
         if self.useless:
-            return
+            return None
         self._learned += 1
         if self._kept >= _MAX_KNOWN or len(self._forms) >= _MAX_FORMS:
-            return
+            return None
         places = self._around_image(data)
         if places is None:
-            return
+            return None
         before, before_size, _, end = places
         form = self._form_of(data, data[before : before + before_size], data[end:])
-        if form is not None:
-            parts = form.before.unpack_from(data, before) + form.after.unpack_from(data, end)
-            forms = self._forms.setdefault((before_size, len(data) - end), [])
-            for other in forms:
-                if (other.before.format, other.after.format) == (form.before.format, form.after.format):
-                    form = other
-                    break
-            else:
-                forms.append(form)
-            form.known[form.runs(parts)] = value
-            self._kept += 1
+        if form is None:
+            return None
+        before_parts, after_parts = form.before.unpack_from(data, before), form.after.unpack_from(data, end)
+        parts = before_parts + after_parts
+        forms = self._forms.setdefault((before_size, len(data) - end), [])
+        same = (other for other in forms if other.layout == form.layout)
+        if (known := next(same, None)) is None:
+            forms.append(form)
+        else:
+            form = known
+        form.known[form.runs(parts)] = value
+        self._kept += 1
+        names = iter(form.names)
+        sides = [
+            tuple((next(names), len(part)) if place % 2 else part for place, part in enumerate(side))
+            for side in (before_parts, after_parts)
+        ]
+        return RecordParts(sides[0], sides[1], dict(zip(form.names, form.texts(parts))))
 
     def _form_of(self, data: bytes, before: bytes, after: bytes) -> _Form | None:
         """Returns the form of a record; None if a text or the order of the entries is unusual."""
@@ -250,7 +281,7 @@ class RecordTemplates(Generic[Value]):
                 if entries != len(before):
                     return None
                 continue
-            whole = _head(end - begin) + data[begin:end]
+            whole = field_head(end - begin) + data[begin:end]
             if rest[entries : entries + len(whole)] != whole:
                 return None
             side = sizes[entries >= len(before)]
@@ -333,7 +364,7 @@ class RecordTemplates(Generic[Value]):
           Where the entries before that of the image begin, the number of their bytes, and where the image
           begins and ends. None if the record is encoded in another way, or if the entries are large.
         """
-        whole = _content_bytes(len(data))
+        whole = content_bytes(len(data))
         key = data.find(self._marker, 0, _MAX_BYTES)
         feature = key + len(self._marker)
         if whole < 0 or key < 0 or feature + MAX_VARINT_BYTES > len(data):
@@ -342,12 +373,12 @@ class RecordTemplates(Generic[Value]):
             size, list_begin = read_varint(data, feature)
         except ValueError:
             return None
-        first = _head(whole)
+        first = field_head(whole)
         end = list_begin + size
-        in_list = _content_bytes(size)
-        length = _content_bytes(in_list)
+        in_list = content_bytes(size)
+        length = content_bytes(in_list)
         begin = end - length
-        entry = _head(end - key)
+        entry = field_head(end - key)
         entry_begin = key - len(entry)
         if (
             length < 0
@@ -356,10 +387,20 @@ class RecordTemplates(Generic[Value]):
             or entry_begin < len(first)
             or not data.startswith(first)
             or data[entry_begin:key] != entry
-            or data[list_begin:begin] != _head(in_list) + _head(length)
+            or data[list_begin:begin] != field_head(in_list) + field_head(length)
         ):
             return None
         return len(first), entry_begin - len(first), begin, end
+
+
+def image_marker(image: str) -> bytes:
+    """Returns what comes before the content of the image's Feature, without the head of the entry.
+
+    Args:
+      image: Name of the feature with the image.
+    """
+    name = image.encode()
+    return b"".join((b"\n", write_varint(len(name)), name, b"\x12"))
 
 
 def _words_at(data: npt.NDArray[np.uint8], places: Integers) -> Integers:
@@ -428,7 +469,7 @@ def _values_at(places: list[int]) -> Any:
     return itemgetter(*places)
 
 
-def _head(size: int) -> bytes:
+def field_head(size: int) -> bytes:
     """Returns the tag of a message's first field and the number of its bytes, as a varint."""
     if size < _LIMITS[0]:
         return bytes((10, size))
@@ -439,7 +480,7 @@ def _head(size: int) -> bytes:
     return b"\n" + write_varint(size)
 
 
-def _content_bytes(size: int) -> int:
+def content_bytes(size: int) -> int:
     """Returns the length of the content of a field; negative if no field has this size.
 
     Args:

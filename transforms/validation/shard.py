@@ -40,6 +40,7 @@ from shardwright.transforms.validation.hashing import HashedFile
 from shardwright.transforms.validation.ledger import DISORDERED, LedgerCheck, LedgerSummary, ShardTerms
 from shardwright.transforms.validation.record import CheckedRecord, RecordChecker
 from shardwright.transforms.validation.record_blocks import OrdinaryRecords
+from shardwright.transforms.validation.record_templates import ImagePlaces
 
 #: Adds a finding: code, message, record number, offset, key.
 Find = Callable[..., None]
@@ -339,6 +340,21 @@ class _Records:
         """Whether it is worth trying to add ordinary records together."""
         return self._refused < _MOST_REFUSED
 
+    def expected(self, checker: RecordChecker, block: RecordBlock, first: int) -> OrdinaryRecords | None:
+        """Returns the records of a block, from one on, that are ordinary and as the ledger says.
+
+        Args:
+          checker: Checker of the records.
+          block: The records.
+          first: Place of the first of them in the block.
+
+        Returns:
+          The records; None if the first is not such a record, or if there is no ledger.
+        """
+        if self.ledger is None or not self.ledger.ready:
+            return None
+        return checker.expected(block, first, *self.ledger.next_entries(len(block.ends) - first))
+
     def add_ordinary(self, records: OrdinaryRecords) -> int:
         """Adds ordinary records, as `add` adds each of them.
 
@@ -517,19 +533,24 @@ def _check_block(
 ) -> None:
     """Checks the records of a block: ordinary ones together, all others one by one."""
     place, count = 0, len(block.ends)
+    images: ImagePlaces | None = None
     with UNDERWAY.working_on(f"the records from byte {block.offset} of {records.task.path}", "check"):
-        images = checker.find_images(block) if records.in_blocks else None
-    while place < count:
-        stop = count
-        if images is not None and records.in_blocks:
-            ordinary = checker.ordinary(block, images, place, hash_images=records.ledger is None)
-            length = len(ordinary.offsets) if ordinary is not None else 0
-            if ordinary is not None and length >= _FEWEST_TOGETHER:
-                added = records.add_ordinary(ordinary)
-                if added:
-                    place += added
-                    continue
-            stop = place + max(length, 1)
-        for record in block.records(place, stop):
-            records.add(*checked(record))
-        place = stop
+        while place < count:
+            stop = count
+            if records.in_blocks:
+                ordinary = records.expected(checker, block, place)
+                if ordinary is None:
+                    images = images or checker.find_images(block)
+                    if images is not None:
+                        ordinary = checker.ordinary(block, images, place, hash_images=records.ledger is None)
+                length = len(ordinary.offsets) if ordinary is not None else 0
+                if ordinary is not None and length >= _FEWEST_TOGETHER:
+                    added = records.add_ordinary(ordinary)
+                    if added:
+                        place += added
+                        continue
+                if ordinary is not None or images is not None:
+                    stop = place + max(length, 1)
+            for record in block.records(place, stop):
+                records.add(*checked(record))
+            place = stop

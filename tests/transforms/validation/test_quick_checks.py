@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.examples import examples
 from helpers.mutations import KEPT, MUTATIONS, OBJECTS, RESIZED, Mutation, make_datasets
 from helpers.resealing import frame, read_ledger, read_shard, write_ledger
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -35,6 +36,7 @@ from shardwright.transforms.records import framing
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.validation import ledger, record_templates
 from shardwright.transforms.validation import shard as shard_module
+from shardwright.transforms.validation.expected_records import ExpectedRecords
 from shardwright.transforms.validation.ledger import LedgerCheck, ShardTerms
 from shardwright.transforms.validation.record import RecordChecker
 from shardwright.transforms.validation.record_blocks import OrdinaryRecords
@@ -57,6 +59,7 @@ def without_shortcuts(patch: pytest.MonkeyPatch) -> None:
     """Makes all checks read each record, header and line on its own."""
     patch.setattr(RecordTemplates, "find", lambda self, data: None)
     patch.setattr(RecordTemplates, "find_run", lambda self, buffer, places, first: None)
+    patch.setattr(ExpectedRecords, "count", lambda *args: 0)
     patch.setattr(JpegHeaders, "find", lambda self, data: None)
     patch.setattr(framing._Frames, "sound_from", lambda self, offset, number: None)
     patch.setattr(ledger, "written_columns", lambda lines: None)
@@ -239,10 +242,10 @@ def test_lengths_of_fields_are_those_of_protobuf() -> None:
     contents = [*range(300), *range(16_300, 16_500), *range((1 << 21) - 20, (1 << 21) + 20)]
     fields = {1 + len(write_varint(content)) + content: content for content in contents}
     for size, content in fields.items():
-        assert record_templates._content_bytes(size) == content
-        assert record_templates._head(content) == b"\n" + write_varint(content)
+        assert record_templates.content_bytes(size) == content
+        assert record_templates.field_head(content) == b"\n" + write_varint(content)
     for size in (0, 1, 130, 16_387, (1 << 21) + 4):
-        assert record_templates._content_bytes(size) < 0
+        assert record_templates.content_bytes(size) < 0
 
 
 def test_records_that_differ_in_image_and_texts_are_recognized() -> None:
@@ -299,18 +302,27 @@ FEATURES = {
 }
 
 
+#: Faults of a record or of its entry in the ledger. Several values of entries are wrong in different ways.
+FAULTS = ("record", "text", "byte", "frame", "line", "lost", "class", *("value",) * 5)
+
+
 @st.composite
-def entries(draw: st.DrawFn) -> dict[str, Any]:
-    """An entry of a ledger, and what is wrong with its record or with it, if anything."""
+def entries(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Entries of a ledger, and what is wrong with one or two of them or with their records, if anything."""
+    found = draw(st.lists(single_entries(), min_size=8, max_size=60))
+    for _ in range(draw(st.integers(0, 2))):
+        # The first records of a class are checked on their own, so those that follow are more interesting.
+        place = draw(st.integers(0, len(found) // 2))
+        found[-1 - place] |= {"fault": draw(st.sampled_from(FAULTS)), "at": draw(st.integers(0, 200))}
+    return found
+
+
+@st.composite
+def single_entries(draw: st.DrawFn) -> dict[str, Any]:
     label = draw(st.integers(0, 1))
     key = f"{draw(st.sampled_from(['a', 'b']))}/{draw(st.integers(0, 30)):02}.jpg"
-    entry: dict[str, Any] = {"key": key, "sha256": f"{draw(st.integers(0, 15)):064x}", "label": label}
-    entry["image"] = draw(st.sampled_from([0, 120, 200, 300, 20_000]))
-    if draw(st.integers(0, 24)) == 0:
-        faults = ["record", "text", "byte", "frame", "line", "value", "value", "lost"]
-        entry["fault"] = draw(st.sampled_from(faults))
-        entry["at"] = draw(st.integers(0, 200))
-    return entry
+    image = draw(st.sampled_from([0, 120, 200, 300, 20_000]))
+    return {"key": key, "sha256": f"{draw(st.integers(0, 15)):064x}", "label": label, "image": image}
 
 
 def shard_of_entries(found: list[dict[str, Any]], order: bool) -> tuple[bytes, bytes]:
@@ -352,8 +364,11 @@ def shard_of_entries(found: list[dict[str, Any]], order: bool) -> tuple[bytes, b
             name, value = [
                 ("key", "c/00.jpg"), ("key", ""), ("sha256", "f" * 64), ("sha256", ""), ("label", "é"),
                 ("label", "birds"), ("offset", len(shard) + 1), ("length", 7), ("outcome", "filtered"),
-            ][at % 9]  # fmt: skip
+                ("key", "c/000.jpg"), ("sha256", "F" * 64), ("length", len(framed) + 1),
+            ][at % 12]  # fmt: skip
             line[name] = value
+        if fault == "class":
+            line["label"] = ("dogs", "cats")[entry["label"]]
         if fault == "line":
             del line[list(line)[at % len(line)]]
         if fault != "lost" or at % 2:
@@ -363,11 +378,19 @@ def shard_of_entries(found: list[dict[str, Any]], order: bool) -> tuple[bytes, b
     return shard, lines
 
 
+@settings(max_examples=examples(200))
 @given(
-    st.lists(entries(), min_size=8, max_size=60), st.integers(0, 7), st.sampled_from([64, 1 << 12, 1 << 16])
+    entries(),
+    st.integers(0, 7),
+    st.booleans(),
+    st.sampled_from([64, 1 << 12, 1 << 16]),
 )
 def test_blocks_of_records_are_checked_like_single_ones(
-    tmp_path_factory: pytest.TempPathFactory, found: list[dict[str, Any]], kind: int, window: int
+    tmp_path_factory: pytest.TempPathFactory,
+    found: list[dict[str, Any]],
+    kind: int,
+    own: bool,
+    window: int,
 ) -> None:
     place = tmp_path_factory.mktemp("blocks")
     shard, lines = shard_of_entries(found, order=bool(kind & 1))
@@ -390,13 +413,17 @@ def test_blocks_of_records_are_checked_like_single_ones(
         terms=ShardTerms("0" * 64, 0) if kind & 4 else None,
     )
     schema = SCHEMA._replace(features=tuple(spec for spec in SCHEMA.features if spec.name in FEATURES))
+    schema = schema if own else schema._replace(labels=None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(framing, "_WINDOW_BYTES", window)
         patch.setattr(shard_module, "_FEWEST_TOGETHER", 1)
         patch.setattr(ledger_lines, "_BLOCK_BYTES", 1000)
+        guided = check_shard(task, schema, Depth.FAST)
+        patch.setattr(ExpectedRecords, "count", lambda *args: 0)
         quick = check_shard(task, schema, Depth.FAST)
         without_shortcuts(patch)
         plain = check_shard(task, schema, Depth.FAST)
+    assert guided == plain
     assert quick == plain
 
 
