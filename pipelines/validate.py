@@ -169,7 +169,7 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     whole = begin | "CheckDirectory" >> beam.Map(lambda _: directory_findings(target)).with_output_types(
         FindingSummary
     )  # FindingSummary
-    validated = tasks | "ValidateShards" >> ValidateShards(schema, MODES[request.mode])
+    validated = tasks | "ValidateShards" >> ValidateShards(schema, MODES[request.mode], summaries=True)
     found = [whole, validated.findings]
     if request.against is not None:
         from shardwright.transforms.validation.against.transforms import CompareWithSource

@@ -237,7 +237,7 @@ def _written_line(names: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(rf"^\{{{', '.join(fields_)}\}}$", re.MULTILINE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ShardHeader:
     """The header of a shard's ledger: facts about the shard, and the sums of its entries.
 
@@ -316,7 +316,7 @@ class ShardHeader:
 _HEADER = frozenset(item.name for item in fields(ShardHeader))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ShardResult:
     """The result of a finished shard: the header of its ledger, and what the run did with the shard.
 

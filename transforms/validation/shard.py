@@ -153,7 +153,7 @@ class ComparedRecord(NamedTuple):
         return frozenset(self.label.split(LABEL_SEPARATOR)) if self.label else frozenset()
 
 
-@dataclass
+@dataclass(slots=True)
 class ShardCheck:
     """Result of checking one shard.
 

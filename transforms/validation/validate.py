@@ -60,10 +60,11 @@ class Validated(NamedTuple):
 
 
 class _CheckShard(beam.DoFn):
-    def __init__(self, depth: Depth, stores: bool, hold: HeldLease | None) -> None:
+    def __init__(self, depth: Depth, stores: bool, hold: HeldLease | None, summaries: bool) -> None:
         self._depth = depth
         self._stores = stores
         self._hold = hold
+        self._summaries = summaries
 
     def process(self, task: ShardTask, schema: RecordSchema, shards: int) -> Iterator[Any]:
         check = self._check(task, schema)
@@ -88,7 +89,7 @@ class _CheckShard(beam.DoFn):
             check.split,
             check.records,
             check.bytes,
-            ledger_summary=check.ledger_summary,
+            ledger_summary=check.ledger_summary if self._summaries else None,
             stored=check.stored,
         )
 
@@ -118,6 +119,8 @@ class ValidateShards(beam.PTransform):
       depth: Depth of the check.
       stores: Whether to store the results beside the shards, and to skip shards with a stored result.
       hold: Lease that the run must hold to store results. None if it needs no lease.
+      summaries: Whether the checks contain the summaries of the ledgers. A summary takes 6 kB, and more with
+        many classes, and one step holds all checks.
     """
 
     def __init__(
@@ -126,12 +129,14 @@ class ValidateShards(beam.PTransform):
         depth: Depth,
         stores: bool = False,
         hold: HeldLease | None = None,
+        summaries: bool = False,
     ) -> None:
         super().__init__()
         self._schema = schema
         self._depth = depth
         self._stores = stores
         self._hold = hold
+        self._summaries = summaries
 
     def expand(self, tasks: beam.PCollection) -> Validated:
         """Applies the transform."""
@@ -141,7 +146,7 @@ class ValidateShards(beam.PTransform):
             count = beam.CombineGlobally(beam.combiners.CountCombineFn()).as_singleton_view()
             shards = tasks | "CountShards" >> count  # int
             tasks = tasks | "SpreadOut" >> beam.Reshuffle()  # ShardTask
-        do = _CheckShard(self._depth, self._stores, self._hold)
+        do = _CheckShard(self._depth, self._stores, self._hold, self._summaries)
         check = with_tagged_types(beam.ParDo(do, schema, shards), ShardCheck, _TYPES)
         checked = tasks | "CheckShard" >> check.with_outputs(*_TYPES, main="checks")
         # ShardCheck, FindingSummary, ((what, bucket), rows), Statistics, ...
