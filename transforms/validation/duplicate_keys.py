@@ -10,16 +10,16 @@ from typing import Any
 from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.findings import Finding, Where
 from shardwright.transforms.buckets import pack_columns, places_by_bucket, unpack_rows
+from shardwright.transforms.validation.compared_records import ComparedRecord, ComparedRecords
 from shardwright.transforms.validation.equal_pictures import SAME_SOURCE, EqualPictures, describe_pair
 from shardwright.transforms.validation.ledger import ledger_lines
-from shardwright.transforms.validation.shard import ComparedRecord
 
 #: Numbers of the columns of `ComparedRecord` whose values are compared.
 _KEY, _SOURCE = ComparedRecord._fields.index("key"), ComparedRecord._fields.index("source")
 
 
 def bucket_rows(
-    rows: Iterable[ComparedRecord], buckets: int, keys: bool = True
+    rows: ComparedRecords, buckets: int, keys: bool = True
 ) -> Iterator[tuple[tuple[str, int], bytes]]:
     """Yields a shard's rows packed by bucket: once by key, once by source. Equal values meet in one bucket.
 
@@ -31,9 +31,7 @@ def bucket_rows(
     Yields:
       Pairs ((what, bucket), packed rows), where `what` is `key` or `source`.
     """
-    columns = list(zip(*rows))
-    if not columns:
-        return
+    columns = rows.columns
     key, source, split, _, _, _, label = columns
     if keys:
         known = [place for place, name in enumerate(key) if name is not None]
@@ -55,7 +53,7 @@ def bucket_rows(
 
 
 def _by_bucket(
-    columns: Sequence[tuple[Any, ...]], by: int, places: list[int], buckets: int
+    columns: Sequence[Sequence[Any]], by: int, places: list[int], buckets: int
 ) -> Iterator[tuple[int, list[tuple[Any, ...]]]]:
     """Yields the rows at some places by bucket, as columns.
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
-from itertools import repeat, zip_longest
+from itertools import zip_longest
 from typing import IO, NamedTuple, cast
 
 from shardwright.schemas.codes import FindingCode
@@ -36,6 +36,7 @@ from shardwright.transforms.records.framing import (
     uncompressed,
 )
 from shardwright.transforms.records.record_schema import RecordSchema
+from shardwright.transforms.validation.compared_records import ComparedRecord, ComparedRecords
 from shardwright.transforms.validation.hashing import HashedFile
 from shardwright.transforms.validation.ledger import DISORDERED, LedgerCheck, LedgerSummary, ShardTerms
 from shardwright.transforms.validation.record import CheckedRecord, RecordChecker
@@ -126,33 +127,6 @@ def shard_task(directory: str, split: str, number: int, num_shards: int, shard: 
     )
 
 
-class ComparedRecord(NamedTuple):
-    """Values of a record that are compared across shards.
-
-    Attributes:
-      key: Key of the image. None if the record does not say.
-      source: sha256 of the source's bytes, or of the stored image if the source's is unknown.
-      split: Split of the record. Empty if unknown.
-      file: Name of the shard.
-      number: Number of the record in its shard, from 0.
-      offset: Byte offset of the record in the uncompressed shard.
-      label: Class names joined as in a ledger. Empty without a class.
-    """
-
-    key: str | None
-    source: str | None
-    split: str
-    file: str
-    number: int
-    offset: int
-    label: str = ""
-
-    @property
-    def classes(self) -> frozenset[str]:
-        """Classes of the image."""
-        return frozenset(self.label.split(LABEL_SEPARATOR)) if self.label else frozenset()
-
-
 @dataclass(slots=True)
 class ShardCheck:
     """Result of checking one shard.
@@ -177,7 +151,7 @@ class ShardCheck:
     records: int = 0
     bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
-    rows: list[ComparedRecord] = field(default_factory=list)
+    rows: ComparedRecords = field(default_factory=ComparedRecords)
     pictures: list[Picture] = field(default_factory=list)
     features: RecordStatistics = field(default_factory=RecordStatistics)
     digests: list[Digest] = field(default_factory=list)
@@ -372,16 +346,15 @@ class _Records:
             sources, labels = found
         count, task = len(records.offsets), self.task
         self.count(records.offsets, records.lengths)
-        columns = (
-            records.keys or repeat(None),
-            sources or repeat(None),
-            repeat(task.split),
-            repeat(task.file),
+        self._check.rows.extend(
+            records.keys or [None] * count,
+            sources or [None] * count,
+            [task.split] * count,
+            [task.file] * count,
             range(records.number, records.number + count),
             records.offsets,
-            labels or repeat(""),
+            labels or [""] * count,
         )
-        self._check.rows += map(ComparedRecord, *columns)
         return count
 
 

@@ -36,10 +36,10 @@ from shardwright.transforms.images.encode import codec_versions
 from shardwright.transforms.images.perceptual_hash import HASH_BYTES, PATCH_BYTES
 from shardwright.transforms.lease import HeldLease, write_held
 from shardwright.transforms.records.record_schema import RecordSchema
+from shardwright.transforms.validation.compared_records import ComparedRecord, ComparedRecords
 from shardwright.transforms.validation.ledger import LedgerSummary
 from shardwright.transforms.validation.quality import odd_pictures
 from shardwright.transforms.validation.shard import (
-    ComparedRecord,
     Depth,
     Digest,
     ShardCheck,
@@ -85,7 +85,7 @@ class ShardSummary:
     bytes: int
     sound: bool
     findings: FindingSummary
-    rows: list[ComparedRecord] = field(default_factory=list)
+    rows: ComparedRecords = field(default_factory=ComparedRecords)
     pictures: list[Picture] = field(default_factory=list)
     statistics: Statistics | None = None
     digests: list[Digest] = field(default_factory=list)
@@ -130,6 +130,7 @@ def store_check(
     """
     if task.expected is None or any(code in checked.findings.counts for code in _OTHER_BYTES):
         return ""
+    key, source, _, _, number, offset, label = checked.rows.columns
     document = {
         **_terms(schema, task.split, len(schema.labels or ())),
         **_files(task),
@@ -140,10 +141,7 @@ def store_check(
         "sound": checked.sound,
         "counts": checked.findings.by_code(),
         "findings": [finding.as_json() for finding in checked.findings.by_place()],
-        "rows": [
-            [*column]
-            for column in zip(*((r.key, r.source, r.number, r.offset, r.label) for r in checked.rows))
-        ],
+        "rows": [key, source, number, offset, label] if key else [],
         "digests": _packed(digest or bytes(_DIGEST_BYTES) for digest in checked.digests),
         **_pictures_json(checked.pictures),
         "statistics": None if checked.statistics is None else checked.statistics.state(),
@@ -173,7 +171,7 @@ def stored_check(task: ShardTask, schema: RecordSchema, depth: Depth) -> ShardSu
             not sound and (said["depth"] != depth or said["labels"] != len(schema.labels or ()))
         ):
             return None
-        rows = list(_rows(said, task))
+        rows = _rows(said, task)
         looked = depth >= Depth.QUALITY
         return ShardSummary(
             task.file, task.split, int(said["records"]), int(said["bytes"]), sound,
@@ -201,7 +199,7 @@ def sound_records(task: ShardTask, schema: RecordSchema, depth: Depth) -> SoundR
             said = _parsed(storage.read_bytes(path), schema, task.split)
             if said is None or said["depth"] < depth:
                 continue
-            rows = list(_rows(said, task))
+            rows = _rows(said, task)
             looked = depth >= Depth.QUALITY
             pictures = {picture.number: picture for picture in _pictures(said, rows)} if looked else {}
             digests = _unpacked(said["digests"], _DIGEST_BYTES)
@@ -299,9 +297,11 @@ def _sha256(path: str) -> str | None:
         return None
 
 
-def _rows(said: Mapping[str, Any], task: ShardTask) -> Iterator[ComparedRecord]:
+def _rows(said: Mapping[str, Any], task: ShardTask) -> ComparedRecords:
+    rows = ComparedRecords()
     for key, source, number, offset, label in zip(*said["rows"], strict=True):
-        yield ComparedRecord(key, source, task.split, task.file, number, offset, label)
+        rows.append(ComparedRecord(key, source, task.split, task.file, number, offset, label))
+    return rows
 
 
 def _summary(said: Mapping[str, Any]) -> FindingSummary:
@@ -346,7 +346,7 @@ def _samples(item: Sequence[Any] | None) -> Samples | None:
     return None if item is None else Samples(item[0], tuple(ChannelSamples(*sums) for sums in item[1]))
 
 
-def _pictures(said: Mapping[str, Any], rows: Sequence[ComparedRecord]) -> Iterator[Picture]:
+def _pictures(said: Mapping[str, Any], rows: ComparedRecords) -> Iterator[Picture]:
     """Yields the images that `_pictures_json` packed.
 
     Args:

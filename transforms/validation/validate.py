@@ -16,12 +16,13 @@ from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.lease import HeldLease
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.validation.balance import ClassCounts
+from shardwright.transforms.validation.compared_records import ComparedRecords
 from shardwright.transforms.validation.duplicate_candidates import pictures_by_place, prints_of
 from shardwright.transforms.validation.duplicate_keys import bucket_rows, compare_bucket
 from shardwright.transforms.validation.duplicates import Bucket
 from shardwright.transforms.validation.outliers import ShardSizes, sizes_of
 from shardwright.transforms.validation.quality import CompareImages, SeenPictures
-from shardwright.transforms.validation.shard import ComparedRecord, Depth, ShardCheck, ShardTask, check_shard
+from shardwright.transforms.validation.shard import Depth, ShardCheck, ShardTask, check_shard
 from shardwright.transforms.validation.stored_checks import (
     ShardSummary,
     sound_records,
@@ -102,9 +103,9 @@ class _CheckShard(beam.DoFn):
         known = stored_check(task, schema, depth)
         if known is not None:
             return known
-        checked = sum_up(
-            check_shard(task, schema, depth, executor, sound_records(task, schema, depth)), depth
-        )
+        # A check that decodes no image cannot save anything with the digests of sound records.
+        sound = sound_records(task, schema, depth) if depth >= Depth.FULL else None
+        checked = sum_up(check_shard(task, schema, depth, executor, sound), depth)
         return replace(checked, stored=store_check(task, schema, depth, checked, self._hold))
 
 
@@ -169,11 +170,12 @@ class ValidateShards(beam.PTransform):
         )
 
 
-def _rows(check: ShardSummary, depth: Depth) -> Iterator[ComparedRecord]:
-    """Yields the records to compare; images with quality metrics are compared elsewhere by source."""
-    looked = {picture.number for picture in check.pictures} if depth >= Depth.QUALITY else set()
-    for row in check.rows:
-        yield row._replace(source=None) if row.number in looked else row
+def _rows(check: ShardSummary, depth: Depth) -> ComparedRecords:
+    """Returns the records to compare; images with quality metrics are compared elsewhere by source."""
+    if depth < Depth.QUALITY:
+        return check.rows
+    looked = {picture.number for picture in check.pictures}
+    return ComparedRecords(row._replace(source=None) if row.number in looked else row for row in check.rows)
 
 
 def _compare(bucket: tuple[Bucket, Iterable[bytes]]) -> FindingSummary:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
+from shardwright.transforms.validation.compared_records import ComparedRecord, ComparedRecords
 from shardwright.transforms.validation.duplicate_keys import bucket_rows, compare_bucket
 from shardwright.transforms.validation.equal_pictures import EqualPictures, in_conflict
-from shardwright.transforms.validation.shard import ComparedRecord
 
 
 def row(number: int, split: str = "train", *classes: str, source: str | None = "s") -> ComparedRecord:
@@ -18,7 +18,7 @@ def row(number: int, split: str = "train", *classes: str, source: str | None = "
 def found_in(*rows: ComparedRecord) -> list[tuple[str, str | None, str | None]]:
     packs: dict[tuple[str, int], list[bytes]] = {}
     for one in rows:
-        for bucket, pack in bucket_rows([one], 16):
+        for bucket, pack in bucket_rows(ComparedRecords([one]), 16):
             packs.setdefault(bucket, []).append(pack)
     found = [finding for item in packs.items() for finding in compare_bucket(item)]
     return sorted((one.code.value, one.key, one.other.key if one.other else None) for one in found)
@@ -51,7 +51,7 @@ def test_files_without_splits_are_compared_by_class() -> None:
 
 def test_findings_name_both_records() -> None:
     rows = [row(0, "test", "it's"), row(4, "train", "a", "b")]
-    (pack,) = bucket_rows(rows, 1, keys=False)
+    (pack,) = bucket_rows(ComparedRecords(rows), 1, keys=False)
     leak, conflict = compare_bucket((pack[0], [pack[1]]))
     assert leak.message == conflict.message
     assert conflict.message == (
