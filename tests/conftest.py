@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,16 @@ import pytest
 from helpers.examples import register_profiles
 from helpers.fast_beam import speed_up
 from helpers.hostile import make_tree
-from helpers.kept_charts import keep_charts
 from helpers.memory_disk import use_memory_disk
 from helpers.patched_beam import patch_beam
 from helpers.repository import PHOTOS
+from helpers.sketched_charts import drawing, sketch_charts
 
 from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
 
-pytest_plugins = ["helpers.progress"]
+pytest_plugins = ["helpers.long_tail", "helpers.progress"]
 
 # Keeps TensorFlow from importing the whole of Keras. Tests that train a model import it themselves.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
@@ -29,7 +29,7 @@ register_profiles()
 use_memory_disk()
 speed_up()
 patch_beam()
-keep_charts()
+sketch_charts()
 
 
 def pytest_collection_finish() -> None:
@@ -37,6 +37,13 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*cli._GC_THRESHOLDS)
+
+
+@pytest.fixture(scope="module")
+def drawn_charts() -> Iterator[None]:
+    """Has the charts of reports drawn, which other tests leave out."""
+    with drawing():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,40 +1,62 @@
-"""Tables of parameters: the usual run tries each value, `make test-all` tries every combination."""
+"""Tests with many cases: `make test` takes a sample of those marked `sampled`, `make test-all` takes all."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 
-def one_of_each(**tables: Collection[Any]) -> tuple[list[str], list[Any]]:
-    """Returns arguments for `pytest.mark.parametrize`: all combinations, most of them marked `slow`.
+def covering(cases: Sequence[Mapping[str, int]]) -> set[int]:
+    """Returns the places of a few cases that together contain each value of each parameter.
 
-    The combinations without the mark contain each value at least once: all values of the longest table, and
-    those of the other tables in turn.
+    Args:
+      cases: for each case, a number for the value of each parameter.
     """
-    names = list(tables)
-    values = {name: list(table) for name, table in tables.items()}
-    longest = max(names, key=lambda name: len(values[name]))
-    strides, stride = {}, 1
-    for name in names:
-        strides[name] = 1 if name == longest else stride
-        stride *= 1 if name == longest else len(values[name])
-    usual = {
-        tuple(row // strides[name] % len(values[name]) for name in names)
-        for row in range(len(values[longest]))
-    }
-    combinations = itertools.product(*(range(len(values[name])) for name in names))
-    return names, [
-        pytest.param(
-            *(values[name][index] for name, index in zip(names, combination, strict=True)),
-            id="-".join(str(values[name][index]) for name, index in zip(names, combination, strict=True)),
-            marks=[] if combination in usual else pytest.mark.slow,
-        )
-        for combination in combinations
-    ]
+    chosen: set[int] = set()
+    taken: Counter[tuple[str, int]] = Counter({pair: 0 for case in cases for pair in case.items()})
+
+    def gain(place: int) -> tuple[int, int]:
+        """Returns how many new values the case has, and how seldom its other values were taken."""
+        counts = [taken[pair] for pair in cases[place].items()]
+        return counts.count(0), -sum(counts)
+
+    while not all(taken.values()):
+        place = max(range(len(cases)), key=gain)
+        chosen.add(place)
+        taken.update(cases[place].items())
+    return chosen
+
+
+def evenly(total: int, count: int) -> set[int]:
+    """Returns `count` places of `total`, evenly spread; the first is always among them."""
+    count = min(total, count)
+    return {number * total // count for number in range(count)}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the cases `slow` that the usual run leaves out."""
+    groups: dict[str, list[pytest.Function]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sampled") and not item.get_closest_marker("slow"):
+            assert isinstance(item, pytest.Function)
+            groups[item.nodeid.partition("[")[0]].append(item)
+    for group in groups.values():
+        marker = group[0].get_closest_marker("sampled")
+        assert marker is not None
+        if marker.args:
+            usual = evenly(len(group), *marker.args)
+        else:
+            # The cases of a table share the objects that are its values.
+            usual = covering(
+                [{name: id(value) for name, value in item.callspec.params.items()} for item in group]
+            )
+        for place, item in enumerate(group):
+            if place not in usual:
+                item.add_marker(pytest.mark.slow)
 
 
 def slow(values: Iterable[Any]) -> list[Any]:

@@ -90,6 +90,7 @@ def finish(capfd: Capture, argv: tuple[object, ...], output: Path, clean: dict[s
     return reused
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("target", "text", "call", "reused"),
     [

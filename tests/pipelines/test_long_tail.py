@@ -1,26 +1,44 @@
-"""The usual run tries each value of a table, and the long run every combination."""
+"""The usual run takes a sample of the cases, and the long run all of them."""
 
 from __future__ import annotations
 
-from helpers.long_tail import one_of_each, slow
+from itertools import product
+
+import pytest
+from helpers.long_tail import covering, evenly, slow
+from hypothesis import given
+from hypothesis import strategies as st
 
 
-def _usual(parameters: list) -> set[tuple]:
-    return {item.values for item in parameters if not item.marks}
+@pytest.mark.sampled
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("planar", [False, True])
+@pytest.mark.parametrize("kind", ["a", "b", "c"])
+def test_these_twelve_cases_are_a_sample(
+    request: pytest.FixtureRequest, kind: str, planar: bool, order: str
+) -> None:
+    others = [
+        (item.callspec.params["kind"], item.callspec.params["planar"], item.callspec.params["order"])
+        for item in request.session.items
+        if item.name.startswith("test_these_twelve_") and not item.get_closest_marker("slow")
+    ]
+    if request.config.getoption("-m") and len(others) > 1:
+        assert len(others) == 3
+        assert [{*values} for values in zip(*others, strict=True)] == [{*"abc"}, {False, True}, {*"CF"}]
 
 
-def test_every_combination_exists_and_each_value_is_in_the_usual_run() -> None:
-    names, parameters = one_of_each(kind="abcd", planar=[False, True], order="CF")
-    assert names == ["kind", "planar", "order"]
-    assert len({item.values for item in parameters}) == len(parameters) == 16
-    assert _usual(parameters) == {("a", False, "C"), ("b", True, "C"), ("c", False, "F"), ("d", True, "F")}
-    assert all(item.marks[0].name == "slow" for item in parameters if item.marks)
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=4))
+def test_each_value_is_in_a_case(lengths: list[int]) -> None:
+    cases = [{str(name): index for name, index in enumerate(case)} for case in product(*map(range, lengths))]
+    chosen = covering(cases)
+    assert len(chosen) >= max(lengths)
+    for name, length in enumerate(lengths):
+        assert {cases[place][str(name)] for place in chosen} == {*range(length)}
 
 
-def test_tables_of_the_same_length_are_combined() -> None:
-    _, parameters = one_of_each(state=[1, 2, 3], command=["x", "y", "z"])
-    assert _usual(parameters) == {(1, "x"), (2, "y"), (3, "z")} and len(parameters) == 9
-    assert [item.id for item in parameters][:2] == ["1-x", "1-y"]
+def test_cases_are_spread_evenly() -> None:
+    assert evenly(23, 4) == {0, 5, 11, 17}
+    assert evenly(2, 5) == {0, 1}
 
 
 def test_marked_parameters_keep_their_values() -> None:

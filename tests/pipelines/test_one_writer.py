@@ -26,7 +26,7 @@ from helpers.hostile import (
     state_of,
     wait,
 )
-from helpers.long_tail import one_of_each, slow
+from helpers.long_tail import slow
 
 from shardwright.pipelines import convert as conversion
 from shardwright.pipelines.convert import build_convert, convert
@@ -109,6 +109,7 @@ def test_a_second_writer_ends_at_once_and_names_the_first(
     assert state_of(tmp_path) == before
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("option", ["", "--resume"])
 def test_a_running_conversion_keeps_others_away_and_a_killed_one_does_not(
     capfd: Capture, tmp_path: Path, tree: Path, option: str
@@ -156,7 +157,9 @@ _STOPS = {
 }
 
 
-@pytest.mark.parametrize(*one_of_each(moment=_STOPS, option=["--overwrite", "--resume"]))
+@pytest.mark.sampled
+@pytest.mark.parametrize("option", ["--overwrite", "--resume"])
+@pytest.mark.parametrize("moment", _STOPS)
 def test_a_run_that_lost_its_lease_writes_nothing_more(
     capfd: Capture, tmp_path: Path, tree: Path, made: Path, moment: str, option: str
 ) -> None:

@@ -25,7 +25,7 @@ from helpers.hostile import (
     sentence_of,
     signal_self,
 )
-from helpers.long_tail import one_of_each, slow
+from helpers.long_tail import slow
 
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
@@ -116,6 +116,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_resume_repeats_only_damaged_shards(capfd: Capture, tree: Path, made: Path, damage: str) -> None:
     before = identity(made)
@@ -315,6 +316,7 @@ MOMENTS = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("target", "text", "call", "command"),
     [(*moment, "validate") for moment in MOMENTS]
@@ -371,7 +373,9 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize(*one_of_each(state=STATES, command=COMMANDS))
+@pytest.mark.sampled
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("state", STATES)
 def test_every_command_repairs_an_interrupted_swap(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, versions: Path, state: str, command: str
 ) -> None:

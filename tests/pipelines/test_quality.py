@@ -91,6 +91,7 @@ def test_kept_pictures_are_measured(folder: Path, tmp_path: Path) -> None:
     assert all(one["other"]["shard"] for one in stored["findings"] if one["code"] == "EXACT_DUPLICATE")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("image_format", ["jpeg", "raw", "webp"])
 def test_findings_do_not_depend_on_how_pictures_are_stored(
     folder: Path, small: tuple[Path, ValidationReport], tmp_path: Path, image_format: str

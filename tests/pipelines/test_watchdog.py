@@ -148,6 +148,7 @@ def test_a_stuck_command_with_json_prints_its_object(tmp_path: Path) -> None:
     assert done.err == f"shardwright: {value['error']}\n"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("decoder", [endless_decoder, locking_decoder])
 def test_a_stuck_command_ends_its_log_of_json_lines(tmp_path: Path, decoder: Callable[[str], None]) -> None:
     done = _ended_by(tmp_path, lambda pid: None, "--stuck_after=0.02", "--log_format=json", decoder=decoder)

@@ -31,6 +31,7 @@ def _same(
             assert np.array_equal(pixels, expected[key][0]) and tuple(label) == expected[key][1:]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("packed", [True, False])
 def test_mnist_gives_the_same_images(bucket: Bucket, tmp_path: Path, packed: bool) -> None:
     bucket.put_tree(write_mnist(tmp_path / "mnist", packed=packed), "in/mnist/")

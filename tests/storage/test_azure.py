@@ -101,6 +101,7 @@ def test_rebuilds_publish_versions_on_azure(capfd: Capture, container: Container
     assert container.properties("pets/latest.json").content_settings.cache_control == "no-store"
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", ODD)
 def test_odd_names_are_kept(access: Container, name: str, quick: list[bool]) -> None:
     access.put(f"odd/x{name}x/{name}", name.encode())

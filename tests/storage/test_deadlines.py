@@ -107,6 +107,7 @@ def ends(act: Callable[[], object]) -> str:
     return raised.value.message
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("bad", ["html", "page", "half", "list", "text"])
 def test_an_answer_that_is_not_a_listing_is_retried(store: Store, bad: str) -> None:
     good = store.page("a", "b")
@@ -170,6 +171,7 @@ def test_every_operation_keeps_to_its_deadline(store: Store, said: Said) -> None
     assert len(served.asked) > len(operations) if said.status == 503 else served.asked
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("whole", [True, False], ids=["read_bytes", "open_local"])
 def test_an_object_that_arrives_too_slowly_is_an_error(
     store: Store, whole: bool, monkeypatch: pytest.MonkeyPatch

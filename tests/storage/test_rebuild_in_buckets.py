@@ -62,6 +62,7 @@ def test_versions_equal_a_full_build(source: Bucket, proxy: Proxy, tree: Path, s
     assert f"out/{LEASE_JSON}" not in source.names()
 
 
+@pytest.mark.slow
 def test_a_storage_that_disappears_ends_the_rebuild_and_the_next_one_continues(
     source: Bucket, proxy: Proxy, tree: Path, retries: Retries
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_pointer_that_somebody_switched_is_not_switched_again(
     assert rebuild(**settings).version > first.version
 
 
+@pytest.mark.slow
 def test_versions_work_on_amazon_s3(s3: S3, tree: Path) -> None:
     s3.put_tree(tree, "in/")
     settings = {

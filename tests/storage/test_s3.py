@@ -40,6 +40,7 @@ def test_convert_overwrite_and_validate_work_on_s3(
     assert sheet.stat().st_size
 
 
+@pytest.mark.slow
 def test_resume_works_on_s3(capfd: Capture, s3: S3, small_local: Path) -> None:
     argv = ("convert", "--input", f"{s3.url}/small", "--output", f"{s3.url}/out", "--shards=2", *s3.options)
     assert run(capfd, *argv, "--resume").code == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
 from helpers.hostile import check_books, shard_hashes
 from helpers.storage.buckets import Bucket
 
@@ -19,6 +20,7 @@ def test_a_dataset_in_a_bucket_can_be_resharded(bucket: Bucket, sound_dataset: P
     assert shard_hashes(tmp_path / "remote") == shard_hashes(tmp_path / "local")
 
 
+@pytest.mark.slow
 def test_compressed_files_without_dataset_json_are_read(
     bucket: Bucket, sound_dataset: Path, tmp_path: Path
 ) -> None:

@@ -48,6 +48,7 @@ def noise(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("bad", [False, True])
 def test_a_large_shard_is_uploaded_in_parts(
     bucket: Bucket, proxy: Proxy, noise: Path, tmp_path: Path, bad: bool

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers.hostile import run, sentence_of
-from helpers.long_tail import one_of_each, slow
+from helpers.long_tail import slow
 from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy, Request, Rule, before_reading, flaky
 from helpers.timeless import without_times
@@ -79,9 +79,9 @@ _REQUESTS = [
 ]
 
 
-@pytest.mark.parametrize(
-    *one_of_each(request_=_REQUESTS, fault=[Fault("status", 503), Fault("status", 403), Fault("drop")])
-)
+@pytest.mark.sampled
+@pytest.mark.parametrize("fault", [Fault("status", 503), Fault("status", 403), Fault("drop")])
+@pytest.mark.parametrize("request_", _REQUESTS)
 def test_a_failing_storage_is_not_a_finding(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, stored: Bucket, proxy: Proxy, request_: tuple[str, str],
     fault: Fault,

@@ -122,6 +122,7 @@ def _photo(width: int, height: int) -> np.ndarray:
     return pixels.clip(0, 255).astype(np.uint8)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("orientation", [1, 3, 6, 8, 2])
 def test_reduced_decoding_is_as_good_as_full_decoding(orientation: int) -> None:
     # odd sides, so that the last scaled pixel is covered partly

@@ -44,6 +44,7 @@ def test_alpha_is_flattened() -> None:
     assert _difference(found, np.broadcast_to((16, 32, 48), found.shape)) < 2
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_libheif_applies_the_orientation_once(orientation: int) -> None:
     stored = Image.fromarray(pictures.stored(np.asarray(RGB), orientation))

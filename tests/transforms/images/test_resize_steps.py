@@ -59,6 +59,7 @@ def test_a_narrow_part_is_not_widened_to_the_whole_picture() -> None:
     assert resize_steps((20000, 1000), (6000, 6000), "bilinear", box) == [((6000, 6000), box)]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 def test_the_source_is_freed_before_the_last_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test checks what refers to a picture's array of pixels."""

@@ -89,6 +89,7 @@ def _bounds(records: list[bytes]) -> list[tuple[int, int]]:
     return list(zip([0, *ends[:-1]], ends))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_damage_is_detected_and_loses_no_sound_record(seed: int) -> None:
     rng = random.Random(seed)
@@ -106,6 +107,7 @@ def test_random_damage_is_detected_and_loses_no_sound_record(seed: int) -> None:
         assert read <= (2 + 3 * damages) * len(data)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("compression", ["gzip", "zlib"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_damaged_stream_yields_only_bytes_that_were_in_it(seed: int, compression: str) -> None:
@@ -203,6 +205,7 @@ def _lies_of_two_kilobytes(size: int) -> bytes:
     return _header(2040) * (size // 12)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "craft",
     [_lies_to_the_end, _lies_among_empty_records, _every_other_length_is_damaged, _lies_of_two_kilobytes],

@@ -122,6 +122,7 @@ def test_a_line_is_found_however_its_text_is_escaped(tmp_path: Path) -> None:
     assert (tmp_path / NAME).read_bytes() == true_lines(entries)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_lines() -> None:
     def lines(count: int) -> Iterator[dict[str, str]]:
         rng = random.Random(1)

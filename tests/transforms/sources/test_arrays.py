@@ -28,13 +28,14 @@ from helpers.array_files import (
     write_cifar10,
     write_mnist,
 )
-from helpers.long_tail import one_of_each
 from helpers.records import examples, quarantine, value, values
 
 from shardwright.pipelines.convert import convert
 
 
-@pytest.mark.parametrize(*one_of_each(packed=(True, False), dots=(True, False)))
+@pytest.mark.sampled
+@pytest.mark.parametrize("dots", [True, False])
+@pytest.mark.parametrize("packed", [True, False])
 def test_mnist_is_read(tmp_path: Path, packed: bool, dots: bool) -> None:
     made = to_png(write_mnist(tmp_path / "in", packed=packed, dots=dots), tmp_path / "out")
     assert made.dataset.labels == tuple("0123456789")
@@ -182,6 +183,7 @@ def test_binary_cifar_is_read(tmp_path: Path, hundred: bool) -> None:
     assert quarantine(tmp_path / "out")[f"{file}!000012"]["reason"] == "TRUNCATED"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_npz_files_of_keras_are_read(tmp_path: Path, save: Any) -> None:
     pictures, labels = greys(30), digits(30)
@@ -267,6 +269,7 @@ def test_alpha_is_flattened(tmp_path: Path) -> None:
     assert np.array_equal(check_top, pictures[2, :8, :, :3])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("labels", "names"),
     [

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.array_files import check, colours, digits, greys, refused, to_png
-from helpers.long_tail import one_of_each
 from helpers.tfrecords import converted, example, listed, read, refused_sentence, tf, write
 from PIL import Image
 
@@ -28,9 +27,10 @@ def stored(dataset: Path) -> dict[int, np.ndarray]:
     }
 
 
-@pytest.mark.parametrize(
-    *one_of_each(dtype=["u1", "<i8", "<f4", ">u2"], planar=[False, True], order=["C", "F"])
-)
+@pytest.mark.sampled
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("planar", [False, True])
+@pytest.mark.parametrize("dtype", ["u1", "<i8", "<f4", ">u2"])
 def test_flat_rows_are_recognized(tmp_path: Path, dtype: str, planar: bool, order: Any) -> None:
     """As in CIFAR and the small ImageNet, and as from a plain reshape."""
     rows = (PLANES if planar else PICTURES).reshape(20, -1)
@@ -49,7 +49,10 @@ _FORMS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(*one_of_each(form=_FORMS, planar=[False, True], compression=["none", "gzip"]))
+@pytest.mark.sampled
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("planar", [False, True])
+@pytest.mark.parametrize("form", _FORMS)
 def test_records_of_flat_rows_are_recognized(
     tmp_path: Path, form: str, planar: bool, compression: str
 ) -> None:

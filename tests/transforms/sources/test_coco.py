@@ -324,6 +324,7 @@ WRONG_FILES: Mapping[str, tuple[str, str]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("what", WRONG_FILES)
 def test_other_files_are_not_coco(tmp_path: Path, photos: list[Photo], what: str) -> None:
     text, says = WRONG_FILES[what]

@@ -80,6 +80,7 @@ def test_joined_tars_and_holes_are_read(tmp_path: Path) -> None:
     assert listed(tmp_path, first + b"rubbish" * 300, "c.tar") == {"a/1.png": b"one"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("suffix", [".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst"])
 def test_truncated_compressed_tars_keep_their_beginning(tmp_path: Path, suffix: str) -> None:
     noise = random.Random(1)
@@ -106,6 +107,7 @@ def _damaged(noise: random.Random, data: bytes) -> bytes:
     return data[:place]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["stored.zip", "deflated.zip", *(f"a{suffix}" for suffix in PACKERS)])
 def test_damage_anywhere_is_reported(tmp_path: Path, kind: str) -> None:
     noise = random.Random(kind)

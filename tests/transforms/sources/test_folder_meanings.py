@@ -196,6 +196,7 @@ def test_one_other_name_makes_folders_classes() -> None:
     assert decide(tops, "auto", "in") == decide(tops, "classes", "in")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("paths", [FLAT, SHARDS, [*SPLITS, "unlabelled/4.jpg"]])
 def test_both_options_in_the_message_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], paths: list[str]

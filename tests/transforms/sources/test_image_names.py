@@ -56,6 +56,7 @@ def coco(folder: Path, ids: list[int | str]) -> Path:
     return path
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", OBJECT_LAYOUTS)
 def test_cocos_ids_are_written(tmp_path: Path, layout: str) -> None:
     made = converted(coco(tmp_path / "in", [0, 139, "000000000285", "x7"]), tmp_path / "out", layout=layout)
@@ -91,6 +92,7 @@ def records(*ids: str | None) -> list[dict[str, Any]]:
     return made
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", OBJECT_LAYOUTS)
 def test_values_of_other_records_are_kept(tmp_path: Path, layout: str) -> None:
     write(tmp_path / "in" / "a.tfrecord", records("42", "", None))

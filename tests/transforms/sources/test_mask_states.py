@@ -47,6 +47,7 @@ def _panoptic(root: Path) -> tuple[Path, dict[str, Any]]:
 SETS: dict[str, Put] = {"semantic_masks": _semantic, "voc": _voc, "coco": _panoptic}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", SETS)
 def test_resume_detects_a_changed_mask(tmp_path: Path, kind: str) -> None:
     mask, settings = SETS[kind](tmp_path / "in")

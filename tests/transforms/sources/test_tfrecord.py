@@ -54,6 +54,7 @@ def own_records(own: Path) -> dict[str, dict[str, Any]]:
 
 
 class TestOwnDatasets:
+    @pytest.mark.slow
     def test_resharding_in_every_compression_and_back_gives_the_same_dataset(
         self, own: Path, own_records: dict[str, dict[str, Any]], tmp_path: Path
     ) -> None:

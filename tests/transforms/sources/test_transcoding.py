@@ -140,6 +140,7 @@ def test_every_layout_with_classes_can_be_made_from_every_other(
         check_pair(made, first, second, tmp_path / second)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("layout", _LABEL_LAYOUTS)
 def test_shards_can_be_read_with_their_class_names_alone(made: Path, layout: str, tmp_path: Path) -> None:
     """Without dataset.json, the names of features give their roles, and labels.txt gives the ids."""

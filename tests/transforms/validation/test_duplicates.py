@@ -267,6 +267,7 @@ class Stream:
             yield pack([(self.digest, row)])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["pixels", "source", "band0"])
 def test_memory_does_not_grow_with_equal_pictures(kind: str) -> None:
     digest = SOURCE.randbytes(16)
