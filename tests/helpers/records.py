@@ -9,19 +9,18 @@ from typing import Any
 
 import tensorflow as tf
 
-_COMPRESSION = {"none": "", "gzip": "GZIP", "zlib": "ZLIB"}
+from helpers.tensorflow_records import read_records
 
 
 def examples(dataset: Path | str) -> dict[str, list[tf.train.Example]]:
     """Returns every record of every split, as TensorFlow parses it."""
     root = Path(dataset)
     document = json.loads((root / "dataset.json").read_text())
-    compression = _COMPRESSION[document["settings"]["compression"]]
+    compression = document["settings"]["compression"]
     return {
         split: [
-            tf.train.Example.FromString(record.numpy())
-            for shard in content["shards"]
-            for record in tf.data.TFRecordDataset(str(root / shard["file"]), compression)
+            tf.train.Example.FromString(record)
+            for record in read_records((root / shard["file"] for shard in content["shards"]), compression)
         ]
         for split, content in document["splits"].items()
     }

@@ -12,6 +12,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from helpers.repository import PHOTOS
+from helpers.tensorflow_records import read_records
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.example import FeatureType
@@ -45,8 +46,8 @@ def in_order(builder: Any, split: Any, **options: Any) -> list[Any]:
 
 def examples_of(directory: Path, dataset: Dataset, split: str) -> list[Any]:
     """Returns the records of a split, parsed by TensorFlow."""
-    files = [str(directory / shard.file) for shard in dataset.splits[split]]
-    return [tf.train.Example.FromString(data.numpy()) for data in tf.data.TFRecordDataset(files)]
+    files = [directory / shard.file for shard in dataset.splits[split]]
+    return [tf.train.Example.FromString(data) for data in read_records(files)]
 
 
 def values_of(example: Any, name: str) -> list[Any]:

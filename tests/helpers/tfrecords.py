@@ -14,6 +14,7 @@ from PIL import Image
 
 from helpers.hostile import check_books, picture
 from helpers.repository import PHOTOS
+from helpers.tensorflow_records import COMPRESSION, read_records
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
@@ -25,7 +26,6 @@ from shardwright.transforms.sources.tfrecord import SOURCE
 
 tf = pytest.importorskip("tensorflow")
 
-COMPRESSION = {"none": "", "gzip": "GZIP", "zlib": "ZLIB"}
 SUFFIX = {"none": "", "gzip": ".gz", "zlib": ".zlib"}
 
 
@@ -69,13 +69,13 @@ def read(dataset: Path) -> dict[str, dict[str, Any]]:
     """Reads a dataset with TensorFlow; returns key in the ledger -> features of its record, and `split`."""
     found: dict[str, dict[str, Any]] = {}
     document = json.loads((dataset / "dataset.json").read_text())
-    compression = COMPRESSION[document["settings"]["compression"]]
+    compression = document["settings"]["compression"]
     for split, content in document["splits"].items():
         for shard in content["shards"]:
             ledger = dataset / "_shards" / f"{shard['file'].partition('.tfrecord')[0]}.jsonl.gz"
             keys = [entry.key for entry in written_entries(ledger.read_bytes(), shard["sha256"])]
-            records = tf.data.TFRecordDataset(str(dataset / shard["file"]), compression)
-            for key, data in zip(keys, records.as_numpy_iterator(), strict=True):
+            records = read_records([dataset / shard["file"]], compression)
+            for key, data in zip(keys, records, strict=True):
                 assert key not in found
                 found[key] = {**features_of(data), "split": split}
     return found

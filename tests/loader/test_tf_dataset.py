@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers.tensorflow_records import read_records
 
 from shardwright.loader import load, open_dataset, select
 from shardwright.pipelines.convert import convert
@@ -43,12 +44,11 @@ def small(made: Callable[..., Path]) -> Path:
 def plain_reading(directory: Path, split: str = "train") -> dict[str, tuple[np.ndarray, int]]:
     """Returns key -> pixels and stored id, by TensorFlow's own readers without our code."""
     found = {}
-    for shard in sorted(directory.glob(f"{split}-*.tfrecord")):
-        for record in tf.data.TFRecordDataset(str(shard)).as_numpy_iterator():
-            feature = tf.train.Example.FromString(record).features.feature
-            pixels = tf.io.decode_jpeg(feature["image/encoded"].bytes_list.value[0]).numpy()
-            key = feature["image/filename"].bytes_list.value[0].decode()
-            found[key] = pixels, feature["image/class/label"].int64_list.value[0]
+    for record in read_records(sorted(directory.glob(f"{split}-*.tfrecord"))):
+        feature = tf.train.Example.FromString(record).features.feature
+        pixels = tf.io.decode_jpeg(feature["image/encoded"].bytes_list.value[0]).numpy()
+        key = feature["image/filename"].bytes_list.value[0].decode()
+        found[key] = pixels, feature["image/class/label"].int64_list.value[0]
     return found
 
 

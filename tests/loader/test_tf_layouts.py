@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers.tensorflow_records import read_records
 from PIL import Image
 
 from shardwright.loader import Records, load, open_dataset
@@ -72,8 +73,7 @@ def test_pngs_equal_pillows_pixels(as_png: Path) -> None:
     names = open_dataset(as_png).labels
     stored = [
         tf.train.Example.FromString(record).features.feature
-        for path in sorted(as_png.glob("*.tfrecord"))
-        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+        for record in read_records(sorted(as_png.glob("*.tfrecord")))
     ]
     for row, features in zip(rows, stored, strict=True):
         encoded = features["image/encoded"].bytes_list.value[0]
@@ -113,8 +113,7 @@ def test_webp_equals_pillows_pixels(converted: Callable[..., Path]) -> None:
     directory = converted(resize="24x16", image_format="webp")
     rows = [
         tf.train.Example.FromString(record).features.feature["image/encoded"].bytes_list.value[0]
-        for path in sorted(directory.glob("*.tfrecord"))
-        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+        for record in read_records(sorted(directory.glob("*.tfrecord")))
     ]
     for (image, _), encoded in zip(examples(directory), rows, strict=True):
         assert np.array_equal(image, Image.open(io.BytesIO(encoded)))

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
+from helpers.tensorflow_records import read_records
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import main, validate
@@ -53,7 +54,7 @@ def codes(findings: list[Finding]) -> list[tuple[str, str | None]]:
 
 
 def records_of(shard: Path) -> list[bytes]:
-    return [record.numpy() for record in tf.data.TFRecordDataset(str(shard))]
+    return read_records([shard])
 
 
 def write_records(shard: Path, records: list[bytes]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers.repository import PHOTOS
+from helpers.tensorflow_records import read_records
 from PIL import Image, ImageOps
 
 from shardwright.pipelines.convert import convert
@@ -25,8 +26,8 @@ BIRDS = sorted((PHOTOS / "birds").glob("*.jpg"))
 
 def examples(made: ConvertResult) -> dict[str, tf.train.Example]:
     """Returns every record by key, read with TensorFlow."""
-    files = sorted(str(path) for path in Path(made.path).glob("*.tfrecord"))
-    parsed = (tf.train.Example.FromString(record.numpy()) for record in tf.data.TFRecordDataset(files))
+    files = sorted(Path(made.path).glob("*.tfrecord"))
+    parsed = map(tf.train.Example.FromString, read_records(files))
     return {
         example.features.feature["image/filename"].bytes_list.value[0].decode(): example for example in parsed
     }

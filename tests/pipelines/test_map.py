@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers.repository import PHOTOS, ROOT
+from helpers.tensorflow_records import read_records
 from PIL import Image, ImageOps
 
 from shardwright.pipelines.convert import convert
@@ -68,8 +69,8 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def records(made: ConvertResult) -> dict[str, Any]:
     """Returns key -> features of each record, read by TensorFlow."""
-    files = [str(Path(made.path) / shard.file) for shards in made.dataset.splits.values() for shard in shards]
-    found = [tf.train.Example.FromString(data.numpy()) for data in tf.data.TFRecordDataset(files)]
+    files = [Path(made.path) / shard.file for shards in made.dataset.splits.values() for shard in shards]
+    found = [tf.train.Example.FromString(data) for data in read_records(files)]
     return {
         example.features.feature["image/filename"].bytes_list.value[0].decode(): example.features.feature
         for example in found

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
+from helpers.tensorflow_records import read_records
 from PIL import Image
 
 from shardwright.pipelines.cli import main
@@ -55,8 +56,8 @@ def shop(tmp_path: Path) -> Callable[..., ConvertResult]:
 
 def records(made: ConvertResult) -> dict[int, Any]:
     """Returns the features of each record, in the order of the pictures' numbers."""
-    files = [str(Path(made.path) / shard.file) for shard in made.dataset.splits["train"]]
-    parsed = [tf.train.Example.FromString(data.numpy()) for data in tf.data.TFRecordDataset(files)]
+    files = [Path(made.path) / shard.file for shard in made.dataset.splits["train"]]
+    parsed = [tf.train.Example.FromString(data) for data in read_records(files)]
     return {
         example.features.feature["width"].int64_list.value[0] - 4: example.features.feature
         for example in parsed

@@ -14,6 +14,7 @@ import pytest
 from helpers.examples import examples
 from helpers.from_nothing import Rebuilt, entries_of, inodes, shard_files
 from helpers.hostile import check_books, picture
+from helpers.tensorflow_records import read_records
 from hypothesis import strategies as st
 
 from shardwright.schemas.ledger import load_ledger
@@ -266,11 +267,9 @@ def check_untouched(
 def read_by_tensorflow(dataset: Path) -> bool:
     """Returns whether TensorFlow finds the records of the ledgers in the shards, in the same order."""
     tf = pytest.importorskip("tensorflow")
-    kind = {".gz": "GZIP"}
     for name in shard_files(json.loads((dataset / "dataset.json").read_text())):
-        records = tf.data.TFRecordDataset(str(dataset / name), kind.get(Path(name).suffix, ""))
         keys = []
-        for record in records.as_numpy_iterator():
+        for record in read_records([dataset / name], "gzip" if name.endswith(".gz") else "none"):
             features = tf.train.Example.FromString(record).features.feature
             keys.append(features["image/filename"].bytes_list.value[0].decode())
         ledger = load_ledger((dataset / "_shards" / f"{name.partition('.')[0]}.jsonl.gz").read_bytes())[1]

@@ -14,6 +14,7 @@ import pytest
 from helpers.hostile import check_books, document, make_tree, outcomes, picture, refused, run
 from helpers.packing import PACKERS, by_key, list_refs, tar_of, tree_members, zip_of
 from helpers.repository import copy_photos
+from helpers.tensorflow_records import read_records
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
@@ -26,15 +27,14 @@ def records(dataset: Path) -> dict[str, tuple[str, int, bytes]]:
     """Returns file name -> (class, id, sha256 of the source) of every record, read with TensorFlow."""
     tf = pytest.importorskip("tensorflow")
     found = {}
-    for path in sorted(dataset.glob("*.tfrecord")):
-        for record in tf.data.TFRecordDataset(str(path)):
-            features = tf.train.Example.FromString(record.numpy()).features.feature
-            name = features["image/filename"].bytes_list.value[0].decode()
-            found[name.rpartition("/")[2]] = (
-                features["image/class/text"].bytes_list.value[0].decode(),
-                features["image/class/label"].int64_list.value[0],
-                features["image/encoded"].bytes_list.value[0],
-            )
+    for record in read_records(sorted(dataset.glob("*.tfrecord"))):
+        features = tf.train.Example.FromString(record).features.feature
+        name = features["image/filename"].bytes_list.value[0].decode()
+        found[name.rpartition("/")[2]] = (
+            features["image/class/text"].bytes_list.value[0].decode(),
+            features["image/class/label"].int64_list.value[0],
+            features["image/encoded"].bytes_list.value[0],
+        )
     return found
 
 

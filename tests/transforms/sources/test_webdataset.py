@@ -10,6 +10,7 @@ import pytest
 from helpers.hostile import check_books, document, outcomes, picture
 from helpers.packing import PACKERS, by_key, list_refs, tar_of, zip_of
 from helpers.repository import PHOTOS
+from helpers.tensorflow_records import read_records
 
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.annotations import decode_annotations
@@ -22,10 +23,9 @@ def features_of(dataset: Path) -> dict[str, Any]:
     """Returns member name -> features of the record, read with TensorFlow."""
     tf = pytest.importorskip("tensorflow")
     found = {}
-    for path in sorted(dataset.glob("*.tfrecord")):
-        for record in tf.data.TFRecordDataset(str(path)):
-            features = tf.train.Example.FromString(record.numpy()).features.feature
-            found[features["image/filename"].bytes_list.value[0].decode().rpartition("!")[2]] = features
+    for record in read_records(sorted(dataset.glob("*.tfrecord"))):
+        features = tf.train.Example.FromString(record).features.feature
+        found[features["image/filename"].bytes_list.value[0].decode().rpartition("!")[2]] = features
     return found
 
 
