@@ -315,7 +315,7 @@ def _run_facts(beam_options: Any) -> dict[str, Any]:
 def print_salvage_summary(result: SalvageResult) -> None:
     """Prints the number of saved records, and the next command."""
     out = console()
-    outcome, shown = result.outcome, printable(result.path)
+    outcome = result.outcome
     rewritten = outcome["shards"] - outcome["copied_shards"]
     out.print(
         f"  {counted(result.records, 'record')} saved in {counted(outcome['shards'], 'shard')}: "
@@ -326,7 +326,7 @@ def print_salvage_summary(result: SalvageResult) -> None:
         unnamed = f"; {outcome['unnamed']:,} of them have no known key" if outcome["unnamed"] else ""
         what = "record" if result.dataset else "stretch or record"
         lost = counted(result.lost, what, "" if result.dataset else "stretches or records")
-        out.print(f"  {lost} lost ({codes}){unnamed}: see {shown}/{LOST_JSONL}")
+        out.print(f"  {lost} lost ({codes}){unnamed}: see {printable(storage.join(result.path, LOST_JSONL))}")
     if outcome["unexpected"]:
         out.print(f"  left out: {counted(outcome['unexpected'], 'record')} of no shard, or found twice")
     for warning in outcome.get("warnings", ()):

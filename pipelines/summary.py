@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 from shardwright.pipelines import log
 from shardwright.pipelines.tables import console, print_table, warn
 from shardwright.schemas.changes import Kind
+from shardwright.schemas.dataset import QUARANTINE_JSONL, REPORT_HTML
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs, layout_by_name
 from shardwright.schemas.scrub import scrub_text
 from shardwright.schemas.shell import shell_word
 from shardwright.schemas.split_order import by_split
 from shardwright.schemas.units import counted, format_size
+from shardwright.schemas.version import INDEX_HTML
+from shardwright.transforms import storage
 from shardwright.transforms.sources.effects import without_effect
 from shardwright.transforms.sources.folder_tree import CLASS_FOLDERS
 
@@ -126,7 +129,7 @@ def print_convert_summary(result: ConvertResult) -> None:
     if outcome.get("boxes"):
         out.print(f"  {_boxes_text(made.layout, outcome['boxes'])}")
     if made.ledger["quarantined"]:
-        out.print(f"  quarantined images: see {printable(result.path)}/quarantine.jsonl")
+        out.print(f"  quarantined images: see {printable(storage.join(result.path, QUARANTINE_JSONL))}")
     for note in result.notes:
         out.print(f"  note: {note}", soft_wrap=True)
     for warning in outcome["warnings"]:
@@ -159,10 +162,17 @@ def print_rebuild_summary(result: RebuildResult) -> None:
         if outcome["previous"]:
             said = changes_text(outcome["changes"]) or "no image changed"
             out.print(f"  against {outcome['previous']}: {said}", soft_wrap=True)
-        path, output = printable(result.path), printable(result.output)
+        quarantine, report, index = (
+            printable(storage.join(directory, name))
+            for directory, name in (
+                (result.path, QUARANTINE_JSONL),
+                (result.path, REPORT_HTML),
+                (result.output, INDEX_HTML),
+            )
+        )
         if work["quarantined"]:
-            out.print(f"  quarantined images: see {path}/quarantine.jsonl", soft_wrap=True)
-        out.print(f"  see {path}/report.html and {output}/index.html", soft_wrap=True)
+            out.print(f"  quarantined images: see {quarantine}", soft_wrap=True)
+        out.print(f"  see {report} and {index}", soft_wrap=True)
     if outcome["scrub"]["shards"]:
         out.print(f"  {scrub_text(outcome['scrub'])}", soft_wrap=True)
     for warning in outcome["warnings"]:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import math
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,6 +62,8 @@ from shardwright.transforms.validation.shard import ShardCheck
 from shardwright.transforms.validation.summary import added_findings, added_statistics
 
 _SHOWN = 3
+#: Option in the message about an image of many channels, and bytes of the quarantine list that are searched.
+_CHANNELS, _SEARCHED_BYTES = re.compile(rb"--channels \d+"), 1 << 16
 
 
 @dataclass(frozen=True)
@@ -343,7 +346,8 @@ def _refusal(job: ConversionSpec, totals: LedgerTotals, report: ValidationReport
         )
         return (
             f"The written dataset did not pass verification ({counts}): see "
-            f"{printable(job.directory)}/findings.json; nothing was published. Check the disk, then run "
+            f"{printable(storage.join(job.directory, dataset.FINDINGS_JSON))}; nothing was published. "
+            "Check the disk, then run "
             "again with --resume."
         )
     if not bad and not written:
@@ -353,8 +357,11 @@ def _refusal(job: ConversionSpec, totals: LedgerTotals, report: ValidationReport
             f"{count:,} {reason}" for reason, count in totals.reasons["quarantined"].most_common(_SHOWN)
         )
         too_many = f", more than --max_bad_fraction {job.settings.max_bad_fraction:g} allows"
+        quarantine = storage.join(job.directory, dataset.QUARANTINE_JSONL)
         convert = totals.reasons["quarantined"][QuarantineReason.UNSUPPORTED_FORMAT]
         advice = f"convert (to JPEG or PNG), {'fix' if written else 'or fix'}" if convert else "fix"
+        if convert and (option := _option_for_channels(quarantine)):
+            advice = f"keep those of many channels with {option}, {advice}"
         if written:
             enough = math.ceil(totals.bad_fraction * 1000) / 1000
             advice += f" or remove them, or allow more with --max_bad_fraction {enough:g},"
@@ -363,10 +370,19 @@ def _refusal(job: ConversionSpec, totals: LedgerTotals, report: ValidationReport
         return (
             f"{bad:,} of {counted(bad + written, 'image')} {is_or_are(bad + written)} bad "
             f"({reasons}){too_many if written else ''}: nothing was published. "
-            f"Look at {printable(job.directory)}/{dataset.QUARANTINE_JSONL}; {advice} "
+            f"Look at {printable(quarantine)}; {advice} "
             "and run again with --resume."
         )
     return None
+
+
+def _option_for_channels(quarantine: str) -> str:
+    """Returns the option that a quarantine list advises for many channels; empty if none.
+
+    Only the first lines are read.
+    """
+    found = _CHANNELS.search(storage.read_range(quarantine, 0, _SEARCHED_BYTES))
+    return found[0].decode() if found else ""
 
 
 def _run(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tifffile
 from helpers.hostile import Done, check_books, document, make_tree, run, sentence_of
 
 from shardwright.pipelines.convert import convert
@@ -50,6 +52,30 @@ def test_a_dataset_without_any_record_is_refused(capfd: Capture, tmp_path: Path,
     sentence = sentence_of(bad_run(capfd, tmp_path, 10, f"--max_bad_fraction={fraction}"), 1)
     assert "10 of 10 images are bad (10 NOT_AN_IMAGE): nothing was published" in sentence
     assert not (tmp_path / "out" / "dataset.json").exists()
+
+
+def test_an_output_with_a_slash_at_its_end_is_shown_with_one(capfd: Capture, tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "in")
+    (tree / "bee" / "bad.png").write_bytes(b"no image")
+    argv = ("convert", "--input", tree, "--output", f"{tmp_path}/out/")
+    assert f"Look at {tmp_path}/out/quarantine.jsonl;" in sentence_of(run(capfd, *argv), 1)
+    done = run(capfd, *argv, "--resume", "--max_bad_fraction=1")
+    assert f"see {tmp_path}/out/quarantine.jsonl\n" in done.out
+
+
+def test_images_of_many_channels_need_not_be_converted(capfd: Capture, tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "in")
+    tifffile.imwrite(
+        tree / "bee" / "bands.tif",
+        np.ones((8, 8, 5), np.uint16),
+        photometric="minisblack",
+        planarconfig="contig",
+    )
+    argv = ("convert", "--input", tree, "--output", tmp_path / "out", "--depth=keep")
+    sentence = sentence_of(run(capfd, *argv), 1)
+    (line,) = (tmp_path / "out" / "quarantine.jsonl").read_text().splitlines()
+    assert "keep them with --channels 5" in line
+    assert "; keep those of many channels with --channels 5, convert (to JPEG or PNG), fix or" in sentence
 
 
 def test_the_function_raises_what_the_command_prints(tmp_path: Path) -> None:

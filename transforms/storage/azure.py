@@ -25,7 +25,7 @@ from shardwright.schemas.missing_packages import needed_by
 from shardwright.transforms.concurrency.pool import CONNECTIONS
 from shardwright.transforms.concurrency.workers import job_options
 from shardwright.transforms.storage.deadlines import Contact, Operation, timed_adapter, within
-from shardwright.transforms.storage.faults import changed, no_answer_of_its_own, too_slow
+from shardwright.transforms.storage.faults import changed, no_answer_of_its_own
 from shardwright.transforms.storage.listings import (
     BadListing,
     ListedPage,
@@ -36,6 +36,7 @@ from shardwright.transforms.storage.listings import (
 )
 from shardwright.transforms.storage.objects import StoredObject, content_type
 from shardwright.transforms.storage.quick_reads import QuickReader, client_options, no_retries
+from shardwright.transforms.storage.retries import retried
 from shardwright.transforms.storage.versioned_reads import local_copy, read_latest
 
 Result = TypeVar("Result")
@@ -389,22 +390,7 @@ def _retried(doing: str, path: str, send: Callable[[], Result], size: int = 0) -
         _client()  # made before the clock starts
     here = Operation(_contact, path, size)
     with _translated_errors(doing, path), within(here):
-        pause = _RETRY_FIRST
-        while True:
-            try:
-                result = send()
-                _contact.answered()
-                return result
-            except Exception as error:
-                if not _is_transient(error):
-                    raise
-                if not here.may_retry(error, pause):
-                    here.give_up()
-                    if here.was_slow:  # the client reads again by itself, and only the last error gets here
-                        raise too_slow(doing, printable(path)) from error
-                    raise here.fault or error from None
-            time.sleep(pause)
-            pause = min(2 * pause, _RETRY_MOST)
+        return retried(here, doing, send, _is_transient, (_RETRY_FIRST, _RETRY_MOST))
 
 
 def _get(path: str, version: str, span: tuple[int, int] | None = None) -> bytes:

@@ -34,6 +34,7 @@ from shardwright.transforms.storage.listings import (
 )
 from shardwright.transforms.storage.objects import NoConditions, StoredObject, content_type
 from shardwright.transforms.storage.quick_reads import QuickReader, client_options, is_md5, no_retries
+from shardwright.transforms.storage.retries import retried
 from shardwright.transforms.storage.versioned_reads import local_copy, read_latest
 
 Result = TypeVar("Result")
@@ -302,20 +303,7 @@ def _retried(doing: str, path: str, send: Callable[[], Result], size: int = 0) -
         _client()  # made before the clock starts
     here = Operation(_contact, path, size)
     with _translated_errors(doing, path), within(here):
-        pause = _RETRY_FIRST
-        while True:
-            try:
-                result = send()
-                _contact.answered()
-                return result
-            except Exception as error:
-                if not _is_transient(error):
-                    raise
-                if not here.may_retry(error, pause):
-                    here.give_up()
-                    raise here.fault or error from None
-            time.sleep(pause)
-            pause = min(2 * pause, _RETRY_MOST)
+        return retried(here, doing, send, _is_transient, (_RETRY_FIRST, _RETRY_MOST))
 
 
 def _get(path: str, version: str, span: tuple[int, int] | None = None) -> bytes:
