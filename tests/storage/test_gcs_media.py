@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
 import google.auth
 import google_crc32c
@@ -31,6 +31,7 @@ from helpers.hostile import run
 from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy
 from helpers.storage.scripted import Asked, Said, Scripted, scripted
+from helpers.storage.tunnel import tunnels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -521,6 +522,39 @@ def test_proxies_of_the_environment_are_used(monkeypatch: pytest.MonkeyPatch, se
         monkeypatch.setattr(gcs, "RETRY_SECONDS", 0.1)
         with pytest.raises(EngineError, match="does not answer"):
             storage.read_version("gs://b/x", "7")
+
+
+@pytest.mark.parametrize("variable", ["https_proxy", "HTTPS_PROXY", "ALL_PROXY"])
+def test_tls_goes_through_the_tunnel_of_a_proxy(
+    monkeypatch: pytest.MonkeyPatch, serve: Serve, tmp_path: Path, variable: str
+) -> None:
+    tls, certificate = self_signed(tmp_path)
+    with serve(whole, tls=tls) as served:
+        server = urlsplit(os.environ["STORAGE_EMULATOR_HOST"])
+        assert server.hostname and server.port
+        with tunnels((server.hostname, server.port)) as (proxy, opened):
+            monkeypatch.setenv(variable, proxy)
+            with pytest.raises(EngineError, match="certificate of the server"):
+                storage.read_version("gs://b/x", "7")
+            assert len(opened.asked) == 1 and not served.asked, "a wrong certificate is not tried again"
+            monkeypatch.setattr(gcs, "_made", None)
+            monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+            assert storage.read_version("gs://b/x", "7") == BODY
+            assert storage.read_version("gs://b/y", "7") == BODY
+            assert len(served.asked) == 2
+            assert opened.asked == [f"{server.hostname}:{server.port}"] * 2, "the connection is kept"
+
+
+def test_a_proxy_that_opens_no_tunnel_ends_the_read(
+    monkeypatch: pytest.MonkeyPatch, serve: Serve, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 0.2)
+    tls, _ = self_signed(tmp_path)
+    with serve(whole, tls=tls) as served, tunnels(("127.0.0.1", 1), status=407) as (proxy, opened):
+        monkeypatch.setenv("https_proxy", proxy)
+        with pytest.raises(EngineError, match=r"does not answer.*407"):
+            storage.read_version("gs://b/x", "7")
+        assert opened.asked and not served.asked
 
 
 def test_the_storage_may_have_an_address_of_version_6(serve: Serve) -> None:
