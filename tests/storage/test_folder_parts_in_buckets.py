@@ -1,4 +1,4 @@
-"""Class folders in a bucket give the same in parts as a whole, also with names that only buckets have."""
+"""Folders in a bucket give the same in parts as a whole, also with names that only buckets have."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.transforms import storage as storage_of_project
-from shardwright.transforms.sources.class_folders import list_part, split
-from shardwright.transforms.sources.source import Context, Input
+from shardwright.transforms.sources.source import Context, Input, source_by_name
 from shardwright.transforms.sources.spool import Spool
 
 _FOLDERS = st.sampled_from(["train", "Test", "cat", "dog a", ".hidden", "", "caf\u00e9", "a\nb", "."])
@@ -24,15 +23,18 @@ _DATA = st.sampled_from([b"", b"text", b"\xff\xd8\xff\xe0"])
 _count = itertools.count()
 
 
-def in_parts_and_whole(path: str, folders: str) -> tuple[list[Counter[str] | str], list[int]]:
+def in_parts_and_whole(
+    path: str, name: str = "class_folders", **given: str
+) -> tuple[list[Counter[str] | str], list[int]]:
     """Returns what an input contains, or the refusal, in parts and as a whole; and the numbers of parts."""
-    item, told, counts = Input(path, "in/", "class_folders"), list[Counter[str] | str](), list[int]()
+    item, told, counts = Input(path, "in/", name), list[Counter[str] | str](), list[int]()
+    source = source_by_name(name)
     for one_worker in (False, True):
-        context = Context(ConvertSettings(input=(path,), folders=folders), Spool("unused"), one_worker)
+        context = Context(ConvertSettings(input=(path,), **given), Spool("unused"), one_worker)
         try:
-            parts = list(split(item, context))
+            parts = list(source.split(item, context))
             counts.append(len(parts))
-            told.append(Counter(repr(found) for part in parts for found in list_part(part, context)))
+            told.append(Counter(repr(found) for part in parts for found in source.list_part(part, context)))
         except UsageError as error:
             told.append(error.message)
     return told, counts
@@ -52,9 +54,21 @@ def test_parts_of_a_bucket_are_the_whole(bucket: Bucket, files: dict[str, bytes]
     root = f"{next(_count)}/in"
     for name, data in files.items():
         bucket.put(f"{root}/{name}", data)
-    (parts, whole), _ = in_parts_and_whole(f"{bucket.url}/{root}", folders)
+    (parts, whole), _ = in_parts_and_whole(f"{bucket.url}/{root}", folders=folders)
     assert parts == whole
     assert isinstance(whole, str) or set(whole.values()) <= {1}
+
+
+@given(st.dictionaries(_NAMES, _DATA, max_size=8))
+@example({"/1.jpg": b"a", "//2.jpg": b"", "cat//3.jpg": b"", "train/cat/4.jpg": b"", "5.jpg": b""})
+@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_parts_of_file_names_in_a_bucket_are_the_whole(bucket: Bucket, files: dict[str, bytes]) -> None:
+    root = f"{next(_count)}/in"
+    for name, data in files.items():
+        bucket.put(f"{root}/{name}", data)
+    label_regex = r"(?P<label>\d).*"
+    (parts, whole), _ = in_parts_and_whole(f"{bucket.url}/{root}", "file_names", label_regex=label_regex)
+    assert parts == whole and isinstance(whole, Counter) and set(whole.values()) <= {1}
 
 
 def test_a_storage_that_lists_everything_at_once_has_one_part(
@@ -62,7 +76,7 @@ def test_a_storage_that_lists_everything_at_once_has_one_part(
 ) -> None:
     for name in ("a/1.jpg", "b/2.jpg", "3.jpg"):
         bucket.put(f"in/{name}", b"")
-    (parts, whole), counts = in_parts_and_whole(f"{bucket.url}/in", "auto")
+    (parts, whole), counts = in_parts_and_whole(f"{bucket.url}/in", folders="auto")
     assert parts == whole and counts == [3, 1]
     monkeypatch.setattr(storage_of_project, "has_folders", lambda directory: False)
-    assert in_parts_and_whole(f"{bucket.url}/in", "auto") == ([whole, whole], [1, 1])
+    assert in_parts_and_whole(f"{bucket.url}/in", folders="auto") == ([whole, whole], [1, 1])

@@ -61,7 +61,8 @@ _REQUESTS_AT_ONCE = 16
 _LOOKS_TOGETHER = 256
 #: Message for an image without a class.
 NO_FOLDER = "it is not in a class folder"
-_NO_MEANING = FolderTree(names_classes=False)
+#: Meaning of folders that give neither class nor split.
+NO_MEANING = FolderTree(names_classes=False)
 
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
@@ -88,15 +89,31 @@ def split(item: Input, context: Context) -> Iterator[InputSplit]:
       UsageError: if the folders are ambiguous.
       EngineError: if a folder cannot be listed.
     """
-    remote = storage.is_remote(item.path)
-    if context.one_worker or (remote and not storage.has_folders(item.path)):
+    if is_listed_whole(item, context):
         yield from whole(item, context)
-        return
-    tree = _checked_tree(item, context.settings, SOURCE.name)
+    else:
+        yield from split_folders_of(item, _checked_tree(item, context.settings, SOURCE.name))
+
+
+def is_listed_whole(item: Input, context: Context) -> bool:
+    """Returns whether one worker lists an input, or its storage lists all objects at once."""
+    return context.one_worker or (storage.is_remote(item.path) and not storage.has_folders(item.path))
+
+
+def split_folders_of(item: Input, tree: FolderTree) -> Iterator[InputSplit]:
+    """Yields the parts of a folder, which together are the whole.
+
+    Args:
+      item: The folder.
+      tree: Meaning of the folders inside.
+
+    Raises:
+      EngineError: if a folder cannot be listed.
+    """
     parts: Iterable[FolderPart]
     if tree.metadata:
         parts = [WHOLE]
-    elif remote:
+    elif storage.is_remote(item.path):
         parts = _folders_in_bucket(item.path.rstrip("/") + "/", tree)
     else:
         parts = _folders_on_disk(os.fsencode(item.path), tree)
@@ -183,7 +200,7 @@ def _path_of(item: storage.StoredObject) -> str:
 def list_class_folders(
     source: Input,
     depth: int = 1,
-    tree: FolderTree = _NO_MEANING,
+    tree: FolderTree = NO_MEANING,
     items: Sequence[storage.StoredObject] | None = None,
     part: FolderPart = WHOLE,
 ) -> Iterator[ImageRef]:

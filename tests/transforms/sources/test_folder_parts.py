@@ -1,4 +1,4 @@
-"""Class folders that are listed in parts give exactly what they give as a whole."""
+"""Folders that are listed in parts give exactly what they give as a whole."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shardwright.transforms.sources.folder_parts import FolderPart, decode_part,
 from shardwright.transforms.sources.folder_tree import FolderTree
 from shardwright.transforms.sources.label_rules import make_label_rules
 from shardwright.transforms.sources.listing import list_part
-from shardwright.transforms.sources.source import Context, Input
+from shardwright.transforms.sources.source import Context, Input, source_by_name
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.sources.transforms import ListSources
 
@@ -44,14 +44,14 @@ SETTINGS = st.fixed_dictionaries(
 )
 
 
-def in_parts_and_whole(path: str, **given: Any) -> list[Counter[str] | str]:
+def in_parts_and_whole(path: str, source: str = "class_folders", **given: Any) -> list[Counter[str] | str]:
     """Returns what an input contains, listed in parts and as a whole; the message if it is refused."""
-    item, told = Input(path, "in/", "class_folders"), list[Counter[str] | str]()
+    item, told = Input(path, "in/", source), list[Counter[str] | str]()
     for one_worker in (False, True):
         chosen = ConvertSettings(input=(path,), **given)
         context, rules = Context(chosen, Spool("unused"), one_worker), make_label_rules(chosen, (), 0)
         try:
-            parts = list(split(item, context))
+            parts = list(source_by_name(source).split(item, context))
             assert len({part[:2] + part[5:] for part in parts}) == len(parts)
             told.append(Counter(repr(found) for part in parts for found in list_part(part, context, rules)))
         except ShardwrightError as error:
@@ -93,6 +93,25 @@ def test_parts_of_a_folder_are_the_whole(
         assert isinstance(whole, str) or set(whole.values()) <= {1}
 
 
+@given(
+    st.dictionaries(PATHS, st.sampled_from([b"", b"text", b"\xff\xd8\xff\xe0"]), max_size=12),
+    st.dictionaries(PATHS, TARGETS, max_size=4),
+    st.sampled_from(
+        [r"(?P<label>\d).*", r"(?P<split>[^/]+)/(?P<label>[^/]+)/.*", "(?P<label>.*)(?P<group>.)"]
+    ),
+)
+@settings(deadline=None)
+def test_parts_of_a_folder_of_file_names_are_the_whole(
+    files: dict[bytes, bytes], links: dict[bytes, bytes], label_regex: str
+) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        root = os.path.join(os.fsencode(place), b"a/b/in")
+        os.makedirs(root)
+        make_files(root, files, links)
+        parts, whole = in_parts_and_whole(os.fsdecode(root), "file_names", label_regex=label_regex)
+        assert parts == whole and isinstance(whole, Counter) and set(whole.values()) <= {1}
+
+
 def folders_of(path: Path, **given: Any) -> list[FolderPart]:
     """Returns the parts of an input."""
     context = Context(ConvertSettings(input=(str(path),), **given), Spool("unused"))
@@ -115,6 +134,15 @@ def test_each_class_folder_in_a_split_is_a_part(tmp_path: Path) -> None:
     assert folders_of(tmp_path) == [
         FolderPart("", False), FolderPart("docs"), FolderPart("train", False), FolderPart("train/a"),
         FolderPart("train/b"), FolderPart("val", False), FolderPart("val/a"),
+    ]  # fmt: skip
+
+
+def test_each_top_folder_of_file_names_is_a_part(tmp_path: Path) -> None:
+    make_files(os.fsencode(tmp_path), dict.fromkeys([b"train/a/1.jpg", b"c/2.jpg", b"3.jpg"], b""), {})
+    context = Context(ConvertSettings(input=(str(tmp_path),), label_regex="(?P<label>.*)"), Spool("unused"))
+    parts = source_by_name("file_names").split(Input(str(tmp_path), ""), context)
+    assert [decode_part(part.detail)[0] for part in parts] == [
+        FolderPart("", False), FolderPart("c"), FolderPart("train")
     ]  # fmt: skip
 
 
