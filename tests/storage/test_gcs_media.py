@@ -37,7 +37,7 @@ from hypothesis import strategies as st
 
 from shardwright.schemas.errors import EngineError
 from shardwright.transforms import storage
-from shardwright.transforms.storage import gcs, gcs_media
+from shardwright.transforms.storage import gcs, gcs_media, range_listing
 from shardwright.transforms.storage.gcs_access import GcsAccess, endpoint
 
 pytest.importorskip("pycurl", reason="pycurl has no wheel for this system, so that Google's own client reads")
@@ -416,6 +416,27 @@ def test_reads_act_as_the_impersonated_account(
     asked = [item for item in served.asked if "generateAccessToken" not in item.path]
     assert {item.headers["authorization"] for item in asked} == {"Bearer theirs"}
     assert [item.query["userProject"] for item in asked] == ["payer"] * 3
+
+
+def test_a_large_folder_is_listed_in_ranges(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(range_listing, "_PAGES_ALONE", 1)
+    names = [f"d/caf\u00e9 {number:03}.jpg" for number in range(60)]
+
+    def script(asked: Asked) -> Said:
+        found = [name for name in names if name >= asked.query.get("startOffset", "")]
+        begin = int(asked.query.get("pageToken", 0))
+        items = [
+            {"name": name, "bucket": "b", "generation": "7", "size": "1", "crc32c": "AAAAAA=="}
+            for name in found[begin : begin + 4]
+        ]
+        more = {"nextPageToken": str(begin + 4)} if begin + 4 < len(found) else {}
+        return Said(json.dumps({"items": items, **more}).encode())
+
+    with serve(script) as served:
+        listed = sorted(item.path for item in storage.list_objects("gs://b/d", requests=4))
+        assert listed == [f"gs://b/{name}" for name in names]
+        assert sum("startOffset" in asked.query for asked in served.asked) > 2
+        assert all(asked.query["prefix"] == "d/" for asked in served.asked)
 
 
 def test_the_payer_is_named_in_every_request(serve: Serve, tmp_path: Path) -> None:

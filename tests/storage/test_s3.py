@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -15,6 +18,9 @@ from shardwright.schemas.errors import EngineError, ImageFault
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.transforms import storage
 from shardwright.transforms.images.read import read_image
+from shardwright.transforms.storage import range_listing
+from shardwright.transforms.storage import s3 as s3_storage
+from shardwright.transforms.storage.listings import ListedPage
 
 Capture = pytest.CaptureFixture[str]
 
@@ -125,3 +131,30 @@ def test_the_installed_command_works_with_worker_processes(s3: S3, small_local: 
     done = run_command(*argv, *workers)
     assert done.code == 0, done
     assert json.loads(s3.get("out/dataset.json"))["fingerprint"] == document(small_local)["fingerprint"]
+
+
+def test_a_large_folder_is_listed_in_ranges(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage.use_options(PipelineOptions(list(s3.options)))
+    for number in range(60):
+        s3.put(f"in/{number // 50}/caf\u00e9 {number:04}.jpg", b"")
+        s3.put(f"in/{number:04}.jpg", b"")
+    s3.put("in/\U0001f600.jpg", b"")
+    begun = list[str]()
+    real = s3_storage.list_pages
+
+    def list_pages(directory: str, deep: bool = True, after: str = "") -> Iterator[ListedPage]:
+        begun.append(after)
+        return real(directory, deep, after)
+
+    monkeypatch.setattr(s3_storage, "list_pages", list_pages)
+    monkeypatch.setattr(range_listing, "_PAGES_ALONE", 1)
+    client = s3_storage._client()
+    few = functools.partial(client.list_objects_v2, MaxKeys=4)
+    monkeypatch.setattr(s3_storage, "_client", lambda: SimpleNamespace(list_objects_v2=few))
+    folder = f"{s3.url}/in"
+    for deep in (True, False):
+        begun.clear()
+        found = [*storage.list_objects(folder, deep, requests=4)]
+        assert len(begun) > 2 and sorted(found) == sorted(storage.list_objects(folder, deep))
+        assert len(found) == (121 if deep else 61)
+    assert storage.list_folders(folder) == ["0", "1"]

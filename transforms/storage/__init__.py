@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
@@ -25,8 +26,10 @@ from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.storage import azure, beam_files, gcs, gcs_etags, local, s3
 from shardwright.transforms.storage.deadlines import LAST_TRY_SECONDS, at_most
 from shardwright.transforms.storage.faults import changed, fault, translated_errors
+from shardwright.transforms.storage.listings import ListedPage, folder_names, folder_prefix, objects_of
 from shardwright.transforms.storage.local import local_version, read_fully, unfinished
 from shardwright.transforms.storage.objects import NoConditions, StoredObject
+from shardwright.transforms.storage.range_listing import pages_in_ranges
 from shardwright.transforms.storage.worker_waits import SCRATCH_VARIABLE
 
 __all__ = [
@@ -83,6 +86,8 @@ _COPY_BYTES = 1 << 20
 _REQUESTS_AT_ONCE = 16
 #: Storages that can list a single level, read the listed version of an object, and share connections.
 _OBJECT_STORES: Mapping[str, ModuleType] = {"gs": gcs, "s3": s3, "az": azure}
+#: Storages that can begin a listing after any name.
+_RANGE_STORES = (gcs, s3)
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp\Z")
 
 
@@ -386,15 +391,29 @@ def list_files(directory: str) -> list[str]:
     return sorted(item.path.removeprefix(prefix) for item in list_objects(directory))
 
 
-def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
+def list_objects(directory: str, deep: bool = True, requests: int = 1) -> Iterator[StoredObject]:
     """Yields the storage's metadata of all files below a remote directory.
 
     Args:
       directory: the remote directory.
       deep: whether to include subfolders; must be true if folders cannot be listed (`has_folders`).
+      requests: number of requests at once if the directory is large; with several, files come in any order.
     """
-    found = _store(directory).list_objects(directory, **({} if deep else {"deep": False}))
+    if requests > 1 and has_folders(directory):
+        found = objects_of(_pages(directory, deep, requests))
+    else:
+        found = _store(directory).list_objects(directory, **({} if deep else {"deep": False}))
     yield from UNDERWAY.passing(found)
+
+
+def _pages(directory: str, deep: bool, requests: int) -> Iterator[ListedPage]:
+    """Yields the pages of a listing in any order; a folder may be on several."""
+    store = _store(directory)
+    if store not in _RANGE_STORES:
+        yield from store.list_pages(directory, deep)
+        return
+    root = "/".join([*directory.split("/")[:3], ""])
+    yield from pages_in_ranges(directory, root, partial(store.list_pages, directory, deep), requests)
 
 
 def has_folders(directory: str) -> bool:
@@ -404,7 +423,8 @@ def has_folders(directory: str) -> bool:
 
 def list_folders(directory: str) -> list[str]:
     """Returns the names of the folders directly in a remote directory."""
-    return list(_store(directory).list_folders(directory))
+    prefix = folder_prefix(_store(directory).split_path(directory)[1])
+    return folder_names(_pages(directory, False, _REQUESTS_AT_ONCE), prefix)
 
 
 def copy_files(source: str, target: str, files: Sequence[str]) -> None:

@@ -29,7 +29,6 @@ from shardwright.transforms.storage.faults import changed, no_answer_of_its_own
 from shardwright.transforms.storage.listings import (
     BadListing,
     ListedPage,
-    folder_names,
     folder_prefix,
     listed_pages,
     objects_of,
@@ -582,15 +581,10 @@ def open_local(path: str) -> AbstractContextManager[IO[bytes]]:
 
 def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
     """Returns the blobs below a directory, or directly in it, a page at a time."""
-    return objects_of(_pages(directory, deep))
+    return objects_of(list_pages(directory, deep))
 
 
-def list_folders(directory: str) -> list[str]:
-    """Returns the names of the folders directly in a directory."""
-    return folder_names(_pages(directory, False), folder_prefix(split_path(directory)[1]))
-
-
-def _pages(directory: str, deep: bool) -> Iterator[ListedPage]:
+def list_pages(directory: str, deep: bool = True) -> Iterator[ListedPage]:
     """Yields pages of the blobs below a directory, or directly in it."""
     container, name = split_path(directory)
     prefix = folder_prefix(name)

@@ -57,7 +57,6 @@ from shardwright.transforms.storage.gcs_media import (
 from shardwright.transforms.storage.listings import (
     BadListing,
     ListedPage,
-    folder_names,
     folder_prefix,
     listed_pages,
     objects_of,
@@ -580,11 +579,16 @@ def open_local(path: str) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _pages(directory: str, delimiter: str = "") -> Iterator[ListedPage]:
-    """Yields pages of the objects below a directory, or directly in it with `/` as the delimiter."""
+def list_pages(directory: str, deep: bool = True, after: str = "") -> Iterator[ListedPage]:
+    """Yields pages of the objects below a directory, or directly in it, from a name on."""
     bucket, name = split_path(directory)
     place = f"/b/{quote(bucket, safe='')}/o"
-    query = {"prefix": folder_prefix(name), "delimiter": delimiter, "fields": _LISTED_FIELDS}
+    query = {
+        "prefix": folder_prefix(name),
+        "delimiter": "" if deep else "/",
+        "startOffset": after,
+        "fields": _LISTED_FIELDS,
+    }
 
     def page(token: str) -> ListedPage:
         asked = {key: value for key, value in {**query, "pageToken": token}.items() if value}
@@ -610,12 +614,7 @@ def _text(value: object) -> str:
 
 def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
     """Returns the objects below a directory, or directly in it, a page at a time."""
-    return objects_of(_pages(directory, "" if deep else "/"))
-
-
-def list_folders(directory: str) -> list[str]:
-    """Returns the names of the folders directly in a directory."""
-    return folder_names(_pages(directory, "/"), folder_prefix(split_path(directory)[1]))
+    return objects_of(list_pages(directory, deep))
 
 
 def copy(source: str, target: str) -> None:

@@ -107,10 +107,10 @@ def folder_names(pages: Iterable[ListedPage], prefix: str) -> list[str]:
     """Returns the sorted names of the folders directly in a directory.
 
     Args:
-      pages: pages of a listing of the directory.
+      pages: pages of a listing of the directory, in any order; a folder may be on several.
       prefix: prefix of the names of its objects (`folder_prefix`).
     """
-    return sorted(folder.removeprefix(prefix)[:-1] for page in pages for folder in page.folders)
+    return sorted({folder.removeprefix(prefix)[:-1] for page in pages for folder in page.folders})
 
 
 def folder_prefix(name: str) -> str:

@@ -27,7 +27,6 @@ from shardwright.transforms.storage.faults import changed, is_too_slow, no_answe
 from shardwright.transforms.storage.listings import (
     BadListing,
     ListedPage,
-    folder_names,
     folder_prefix,
     listed_pages,
     objects_of,
@@ -462,18 +461,15 @@ def open_local(path: str) -> AbstractContextManager[IO[bytes]]:
 
 def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
     """Returns the objects below a directory, or directly in it, a page at a time."""
-    return objects_of(_pages(directory, deep))
+    return objects_of(list_pages(directory, deep))
 
 
-def list_folders(directory: str) -> list[str]:
-    """Returns the names of the folders directly in a directory."""
-    return folder_names(_pages(directory, False), folder_prefix(split_path(directory)[1]))
-
-
-def _pages(directory: str, deep: bool) -> Iterator[ListedPage]:
-    """Yields pages of the objects below a directory, or directly in it."""
+def list_pages(directory: str, deep: bool = True, after: str = "") -> Iterator[ListedPage]:
+    """Yields pages of the objects below a directory, or directly in it, after a name."""
     bucket, name = split_path(directory)
     query = {"Bucket": bucket, "Prefix": folder_prefix(name), **({} if deep else {"Delimiter": "/"})}
+    if after:
+        query["StartAfter"] = after
 
     def page(token: str) -> ListedPage:
         asked = {**query, **({"ContinuationToken": token} if token else {})}
