@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from shardwright.schemas.errors import UsageError
@@ -26,6 +27,8 @@ FORMAT_VERSION = 1
 #: these again and compares. Raise the number whenever one of them changes for the same dataset
 #: (`tests/schemas/test_statements_version.py` detects this).
 STATEMENTS_VERSION = 2
+#: Number of pieces of JSON that are joined at once.
+_PIECES_TOGETHER = 4096
 DATASET_JSON = "dataset.json"
 DATASET_INFO_JSON = "dataset_info.json"
 README_MD = "README.md"
@@ -358,6 +361,11 @@ def fingerprint(
     return digest.hexdigest()
 
 
-def pretty_json(value: Any) -> str:
+def pretty_json(value: Any, ensure_ascii: bool = False) -> str:
     """Serializes JSON for files that people read."""
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    # A list of all pieces, as `json.dumps` makes it, takes six times as much memory as the text.
+    pieces = json.JSONEncoder(indent=2, ensure_ascii=ensure_ascii).iterencode(value)
+    joined = []
+    while group := "".join(islice(pieces, _PIECES_TOGETHER)):
+        joined.append(group)
+    return "".join([*joined, "\n"])

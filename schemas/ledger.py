@@ -495,12 +495,13 @@ class OtherBuild(ValueError):
     """The ledger belongs to another shard."""
 
 
-def ledger_of(data: bytes, sha256: str) -> tuple[ShardHeader, list[Entry]]:
+def ledger_of(data: bytes, sha256: str, outcome: Outcome | None = None) -> tuple[ShardHeader, list[Entry]]:
     """Reads the ledger of one particular shard.
 
     Args:
       data: content of the ledger file.
       sha256: checksum of the shard in `dataset.json`.
+      outcome: outcome of the entries to keep; None for all. Any number of files may be left out.
 
     Raises:
       OtherBuild: if it belongs to another shard.
@@ -510,7 +511,7 @@ def ledger_of(data: bytes, sha256: str) -> tuple[ShardHeader, list[Entry]]:
         header, entries = load_ledger(data)
         if header.sha256 != sha256:
             raise OtherBuild("the shard ledger belongs to another build")
-        return header, list(entries)
+        return header, [entry for entry in entries if outcome is None or entry.outcome == outcome]
     except (TypeError, RecursionError) as error:
         raise ValueError(f"the shard ledger is damaged: {error}") from error
 
@@ -526,7 +527,7 @@ def written_entries(data: bytes, sha256: str) -> list[Entry]:
       OtherBuild: if it belongs to another shard.
       ValueError: if it is damaged or of another version.
     """
-    return [entry for entry in ledger_of(data, sha256)[1] if entry.outcome == Outcome.WRITTEN]
+    return ledger_of(data, sha256, Outcome.WRITTEN)[1]
 
 
 def dump_index(entries: Iterable[Entry]) -> bytes:

@@ -8,14 +8,20 @@ are those that the user states.
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from shardwright.schemas.dataset import Dataset, Shard, picture_shape, sample_types, stored_format
+from shardwright.schemas.dataset import (
+    Dataset,
+    Shard,
+    picture_shape,
+    pretty_json,
+    sample_types,
+    stored_format,
+)
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.feature_roles import FEATURE_ROLES, FeatureRole
 from shardwright.schemas.layouts import Encoding, FeatureSpec
@@ -107,7 +113,7 @@ def croissant_json(dataset: Dataset) -> str:
         "distribution": list(_distribution(dataset)),
         "recordSet": [_splits(dataset), *_labels(dataset), _records(dataset)],
     }
-    return json.dumps(document, indent=2).replace("<", "\\u003c") + "\n"
+    return pretty_json(document, ensure_ascii=True).replace("<", "\\u003c")
 
 
 def _provenance(stated: Provenance) -> _Json:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shardwright.schemas import ledger_lines
 from shardwright.schemas.codes import FilterReason, Outcome
-from shardwright.schemas.ledger import Entry, dump_index, load_ledger
+from shardwright.schemas.ledger import Entry, dump_index, load_ledger, written_entries
 from shardwright.schemas.ledger_lines import LedgerLines
 from shardwright.schemas.shard_totals import ShardTotals
 
@@ -93,5 +93,17 @@ def test_lines_take_a_fraction_of_the_memory_of_entries(monkeypatch: pytest.Monk
     tracemalloc.start()
     try:
         assert (peak_of(40_000) - peak_of(20_000)) / 20_000 < 120  # an entry takes 600 bytes
+    finally:
+        tracemalloc.stop()
+
+
+def test_entries_that_are_not_wanted_take_no_memory() -> None:
+    entries = [Entry("a.jpg", Outcome.WRITTEN, offset=0, length=20), *map(filtered, range(30_000))]
+    lines = LedgerLines.of(entries)
+    data = lines.dump(replace(lines.header(*_PLACE), sha256="x"))
+    tracemalloc.start()
+    try:
+        assert written_entries(data, "x") == entries[:1]
+        assert tracemalloc.get_traced_memory()[1] < 5e6
     finally:
         tracemalloc.stop()
