@@ -122,7 +122,11 @@ def _part(item: Input, path: str, archive: ArchiveFile) -> InputSplit:
 
 
 def _files(folder: str) -> Iterator[tuple[str, str, int, str]]:
-    """Yields (path, key, size, version) for all entries below a folder; non-files have size -1."""
+    """Yields (path, key, size, version) for all entries below a folder.
+
+    On a disk, what is not a file or is not named like an archive has size -1, because asking for its state
+    takes half of the time of the search.
+    """
     if storage.is_remote(folder):
         base = folder.rstrip("/") + "/"
         for item in storage.list_objects(base):
@@ -130,12 +134,13 @@ def _files(folder: str) -> Iterator[tuple[str, str, int, str]]:
             yield item.path, key_from_bytes(relative), item.size, item.version
         return
     for path, relative, entry in walk(os.fsencode(folder)):
-        size, version = -1, ""
-        with contextlib.suppress(OSError):
-            status = entry.stat()
-            if stat.S_ISREG(status.st_mode):
-                size, version = status.st_size, storage.local_version(status)
-        yield os.fsdecode(path), key_from_bytes(relative), size, version
+        key, size, version = key_from_bytes(relative), -1, ""
+        if extension_kind(key.rpartition("/")[2]):
+            with contextlib.suppress(OSError):
+                status = entry.stat()
+                if stat.S_ISREG(status.st_mode):
+                    size, version = status.st_size, storage.local_version(status)
+        yield os.fsdecode(path), key, size, version
 
 
 @dataclass
