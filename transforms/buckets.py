@@ -15,6 +15,8 @@ _MAX_BUCKETS = 4096
 _CRC_BITS = 32
 #: Packs with fewer bytes are not compressed: setting up the compressor takes longer than anything else.
 _SMALL_PACK = 4096
+#: Level of zstd, which takes a quarter of the time of zlib.
+_LEVEL = 1
 #: Number of bytes of a pack's JSON, which comes before its hex digits.
 _JSON_BYTES = struct.Struct("<I")
 
@@ -65,8 +67,20 @@ def pack_columns(columns: Sequence[Sequence[Any]]) -> bytes:
             stored.append(_joined(column) or column)
     text = json.dumps(stored).encode()
     if len(text) >= _SMALL_PACK:
-        text = zlib.compress(text, 1)
+        text = _compressed(text)
     return b"".join((_JSON_BYTES.pack(len(text)), text, *digits))
+
+
+def _compressed(text: bytes) -> bytes:
+    import zstandard  # small datasets do not need it
+
+    return bytes(zstandard.ZstdCompressor(_LEVEL).compress(text))
+
+
+def _decompressed(data: bytes) -> bytes:
+    import zstandard
+
+    return bytes(zstandard.ZstdDecompressor().decompress(data))
 
 
 def _is_constant(column: Sequence[Any]) -> bool:
@@ -100,7 +114,7 @@ def unpack_rows(pack: bytes) -> Iterator[tuple[Any, ...]]:
     begin = _JSON_BYTES.size
     end = begin + _JSON_BYTES.unpack_from(pack)[0]
     text = pack[begin:end]
-    count, *columns = json.loads(text if text.startswith(b"[") else zlib.decompress(text))
+    count, *columns = json.loads(text if text.startswith(b"[") else _decompressed(text))
     for place, column in enumerate(columns):
         if isinstance(column, int):
             begin, end = end, end + column * count
