@@ -65,12 +65,16 @@ def _by_bucket(
     """
     if len(places) < len(columns[by]):
         columns = [tuple([column[place] for place in places]) for column in columns]
+    equal = [column[:1] if column and column.count(column[0]) == len(column) else () for column in columns]
     for bucket, found in places_by_bucket(columns[by], buckets):
-        if len(found) == 1:
-            yield bucket, [(column[found[0]],) for column in columns]
-        else:
-            pick = itemgetter(*found)
-            yield bucket, [pick(column) for column in columns]
+        pick = itemgetter(*found) if len(found) > 1 else None
+        yield (
+            bucket,
+            [
+                tuple(same) * len(found) if same else pick(column) if pick else (column[found[0]],)
+                for same, column in zip(equal, columns)
+            ],
+        )
 
 
 def rows_of_ledger(data: bytes, split: str, file: str) -> Iterator[ComparedRecord]:
