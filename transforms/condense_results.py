@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import apache_beam as beam
-from apache_beam.typehints import with_input_types, with_output_types
 from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.schemas.ledger import ShardResult
@@ -81,7 +80,11 @@ def merged_results(parts: Iterable[CondensedResults]) -> CondensedResults:
 
 
 class CondenseBundle(beam.DoFn):
-    """Condenses the results of each bundle. `ShardResult -> CondensedResults`."""
+    """Condenses the results of each bundle. `ShardResult -> CondensedResults`.
+
+    A pipeline element may have up to 2 GB. With 1,000 classes a result has 21 kB, and nearly all of it is
+    counts for each class. Only the sums of these counts are needed. Without them a result has 1 kB.
+    """
 
     def start_bundle(self) -> None:
         """Starts without results."""
@@ -95,31 +98,3 @@ class CondenseBundle(beam.DoFn):
     def finish_bundle(self) -> Iterator[WindowedValue]:
         """Yields the results of the bundle."""
         yield in_global_window(self._condensed)
-
-
-@with_input_types(ShardResult)
-@with_output_types(list[ShardResult])
-class CondenseResults(beam.CombineFn):
-    """Gathers results for a step that needs all of them.
-
-    `ShardResult -> [ShardResult]`. A pipeline element may have up to 2 GB. With 1,000 classes a result has
-    21 kB, and nearly all of it is counts for each class. Only the sums of these counts are needed. Without
-    them a result has 1 kB.
-    """
-
-    def create_accumulator(self) -> CondensedResults:
-        """Returns an empty accumulator."""
-        return CondensedResults()
-
-    def add_input(self, mutable_accumulator: CondensedResults, element: ShardResult) -> CondensedResults:
-        """Adds a shard's result."""
-        mutable_accumulator.add(element)
-        return mutable_accumulator
-
-    def merge_accumulators(self, accumulators: Iterable[CondensedResults]) -> CondensedResults:
-        """Merges the accumulators of several workers."""
-        return merged_results(accumulators)
-
-    def extract_output(self, accumulator: CondensedResults) -> list[ShardResult]:
-        """Returns the results."""
-        return accumulator.as_results()

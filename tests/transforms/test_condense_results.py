@@ -9,7 +9,7 @@ from dataclasses import replace
 from shardwright.schemas.ledger import Entry, LedgerTotals, ShardHeader, ShardResult
 from shardwright.schemas.source_sizes import SourceSizes
 from shardwright.transforms.commit import _source_sizes
-from shardwright.transforms.condense_results import CondenseResults
+from shardwright.transforms.condense_results import CondenseBundle, CondensedResults, merged_results
 from shardwright.transforms.salvage.shard import SavedShard
 from shardwright.transforms.salvage.transforms import CondenseSaved
 
@@ -48,18 +48,26 @@ def sums(results: list[ShardResult]) -> object:
     return totals.as_json(), classes, formats, _source_sizes(results).as_json()
 
 
+def condense(results: list[ShardResult]) -> CondensedResults:
+    """Condenses the results of one bundle."""
+    step = CondenseBundle()
+    step.start_bundle()
+    for item in results:
+        assert not [*step.process(item)]
+    (condensed,) = step.finish_bundle()
+    return condensed.value
+
+
 def test_condensed_results_add_up_to_the_same() -> None:
     results = [result(split, i, 40, i) for split in ("train", "test") for i in range(40)]
-    rng, combine = random.Random(1), CondenseResults()
+    rng = random.Random(1)
     rng.shuffle(results)
-    parts = []
-    for start in range(0, len(results), 7):
-        part = combine.create_accumulator()
-        for item in results[start : start + 7]:
-            part = combine.add_input(part, item)
-        parts.append(pickle.loads(pickle.dumps(part)))
+    parts = [
+        pickle.loads(pickle.dumps(condense(results[start : start + 7])))
+        for start in range(0, len(results), 7)
+    ]
     rng.shuffle(parts)
-    condensed = combine.extract_output(combine.merge_accumulators([combine.create_accumulator(), *parts]))
+    condensed = merged_results([condense([]), *parts]).as_results()
     assert sums(condensed) == sums(results)
     summed = {"class_counts": {}, "formats": {}, "sources": {}}
     by_file = {item.header.file: item for item in results}
@@ -71,22 +79,18 @@ def test_condensed_results_add_up_to_the_same() -> None:
 
 
 def test_the_size_of_a_result_does_not_grow_with_the_classes() -> None:
-    combine = CondenseResults()
     sizes = []
     for count in (10, 110):
-        part = combine.create_accumulator()
-        for shard in range(count):
-            part = combine.add_input(part, result("train", shard, count, shard))
-        sizes.append(len(pickle.dumps(combine.extract_output(part))))
+        condensed = condense([result("train", shard, count, shard) for shard in range(count)])
+        sizes.append(len(pickle.dumps(condensed.as_results())))
     assert (sizes[1] - sizes[0]) / 100 < 1200 < len(pickle.dumps(result("train", 0, 1, 0))) / 10
 
 
 def test_a_damaged_header_of_an_earlier_build_adds_nothing() -> None:
-    combine = CondenseResults()
     sound = result("train", 0, 2, 0)
     broken = replace(sound, header=replace(sound.header, shard=1, sources={"width": "nonsense"}))
-    part = combine.add_input(combine.add_input(combine.create_accumulator(), broken), sound)
-    assert _source_sizes(combine.extract_output(part)).as_json() == _source_sizes([sound]).as_json()
+    condensed = condense([broken, sound]).as_results()
+    assert _source_sizes(condensed).as_json() == _source_sizes([sound]).as_json()
 
 
 def test_results_of_salvaged_shards_can_be_condensed() -> None:
@@ -110,4 +114,4 @@ def test_results_of_salvaged_shards_can_be_condensed() -> None:
 
 
 def test_no_results_give_no_totals() -> None:
-    assert CondenseResults().extract_output(CondenseResults().create_accumulator()) == []
+    assert merged_results([]).as_results() == merged_results([condense([])]).as_results() == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import apache_beam as beam
@@ -14,7 +14,7 @@ from shardwright.schemas.plan import Forecast, shard_file
 from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.schemas.version import VersionRecord, check_file, version_path
 from shardwright.transforms import storage
-from shardwright.transforms.condense_results import CondenseResults
+from shardwright.transforms.condense_results import CondenseBundle, CondensedResults, merged_results
 from shardwright.transforms.dataset_files import read_dataset
 from shardwright.transforms.diff.rows import LedgerPair, list_pairs
 from shardwright.transforms.diff.transforms import CompareDatasets
@@ -144,18 +144,20 @@ class CommitVersion(beam.PTransform):
 
         def committed(
             decision: Decision,
-            results: Sequence[ShardResult],
+            condensed: Iterable[CondensedResults],
             forecast: Forecast,
             checks: Any,
             begun: PreviousState,
         ) -> dict[str, Any] | None:
+            results = merged_results(condensed).as_results()
             return commit_version(task, begun, decision, forecast, results, list(checks))
 
-        gather = beam.CombineGlobally(CondenseResults()).as_singleton_view()
-        gathered = results | "GatherShards" >> gather  # [ShardResult]
+        condensed = results | "CondenseBundle" >> beam.ParDo(CondenseBundle()).with_output_types(
+            CondensedResults
+        )  # CondensedResults of a bundle
         return self._decision | "Commit" >> beam.Map(
             committed,
-            gathered,
+            beam.pvalue.AsIter(condensed),
             self._forecast,
             beam.pvalue.AsList(self._checks),
             self._begun,

@@ -54,7 +54,7 @@ def _acquired(hold: HeldLease) -> HeldLease:
 @with_input_types(SavedShard)
 @with_output_types(list[SavedShard])
 class CondenseSaved(beam.CombineFn):
-    """Collects saved shards for the commit, without the parts that repeat: see `CondenseResults`.
+    """Collects saved shards for the commit, without the parts that repeat: see `CondenseBundle`.
 
     `SavedShard -> [SavedShard]`.
     """
