@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
+from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Dataset
-from shardwright.schemas.ledger import written_entries
+from shardwright.schemas.ledger import load_ledger
 from shardwright.schemas.plan import ledger_file
 from shardwright.transforms import storage
 from shardwright.transforms.images.contact_sheet import draw_sheet
@@ -63,9 +64,11 @@ def _places(directory: str, dataset: Dataset) -> Iterator[RecordLocation]:
             data = storage.read_bytes(ledger)
         path = storage.join(directory, shard.file)
         try:
-            entries = written_entries(data, shard.sha256)
-        except ValueError:
+            header, entries = load_ledger(data)
+            # Lines are parsed as they are needed, because the first few hundred are usually enough.
+            for entry in entries if header.sha256 == shard.sha256 else ():
+                written = entry.outcome == Outcome.WRITTEN and entry.offset is not None
+                if written and (entry.length or 0) <= _MAX_BYTES:
+                    yield RecordLocation(path, entry.offset, entry.label)
+        except (ValueError, TypeError, RecursionError):
             continue  # a damaged ledger; verification reports it
-        for entry in entries:
-            if entry.offset is not None and (entry.length or 0) <= _MAX_BYTES:
-                yield RecordLocation(path, entry.offset, entry.label)
