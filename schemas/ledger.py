@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
+from itertools import islice, repeat
 from typing import Any, NamedTuple
 
 from shardwright.schemas.codes import Outcome
@@ -29,6 +30,8 @@ _HEADER_STEP = 1 << 16
 _MAX_LINE = 1 << 24
 #: Number of bytes to unpack at once to read the whole ledger.
 _BLOCK_BYTES = 1 << 16
+#: Number of bytes of lines that are kept, so that the ledger of an ordinary shard is unpacked only once.
+_KEPT_BYTES = 1 << 23
 
 
 #: Types of values that a line states even if they are zero or empty; other such values say nothing.
@@ -177,6 +180,28 @@ class WrittenEntries(NamedTuple):
     widths: Sequence[int]
     heights: Sequence[int]
     sizes: Sequence[int]
+
+    def entries(self) -> Iterator[Entry]:
+        """Yields the entries."""
+        columns: dict[str, Iterable[Any]] = {
+            "key": self.keys,
+            "outcome": repeat(Outcome.WRITTEN.value),
+            "fingerprint": self.fingerprints,
+            "sha256": self.sha256,
+            "label": self.labels,
+            "offset": self.offsets,
+            "length": self.lengths,
+            "stored": self.stored,
+            "format": self.formats,
+            "digest": self.digests,
+            "source_width": self.widths,
+            "source_height": self.heights,
+            "source_bytes": self.sizes,
+        }
+        defaults = Entry._field_defaults
+        return map(
+            Entry._make, zip(*(columns.get(name) or repeat(defaults.get(name)) for name in Entry._fields))
+        )
 
 
 #: Fields of the entries that `written_columns` accepts: texts, and integers.
@@ -461,22 +486,31 @@ def load_ledger(data: bytes) -> tuple[ShardHeader, Iterator[Entry]]:
       ValueError: if it is damaged or of another version.
     """
     try:
-        first = b""
+        first, kept, kept_bytes = b"", list[list[bytes]](), 0
         for number, lines in enumerate(
             line_blocks(data)
         ):  # read all lines first, to find damage before the entries are used
             if number == 0:
                 (first,) = lines
+            elif kept_bytes <= _KEPT_BYTES:
+                kept.append(lines)
+                kept_bytes += sum(map(len, lines))
         header = _header_of(first)
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"the shard ledger is damaged: {error}") from error
-    return header, _entries(data)
+    blocks = kept if kept_bytes <= _KEPT_BYTES else islice(line_blocks(data), 1, None)
+    return header, (entry for lines in blocks for entry in _parsed_entries(lines))
 
 
-def _entries(data: bytes) -> Iterator[Entry]:
-    blocks = line_blocks(data)
-    next(blocks)
-    return (Entry.from_json(line) for lines in blocks for line in parsed_lines(lines))
+def _parsed_entries(lines: Sequence[bytes]) -> Iterable[Entry]:
+    """Parses lines of a ledger, mostly by column.
+
+    Raises:
+      ValueError or RecursionError: if a line is not an object.
+      TypeError: if a line is not one of a ledger.
+    """
+    columns = written_columns(lines) if lines else None
+    return columns.entries() if columns else map(Entry.from_json, parsed_lines(lines))
 
 
 def parsed_lines(lines: Sequence[bytes]) -> list[dict[str, Any]]:
