@@ -31,7 +31,7 @@ _MAX_LINE = 1 << 24
 #: Number of bytes to unpack at once to read the whole ledger.
 _BLOCK_BYTES = 1 << 16
 #: Number of bytes of lines that are kept, so that the ledger of an ordinary shard is unpacked only once.
-_KEPT_BYTES = 1 << 23
+_KEPT_BYTES = 1 << 21
 
 
 #: Types of values that a line states even if they are zero or empty; other such values say nothing.
