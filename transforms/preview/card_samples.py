@@ -67,8 +67,9 @@ def _places(directory: str, dataset: Dataset) -> Iterator[RecordLocation]:
             header, entries = load_ledger(data)
             # Lines are parsed as they are needed, because the first few hundred are usually enough.
             for entry in entries if header.sha256 == shard.sha256 else ():
-                written = entry.outcome == Outcome.WRITTEN and entry.offset is not None
-                if written and (entry.length or 0) <= _MAX_BYTES:
+                if entry.outcome != Outcome.WRITTEN or entry.offset is None:
+                    continue
+                if (entry.length or 0) <= _MAX_BYTES:
                     yield RecordLocation(path, entry.offset, entry.label)
         except (ValueError, TypeError, RecursionError):
             continue  # a damaged ledger; verification reports it
