@@ -12,7 +12,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.source_sizes import SourceSizes
-from shardwright.transforms.plan.transforms import in_global_window
+from shardwright.transforms.global_window import in_global_window
 
 
 @dataclass

@@ -32,8 +32,8 @@ from shardwright.transforms.concurrency.pool import (
     map_ordered,
     reading_executor,
 )
+from shardwright.transforms.global_window import in_global_window
 from shardwright.transforms.images.read import check_sha256, read_image
-from shardwright.transforms.plan.transforms import in_global_window
 from shardwright.transforms.storage import is_remote
 
 #: Number of buckets in which checksums meet, and so of workers that can share them.

@@ -28,7 +28,7 @@ from shardwright.transforms.diff.rows import (
     read_ledger,
     unpack_rows,
 )
-from shardwright.transforms.plan.transforms import in_global_window
+from shardwright.transforms.global_window import in_global_window
 
 #: Old and new classes, and the number of images that changed from the one to the other.
 Relabel = tuple[tuple[str, str], int]

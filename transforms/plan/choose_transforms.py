@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
-from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import EncodedRefs, decode_refs
 from shardwright.schemas.part_bounds import PartBounds
 from shardwright.schemas.plan import Plan
+from shardwright.transforms.global_window import in_global_window
 from shardwright.transforms.plan.choose_parts import CollectedHashes, choose_parts
 from shardwright.transforms.plan.forecast import Placement
 from shardwright.transforms.plan.parts import FOLD, SPLIT, shares_of
@@ -57,8 +57,7 @@ class _CollectHashes(beam.DoFn):
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         self._collected.trim(self._settings)
-        window = GlobalWindow()
-        yield WindowedValue(self._collected, window.max_timestamp(), (window,))
+        yield in_global_window(self._collected)
 
 
 class _MergeHashes(beam.CombineFn):

@@ -13,7 +13,6 @@ from dataclasses import replace
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.schemas.codes import FilterReason, Outcome
@@ -34,6 +33,7 @@ from shardwright.schemas.plan import Forecast, Plan
 from shardwright.schemas.source_ids import number_text, source_id_of
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.concurrency.workers import worker_threads
+from shardwright.transforms.global_window import in_global_window
 from shardwright.transforms.plan.assign import (
     NEVER_EMPTY,
     fill_empty_shards,
@@ -65,11 +65,6 @@ _SPLIT = ImageRef._fields.index("split")
 _MADE = "made"
 #: Settings that determine the number of shards.
 _SHARD_COUNTS = ("shards", "shard_size")
-
-
-def in_global_window(value: object) -> WindowedValue:
-    """Returns a value in the form that `finish_bundle` must yield."""
-    return WindowedValue(value, GlobalWindow().max_timestamp(), (GlobalWindow(),))
 
 
 def _weight(ref: ImageRef) -> int:

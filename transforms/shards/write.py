@@ -32,11 +32,11 @@ from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.concurrency.workers import usable_cpus, worker_threads
 from shardwright.transforms.conversion.convert import Converted, convert_ref, convert_refs
 from shardwright.transforms.conversion.reusable import ReusableRecord
+from shardwright.transforms.global_window import in_global_window
 from shardwright.transforms.images.encode import HEIF_DECODER, codec_versions, decoder_versions
 from shardwright.transforms.images.hook import hook_versions
 from shardwright.transforms.lease import HeldLease
 from shardwright.transforms.plan.planned_shard import PlannedShard
-from shardwright.transforms.plan.transforms import in_global_window
 from shardwright.transforms.records.framing import FRAME_BYTES
 from shardwright.transforms.shards.finish import ShardPlace, discard, finish_shard, write_ledger
 from shardwright.transforms.shards.reuse import PreviousRecords, ReusableBuilds, take_over

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import apache_beam as beam
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.transforms.concurrency.workers import has_one_worker
+from shardwright.transforms.global_window import in_global_window
 from shardwright.transforms.sources.label_rules import LabelRules
 from shardwright.transforms.sources.listed_parts import LISTED_PARTS
 from shardwright.transforms.sources.listing import list_part, split_inputs
@@ -53,9 +52,7 @@ class _ListAndDigest(_ListPart):
             yield found
 
     def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
-        window = GlobalWindow()
-        value = WindowedValue(self._digester.taken(), window.max_timestamp(), (window,))
-        yield beam.pvalue.TaggedOutput(_DIGESTS, value)
+        yield beam.pvalue.TaggedOutput(_DIGESTS, in_global_window(self._digester.taken()))
 
 
 class ListSources(beam.PTransform):
