@@ -19,7 +19,6 @@ from shardwright.transforms.images.color import to_color
 from shardwright.transforms.images.decode import load, load_checked, open_image, reduce_jpeg, upright
 from shardwright.transforms.images.deep_pixels import decode_raw, displayed
 from shardwright.transforms.images.pillow_settings import pillow_settings
-from shardwright.transforms.images.resize import resize
 
 SIDE = 128
 _GAP = 8
@@ -177,12 +176,12 @@ def raw_thumbnail(data: bytes, height: int, width: int, channels: int, dtype: st
 
 def _fitted(image: Image.Image) -> Image.Image:
     # Small pictures are enlarged by whole factors, so that their pixels stay visible.
-    resample = "nearest" if 2 * max(image.size) <= SIDE else "bicubic"
+    resample = Image.Resampling.NEAREST if 2 * max(image.size) <= SIDE else Image.Resampling.BICUBIC
     colored = to_color(image, "rgb", _WHITE)
     width, height = colored.size
     scale = SIDE / max(width, height)
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
-    return resize(colored, size, resample, (0, 0, width, height))
+    return colored.resize(size, resample, reducing_gap=2.0 if scale < 1 else None)
 
 
 def draw_sheet(tiles: Sequence[Tile]) -> Image.Image:
