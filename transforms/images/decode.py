@@ -243,7 +243,12 @@ def open_image(
         header = _tiff_header(data, max_pixels, bounds)
         if all_channels or header.dtype != UINT8:
             return _opened_tiff(data, header, bounds)
-    opened = _open_image(data, kind, max_pixels, bounds)
+    try:
+        opened = _open_image(data, kind, max_pixels, bounds)
+    except ImageFault as fault:
+        if kind == "tiff" and fault.reason is QuarantineReason.CORRUPT:
+            _refuse_other_channels(data, max_pixels, bounds)
+        raise
     if keep_depth or all_channels:
         opened.deep = _deep_header(opened)
     if all_channels and opened.deep is None:
@@ -277,6 +282,15 @@ def _tiff_header(data: bytes, max_pixels: int, bounds: Bounds) -> DeepHeader:
         if width < 1 or height < 1:
             raise ImageFault(QuarantineReason.CORRUPT, Stage.DECODE, f"{width} x {height} pixels")
         return header
+
+
+def _refuse_other_channels(data: bytes, max_pixels: int, bounds: Bounds) -> None:
+    """Raises the fault of a TIFF that Pillow does not open because its channels are neither gray nor RGB."""
+    problem = ""
+    with contextlib.suppress(ImageFault):
+        problem = _tiff_header(data, max_pixels, bounds).problem
+    if problem:
+        raise ImageFault(QuarantineReason.UNSUPPORTED_FORMAT, Stage.DECODE, problem) from None
 
 
 def _opened_tiff(data: bytes, header: DeepHeader, bounds: Bounds) -> OpenedImage:
