@@ -55,6 +55,7 @@ def test_the_recorder_detects_images_that_cross(crossed: list[bytes]) -> None:
     assert sum(map(len, crossed)) > sum(map(len, SOURCES[:3]))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "settings",
     [
@@ -77,6 +78,7 @@ def test_no_image_crosses_from_stage_to_stage(
     assert sum(map(len, crossed)) < sum(map(len, SOURCES)) / 15
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("verify", ["fast", "quality"])
 def test_no_image_crosses_in_a_rebuild(verify: str, crossed: list[bytes], tmp_path: Path) -> None:
     source = copy_photos(tmp_path / "in", 3, EXAMPLES)

@@ -161,6 +161,7 @@ def test_the_table_contains_every_parameter_with_a_special_form() -> None:
     }
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("name", [name for name in PARAMETERS if name in setting_fields()])
 def test_the_command_accepts_what_the_template_accepts(name: str) -> None:
     (regex,) = PARAMETERS[name]["regexes"]

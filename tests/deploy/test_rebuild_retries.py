@@ -189,6 +189,7 @@ def _check(folder: Path, made: str, versions: int) -> None:
     assert not list((folder / "out").rglob("*.tmp")) and (folder / "out" / "index.html").exists()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_step_that_is_repeated_at_once_changes_nothing(step: str, folder: Path) -> None:
     before = _latest(folder)

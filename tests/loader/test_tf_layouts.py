@@ -83,6 +83,7 @@ def test_pngs_equal_pillows_pixels(as_png: Path) -> None:
         assert "image/encoded" not in row
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", LOSSLESS)
 def test_all_layouts_give_the_same_examples(converted: Callable[..., Path], as_png: Path, name: str) -> None:
     directory = converted(**LOSSLESS[name])

@@ -163,6 +163,7 @@ def test_a_command_that_cannot_be_imported_is_reported(
         assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_python_without_docstrings_is_refused_where_beam_needs_them() -> None:
     """The parts of Beam that need docstrings are imported only for other runners."""
     env = {**os.environ, "PYTHONOPTIMIZE": "2"}

@@ -158,6 +158,7 @@ def test_the_shard_ledgers_locate_every_record(sound_dataset: Path) -> None:
     assert counted == {name: document["ledger"][name] for name in counted}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("fit", ["stretch", "contain", "cover", "fit", "pad"])
 def test_sizes_follow_imageops(convert_photos: Callable[..., ConvertResult], fit: str) -> None:
     result = convert_photos(resize="60x40", fit=fit, image_format="png")

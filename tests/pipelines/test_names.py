@@ -207,6 +207,7 @@ def test_odd_names_are_preserved_in_records_ledgers_and_quarantine(
         assert (done.code, done.err) == (0, ""), done
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "name",
     [

@@ -171,6 +171,7 @@ def test_a_version_has_a_report_and_its_differences(folder: Path) -> None:
     assert all(f"versions/{result.version}/{file}" in index for file in ("report.html", "diff.json"))
 
 
+@pytest.mark.slow
 def test_the_result_is_the_same_with_worker_processes(folder: Path, monkeypatch: Any) -> None:
     _more(folder)
     options = ["--runner=DirectRunner", "--direct_running_mode=multi_processing", "--direct_num_workers=1"]

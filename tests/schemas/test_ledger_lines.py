@@ -80,6 +80,7 @@ def test_many_lines_of_random_bytes_do_not_change_the_file() -> None:
     assert [*load_ledger(lines.dump(header))[1]] == entries
 
 
+@pytest.mark.slow
 def test_lines_take_a_fraction_of_the_memory_of_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_lines, "_BLOCK_BYTES", 1 << 18)
 

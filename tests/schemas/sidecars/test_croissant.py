@@ -61,6 +61,7 @@ def short(data_types: Any) -> list[str]:
     return [str(item).replace("https://schema.org/", "").split("/")[-1] for item in data_types]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_lists_files_fields_classes_and_splits(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     directory = described(kind)

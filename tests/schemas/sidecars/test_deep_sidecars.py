@@ -46,6 +46,7 @@ def widened(pixels: Pixels, dtype: str) -> Pixels:
     return pixels.astype(np.float32) / np.iinfo(pixels.dtype).max
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", KINDS)
 def test_parse_py_reads_the_pixels(name: str) -> None:
     directory, pictures = deep_dataset(name)

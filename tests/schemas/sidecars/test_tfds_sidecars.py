@@ -153,6 +153,7 @@ def test_compressed_datasets_have_no_sidecars_for_tfds(compression: str, kind: s
     assert not list(directory.glob("features.json")) + list(directory.glob("dataset_info.json"))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("layout", [name for name, one in LAYOUTS.items() if one.needs is Needs.LABEL])
 def test_layouts_with_classes_are_read(tmp_path: Path, layout: str) -> None:
     if layout in CONVERTED:

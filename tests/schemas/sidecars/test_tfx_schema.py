@@ -91,6 +91,7 @@ def in_domain(feature: schema_pb2.Feature, value: Any) -> bool:
     return bool(low <= value <= (domain.max if domain.HasField("max") else np.inf))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_record_matches_the_schema(kind: str) -> None:
     dataset, features = read(described(kind)), written(kind)

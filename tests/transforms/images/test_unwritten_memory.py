@@ -23,7 +23,7 @@ def _outcomes(kind: str, count: int, fill: int) -> list[str]:
     return run.stdout.splitlines()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["group4", "jpeg", "JPEG2000", *mutants.OTHERS[10:]])
 def test_runs_with_different_memory_agree(kind: str) -> None:
     first, second = (_outcomes(kind, 150, fill) for fill in (85, 170))

@@ -15,6 +15,8 @@ from shardwright.transforms.report.charts import (
     size_scatter,
 )
 
+pytestmark = pytest.mark.usefixtures("drawn_charts")
+
 _DAY = 86_400.0
 #: Width of a digit and height of a line of the widest font that pages use, in units of the chart.
 _DIGIT, _LINE = 7.0, 11.0

@@ -59,7 +59,7 @@ def test_circular_links_are_faults_or_filtered_and_end(source: Path, tmp_path: P
     assert found == expected
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("target", ["", "nowhere"])
 @pytest.mark.parametrize(
     "name", ["a.tar", "a.zip", "data.yaml", "metadata.csv", "labels.json", "a.tfrecord", "x.npy", "train"]
