@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -122,7 +123,7 @@ class Dataset:
         """Whether images without a class are stored too, or images without a mask if records have one."""
         return self.plan.settings.get("unlabelled") == "keep"
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """The identity of the dataset: its shards' checksums, labels and features."""
         return fingerprint(
