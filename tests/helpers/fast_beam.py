@@ -22,7 +22,7 @@ from apache_beam.internal.cloudpickle import cloudpickle
 from apache_beam.options import pipeline_options
 from apache_beam.pipeline import Pipeline
 from apache_beam.runners.worker import bundle_processor, statecache, statesampler
-from apache_beam.transforms import core, environments, userstate
+from apache_beam.transforms import core, environments
 from apache_beam.typehints import decorators
 
 _WEIGHT = 1000
@@ -45,24 +45,6 @@ def _once_per_function(compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
             return compute(function)
         if key not in known:
             known[key] = compute(function)
-        return known[key]
-
-    return computed
-
-
-def _once_per_dofn(compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Returns `compute` with a cache for DoFns of a class, and for those that call the same function."""
-    known: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-
-    @functools.wraps(compute)
-    def computed(do_fn: Any) -> Any:
-        key = type(do_fn)
-        if isinstance(do_fn, core.CallableWrapperDoFn):
-            key = getattr(do_fn._fn, "__code__", None)
-        if key is None:
-            return compute(do_fn)
-        if key not in known:
-            known[key] = compute(do_fn)
         return known[key]
 
     return computed
@@ -240,7 +222,6 @@ def speed_up() -> None:
         return known[code]
 
     core._check_fn_use_yield_and_return = check_fn_use_yield_and_return
-    userstate.get_dofn_specs = _once_per_dofn(userstate.get_dofn_specs)
     decorators.get_signature = _once_per_function(decorators.get_signature)
     hints = _once_per_function(decorators.IOTypeHints.from_callable)
     decorators.IOTypeHints.from_callable = classmethod(lambda _, function: hints(function))
