@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
@@ -33,14 +32,6 @@ class ShardTotals:
         self._private: Counter[str] = Counter()
         self._dtypes: Counter[str] = Counter()
         self._source_key = ""
-
-    @staticmethod
-    def of(entries: Iterable[Entry]) -> ShardTotals:
-        """Returns the totals of all entries of a shard."""
-        totals = ShardTotals()
-        for entry in entries:
-            totals.add(entry)
-        return totals
 
     def add(self, entry: Entry) -> None:
         """Adds an entry.

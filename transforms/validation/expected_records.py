@@ -32,6 +32,20 @@ _Kind = tuple[str | None, int, int]
 _Texts = tuple[bytes, bytes, bytes]
 
 
+class LedgerTexts(NamedTuple):
+    """Texts of consecutive entries in a ledger, as columns.
+
+    Attributes:
+      keys: Keys.
+      sources: sha256 of the sources.
+      labels: Class names.
+    """
+
+    keys: Sequence[str] = ()
+    sources: Sequence[str] = ()
+    labels: Sequence[str] = ()
+
+
 class _Entries(NamedTuple):
     """Entries on one side of the image.
 
@@ -92,28 +106,19 @@ class ExpectedRecords:
         form = (b"%b" if isinstance(part, tuple) else part.replace(b"%", b"%%") for part in parts)
         return _Entries(size, b"".join(form), itemgetter(*map(self._names.index, names)))
 
-    def count(
-        self,
-        block: RecordBlock,
-        first: int,
-        keys: Sequence[str],
-        sources: Sequence[str],
-        labels: Sequence[str],
-    ) -> int:
+    def count(self, block: RecordBlock, first: int, said: LedgerTexts) -> int:
         """Returns how many records of a block, from one on, are sound and as their entries say.
 
         Args:
           block: The records.
           first: Place of the first of them in the block.
-          keys: Keys in the entries.
-          sources: sha256 in the entries.
-          labels: Class names in the entries.
+          said: Texts of their entries.
         """
         known, record_heads, image_heads = self._known, self._record_heads, self._image_heads
         begins_with, ends_with = block.buffer.startswith, block.buffer.endswith
-        said: Iterable[str | None] = repeat(None) if self._unlabelled else labels
+        labels: Iterable[str | None] = repeat(None) if self._unlabelled else said.labels
         count = 0
-        records = zip(self._texts(keys, sources), said, block.begins[first:], block.ends[first:])
+        records = zip(self._texts(said.keys, said.sources), labels, block.begins[first:], block.ends[first:])
         for texts, label, begin, end in records:
             entries = known.get((label, len(texts[0]), len(texts[1])))
             if entries is None:
@@ -133,7 +138,7 @@ class ExpectedRecords:
                 break
             count += 1
         self._right += count
-        self._wrong += count < len(keys)
+        self._wrong += count < len(said.keys)
         return count
 
     def _texts(self, keys: Sequence[str], sources: Sequence[str]) -> Iterator[_Texts]:

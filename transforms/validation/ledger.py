@@ -30,6 +30,7 @@ from shardwright.schemas.units import counted
 from shardwright.transforms.plan.assign import shard_hashes, shard_order
 from shardwright.transforms.records.framing import FRAME_BYTES, Record
 from shardwright.transforms.records.record_schema import Problem
+from shardwright.transforms.validation.expected_records import LedgerTexts
 from shardwright.transforms.validation.record import CheckedRecord
 from shardwright.transforms.validation.record_blocks import OrdinaryRecords
 
@@ -130,13 +131,13 @@ class LedgerCheck:
         """Number of next entries that `agree` can compare."""
         return len(self._columns.keys) - self._place if self._columns is not None else 0
 
-    def next_entries(self, count: int) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
-        """Returns the keys, the sha256 and the labels of the next entries, at most `count` and `ready`."""
+    def next_texts(self, count: int) -> LedgerTexts:
+        """Returns the texts of the next entries, at most `count` and `ready`."""
         columns, begin = self._columns, self._place
         if columns is None:
-            return (), (), ()
+            return LedgerTexts()
         stop = begin + count
-        return columns.keys[begin:stop], columns.sha256[begin:stop], columns.labels[begin:stop]
+        return LedgerTexts(columns.keys[begin:stop], columns.sha256[begin:stop], columns.labels[begin:stop])
 
     def agree(self, records: OrdinaryRecords) -> tuple[Sequence[str], Sequence[str]] | None:
         """Compares ordinary records with the next entries at once, as `compare` does with each.

@@ -28,7 +28,7 @@ from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.records.encodings import WrongEncoding, plain_feature, plain_spec
 from shardwright.transforms.records.framing import RecordBlock
 from shardwright.transforms.records.record_schema import Problem, RecordSchema
-from shardwright.transforms.validation.expected_records import ExpectedRecords
+from shardwright.transforms.validation.expected_records import ExpectedRecords, LedgerTexts
 from shardwright.transforms.validation.image import SIDES, Claims, Seen, check_image
 from shardwright.transforms.validation.keypoints import check_keypoints
 from shardwright.transforms.validation.masks import MASKS, check_masks
@@ -254,14 +254,7 @@ class RecordChecker:
         if parts is not None and fold is None and not common.claims.dtype:
             self._expected.add(parts, label)
 
-    def expected(
-        self,
-        block: RecordBlock,
-        first: int,
-        keys: Sequence[str],
-        sources: Sequence[str],
-        labels: Sequence[str],
-    ) -> OrdinaryRecords | None:
+    def expected(self, block: RecordBlock, first: int, said: LedgerTexts) -> OrdinaryRecords | None:
         """Returns the records of a block, from one on, that are ordinary and as the ledger says.
 
         `check` finds no problem in these records, and returns these values.
@@ -269,9 +262,7 @@ class RecordChecker:
         Args:
           block: The records.
           first: Place of the first of them in the block.
-          keys: Keys in the entries.
-          sources: sha256 in the entries.
-          labels: Class names in the entries.
+          said: Texts of their entries.
 
         Returns:
           The records; None if the first is not such a record.
@@ -279,7 +270,7 @@ class RecordChecker:
         templates = self._templates
         if templates is None or self._decode or self._expected.useless:
             return None
-        count = self._expected.count(block, first, keys, sources, labels)
+        count = self._expected.count(block, first, said)
         if not count:
             return None
         templates.count(count)
@@ -288,9 +279,9 @@ class RecordChecker:
             block.number + first,
             block.offsets(first, stop),
             block.lengths(first, stop),
-            tuple(keys[:count]) if self._key is not None else None,
+            tuple(said.keys[:count]) if self._key is not None else None,
             None,
-            tuple(sources[:count]),
+            tuple(said.sources[:count]),
             None,
         )
 

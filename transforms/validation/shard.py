@@ -327,7 +327,7 @@ class _Records:
         """
         if self.ledger is None or not self.ledger.ready:
             return None
-        return checker.expected(block, first, *self.ledger.next_entries(len(block.ends) - first))
+        return checker.expected(block, first, self.ledger.next_texts(len(block.ends) - first))
 
     def add_ordinary(self, records: OrdinaryRecords) -> int:
         """Adds ordinary records, as `add` adds each of them.
