@@ -161,8 +161,10 @@ class Dataset:
 
     def filled_shards_in_turn(self) -> Iterator[tuple[str, int, int, Shard]]:
         """Yields the shards that have records, like `placed_shards`, but the first of each split first."""
-        placed = sorted(self.placed_shards(), key=lambda item: item[1])  # keeps the order of the splits
-        return (item for item in placed if item[3].records)
+        for number in range(max(map(len, self.splits.values()), default=0)):
+            for split, shards in self.splits.items():
+                if number < len(shards) and shards[number].records:
+                    yield split, number, len(shards), shards[number]
 
     def as_json(self) -> dict[str, Any]:
         """Returns the document as it is stored; its last field is the digest of the others."""

@@ -110,15 +110,6 @@ def _load(text: str, loader: type[_Loader]) -> Any:
         raise NotPlain("it is nested too deeply; make it flatter") from None
 
 
-def lines_of_keys(text: str) -> dict[tuple[str, ...], int]:
-    """Returns the path of keys -> line, from 1, for each key in a text's mappings.
-
-    Args:
-      text: a text that `load_plain_yaml` accepts.
-    """
-    return {path: line for path, (line, _) in places_of_keys(text).items()}
-
-
 def places_of_keys(text: str) -> dict[tuple[str, ...], tuple[int, int]]:
     """Returns the path of keys -> line and column, from 1, for each key in a text's mappings.
 

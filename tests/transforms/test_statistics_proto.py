@@ -12,7 +12,7 @@ from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.layouts import CLASSIFICATION
 from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.schemas.statistics.feature_statistics import RecordStatistics
-from shardwright.transforms.statistics.combine import AddUpStatistics
+from shardwright.transforms.merging import MergeAll
 from shardwright.transforms.statistics.stats_pb import ALL_EXAMPLES, stats_pb
 
 _SPECS = {spec.name: spec for spec in CLASSIFICATION.features}
@@ -127,7 +127,7 @@ def test_a_feature_without_values_is_listed() -> None:
 
 def test_equal_statistics_have_equal_bytes_in_any_parts() -> None:
     shards = [_of(_features(x=[n], y=[0.1 * n]), split=("test", "train")[n % 2]) for n in range(6)]
-    combine = AddUpStatistics()
+    combine = MergeAll(Statistics)
     forwards, backwards = combine.create_accumulator(), combine.create_accumulator()
     for shard in shards:
         forwards = combine.add_input(forwards, shard)

@@ -29,6 +29,7 @@ from shardwright.transforms.diff.rows import (
     unpack_rows,
 )
 from shardwright.transforms.global_window import in_global_window
+from shardwright.transforms.merging import MergeAll
 
 #: Old and new classes, and the number of images that changed from the one to the other.
 Relabel = tuple[tuple[str, str], int]
@@ -146,26 +147,6 @@ class _PairRenamed(_Comparing):
         yield from self._relabels()
 
 
-class _SumChanges(beam.CombineFn):
-    """Adds up changes."""
-
-    def create_accumulator(self) -> Changes:
-        return Changes()
-
-    def add_input(self, total: Changes, found: Changes) -> Changes:
-        total.merge(found)
-        return total
-
-    def merge_accumulators(self, totals: Iterable[Changes]) -> Changes:
-        merged = Changes()
-        for total in totals:
-            merged.merge(total)
-        return merged
-
-    def extract_output(self, total: Changes) -> Changes:
-        return total
-
-
 def _with_relabels(_: bytes, total: Changes, relabels: Iterable[Relabel]) -> Changes:
     """Returns the changes with the most frequent class pairs, and the number of pairs."""
     most = heapq.nlargest(MAX_PAIRS, relabels, key=_frequency)
@@ -228,7 +209,7 @@ class CompareDatasets(beam.PTransform):
         changes = (
             tuple(step.changes for step in steps)
             | "AllChanges" >> beam.Flatten()  # Changes
-            | "SumChanges" >> beam.CombineGlobally(_SumChanges()).as_singleton_view()
+            | "SumChanges" >> beam.CombineGlobally(MergeAll(Changes)).as_singleton_view()
         )  # Changes
         return (
             pairs.pipeline

@@ -5,11 +5,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import apache_beam as beam
 
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
+from shardwright.transforms.merging import MergeAll
 from shardwright.transforms.plan.assign import limit_order
 
 #: Number of hashes that may be collected for a class above its limit before the highest are dropped.
@@ -29,13 +31,13 @@ class LowestHashes:
         self._seed = seed
         self._hashes: dict[str, array[int]] = {}
 
-    def add(self, ref: ImageRef) -> None:
-        """Counts an image for each of its classes."""
-        if not ref.is_candidate:
-            return
-        value = limit_order(self._seed, ref.key)[0]
-        for name in ref.labels:
-            self._put(name, (value,))
+    def add(self, batch: EncodedRefs) -> None:
+        """Counts each image of a batch for each of its classes."""
+        for ref in decode_refs(batch):
+            if ref.is_candidate:
+                value = limit_order(self._seed, ref.key)[0]
+                for name in ref.labels:
+                    self._put(name, (value,))
 
     def merge(self, other: LowestHashes) -> None:
         """Adds the images that another one counted."""
@@ -72,29 +74,6 @@ class ClassCuts:
         return not limits or limit_order(self.seed, ref.key)[0] <= min(limits)
 
 
-class _FindCuts(beam.CombineFn):
-    def __init__(self, limit: int, seed: int) -> None:
-        self._limit = limit
-        self._seed = seed
-
-    def create_accumulator(self) -> LowestHashes:
-        return LowestHashes(self._limit, self._seed)
-
-    def add_input(self, lowest: LowestHashes, batch: EncodedRefs) -> LowestHashes:
-        for ref in decode_refs(batch):
-            lowest.add(ref)
-        return lowest
-
-    def merge_accumulators(self, found: Iterable[LowestHashes]) -> LowestHashes:
-        merged = self.create_accumulator()
-        for lowest in found:
-            merged.merge(lowest)
-        return merged
-
-    def extract_output(self, lowest: LowestHashes) -> ClassCuts:
-        return lowest.cuts()
-
-
 class LimitPerClass(beam.PTransform):
     """Filters images beyond the limit of a class. `PCollection[EncodedRefs] -> PCollection[EncodedRefs]`.
 
@@ -122,7 +101,9 @@ class LimitPerClass(beam.PTransform):
                 for ref in decode_refs(batch)
             )
 
-        combine = beam.CombineGlobally(_FindCuts(self._limit, self._seed)).with_output_types(ClassCuts)
+        combine = beam.CombineGlobally(
+            MergeAll(partial(LowestHashes, self._limit, self._seed), LowestHashes.add, LowestHashes.cuts)
+        ).with_output_types(ClassCuts)
         cuts = batches | "FindCuts" >> combine  # ClassCuts
         return batches | "FilterBeyond" >> beam.FlatMap(
             apply, beam.pvalue.AsSingleton(cuts)

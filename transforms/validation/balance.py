@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-import apache_beam as beam
-
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.pictures import Picture
@@ -46,29 +44,6 @@ class ClassCounts:
         for split, counts in other.splits.items():
             self.splits.setdefault(split, Counter()).update(counts)
         return self
-
-
-class CountClasses(beam.CombineFn):
-    """Adds up the class counts of shards."""
-
-    def create_accumulator(self) -> ClassCounts:
-        """Returns empty counts."""
-        return ClassCounts()
-
-    def add_input(self, accumulator: ClassCounts, element: ClassCounts) -> ClassCounts:
-        """Adds the counts of a shard."""
-        return accumulator.merge(element)
-
-    def merge_accumulators(self, accumulators: Iterable[ClassCounts]) -> ClassCounts:
-        """Merges counts."""
-        merged = ClassCounts()
-        for accumulator in accumulators:
-            merged.merge(accumulator)
-        return merged
-
-    def extract_output(self, accumulator: ClassCounts) -> ClassCounts:
-        """Returns the counts."""
-        return accumulator
 
 
 def check_balance(counts: ClassCounts, labels: Sequence[str] = ()) -> Iterator[Finding]:

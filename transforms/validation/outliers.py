@@ -14,8 +14,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import apache_beam as beam
-
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.pictures import Picture
@@ -69,27 +67,9 @@ class Sizes:
         return self
 
 
-class CountSizes(beam.CombineFn):
-    """Counts the images of shards by area."""
-
-    def create_accumulator(self) -> Sizes:
-        """Returns empty counts."""
-        return Sizes()
-
-    def add_input(self, accumulator: Sizes, element: ShardSizes) -> Sizes:
-        """Adds a shard's images."""
-        return accumulator.add(SizeRow(*row) for row in element[1])
-
-    def merge_accumulators(self, accumulators: Iterable[Sizes]) -> Sizes:
-        """Merges counts."""
-        merged = Sizes()
-        for accumulator in accumulators:
-            merged.merge(accumulator)
-        return merged
-
-    def extract_output(self, accumulator: Sizes) -> Sizes:
-        """Returns the counts."""
-        return accumulator
+def add_shard(sizes: Sizes, shard: ShardSizes) -> Sizes:
+    """Adds the images of a shard to counts; returns the counts."""
+    return sizes.add(SizeRow(*row) for row in shard[1])
 
 
 def sizes_of(file: str, pictures: Iterable[Picture]) -> ShardSizes:

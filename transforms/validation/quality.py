@@ -12,11 +12,12 @@ from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.pictures import Picture
 from shardwright.transforms.buckets import bucket_count
 from shardwright.transforms.images.quality_metrics import describe_issue, score_of_issue
+from shardwright.transforms.merging import MergeAll
 from shardwright.transforms.records.record_schema import RecordSchema
-from shardwright.transforms.validation.balance import ClassCounts, CountClasses, check_balance
+from shardwright.transforms.validation.balance import ClassCounts, check_balance
 from shardwright.transforms.validation.duplicate_candidates import duplicate_candidates, pictures_that_share
 from shardwright.transforms.validation.duplicates import Bucket, link_pictures, name_duplicates
-from shardwright.transforms.validation.outliers import CountSizes, ShardSizes, Sizes, find_outliers
+from shardwright.transforms.validation.outliers import ShardSizes, Sizes, add_shard, find_outliers
 
 
 def odd_pictures(pictures: Iterable[Picture]) -> Iterator[Finding]:
@@ -78,12 +79,12 @@ class CompareImages(beam.PTransform):
             | "GroupLinks" >> beam.GroupByKey()  # (bucket, [links])
             | "NameDuplicates" >> beam.Map(_name)
         )  # FindingSummary
-        count = beam.CombineGlobally(CountSizes()).as_singleton_view()
+        count = beam.CombineGlobally(MergeAll(Sizes, add_shard)).as_singleton_view()
         sizes = shards | "CountSizes" >> count  # Sizes
         outliers = shards | "FindOutliers" >> beam.Map(_outliers, sizes)  # FindingSummary
         balance = (
             classes
-            | "CountClasses" >> beam.CombineGlobally(CountClasses())  # ClassCounts
+            | "CountClasses" >> beam.CombineGlobally(MergeAll(ClassCounts))  # ClassCounts
             | "CheckBalance" >> beam.Map(_balance, self._schema)
         )  # FindingSummary
         return (duplicates, outliers, balance) | "FindingsOfImages" >> beam.Flatten()  # FindingSummary

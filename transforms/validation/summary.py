@@ -9,7 +9,7 @@ import apache_beam as beam
 
 from shardwright.schemas.findings import FindingSummary
 from shardwright.schemas.statistics.dataset_statistics import Statistics
-from shardwright.transforms.statistics.combine import AddUpStatistics
+from shardwright.transforms.merging import MergeAll
 
 
 def added_findings(*parts: Iterable[FindingSummary]) -> FindingSummary:
@@ -38,5 +38,5 @@ def added_statistics(statistics: beam.PCollection | None) -> beam.pvalue.AsSingl
     """
     if statistics is None:
         return None
-    add_up = beam.CombineGlobally(AddUpStatistics()).with_output_types(Statistics)
+    add_up = beam.CombineGlobally(MergeAll(Statistics)).with_output_types(Statistics)
     return statistics | "AddUpStatistics" >> add_up.as_singleton_view()  # Statistics

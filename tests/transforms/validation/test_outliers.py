@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.schemas.codes import FindingCode
-from shardwright.transforms.validation.outliers import CountSizes, SizeRow, Sizes, find_outliers
+from shardwright.transforms.merging import MergeAll
+from shardwright.transforms.validation.outliers import SizeRow, Sizes, add_shard, find_outliers
 
 
 def rows(sizes: list[tuple[int, int]], grey: int = 0) -> list[SizeRow]:
@@ -64,7 +65,7 @@ def test_no_pictures_have_no_odd_sizes() -> None:
 
 def test_counts_can_be_merged_in_any_order() -> None:
     parts = [("s", rows([(i + 1, 7)] * (i + 1), grey=1)) for i in range(6)]
-    combine = CountSizes()
+    combine = MergeAll(Sizes, add_shard)
     together = combine.create_accumulator()
     for part in parts:
         together = combine.add_input(together, part)
