@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import gc
 import io
 import os
 import subprocess
@@ -278,3 +280,14 @@ def test_a_space_in_the_value_of_a_beam_option_starts_no_argument() -> None:
     namespace, rest = options.parse(parser, ["in", '--labels={"a": "b"}', "out"])
     assert namespace.places == ["in", "out"]
     assert rest == ['--labels={"a": "b"}']
+
+
+def test_only_the_program_ends_without_a_last_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    registered: list[object] = []
+    monkeypatch.setattr(atexit, "register", registered.append)
+    monkeypatch.setattr(cli, "process_is_ours", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["shardwright", "--version"])
+    assert cli.main(["--version"]) == 0
+    assert gc.freeze not in registered  # it would freeze the objects of a notebook
+    assert cli.main() == 0
+    assert gc.freeze in registered
