@@ -29,12 +29,19 @@ from shardwright.transforms.sources.image_files import (
     check_folder,
     class_name,
     folder_of,
-    key_of,
     number_in,
     split_token,
-    splits_of_files,
 )
-from shardwright.transforms.sources.image_roots import find_image_root, key_prefix
+from shardwright.transforms.sources.image_lists import (
+    MOST_TRIED,
+    find_image_root,
+    find_lists,
+    names_with,
+    placed_lists,
+    prefix_of_images,
+    prefix_of_lines,
+    split_lists,
+)
 from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe, look_at
 from shardwright.transforms.sources.manifest.columns import (
     check_text,
@@ -69,7 +76,6 @@ _CORNER_NAMES = ("xmin", "ymin", "xmax", "ymax")
 _BARE_WIDTH = 6
 _SUFFIXES = (".csv", ".tsv")
 _TEXT_SUFFIXES = (*_SUFFIXES, ".txt")
-_MOST_FILES = 50
 _NAMES_TRIED = 5
 #: How far a share may be outside 0 to 1, because of rounding or boxes that exceed the picture.
 _SLACK = 0.5
@@ -218,7 +224,7 @@ def _head_of(path: str) -> bytes:
 def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
     wants_objects = settings.record_layout.needs is Needs.OBJECTS
     if not probe.is_file:
-        return wants_objects and bool(_files_in(probe, settings))
+        return wants_objects and bool(_files_in(probe, settings, MOST_TRIED))
     if not probe.name.lower().endswith(_TEXT_SUFFIXES):
         return False
     found = _read_head(probe.name, probe.head, settings)
@@ -229,26 +235,11 @@ def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
     return settings.record_layout.needs is Needs.LABEL and len(set(images)) < len(images)
 
 
-def _files_in(probe: InputProbe, settings: ConvertSettings) -> list[str]:
-    """Returns the box tables in a folder, or in its subfolders that are named like splits."""
-    found = _tables_in(probe, settings)
-    if not found:
-        splits = [name for name in probe.folders if split_token(name) and not name.startswith(".")]
-        found = [
-            f"{name}/{file}"
-            for name in splits[:_MOST_FILES]
-            for file in _tables_in(probe.inside(name), settings)
-        ]
-    return found
+def _files_in(probe: InputProbe, settings: ConvertSettings, tried: int | None = None) -> list[str]:
+    def is_one(path: str) -> bool:
+        return _read_head(path.rpartition("/")[2], _head_of(path), settings) is not None
 
-
-def _tables_in(probe: InputProbe, settings: ConvertSettings) -> list[str]:
-    names = [name for name in probe.files if name.lower().endswith(_SUFFIXES) and not name.startswith(".")]
-    return [
-        name
-        for name in names[:_MOST_FILES]
-        if _read_head(name, _head_of(storage.join(probe.path, name)), settings)
-    ]
+    return find_lists(probe, lambda folder, tried: names_with(folder, _SUFFIXES, tried, is_one), tried)
 
 
 def _find_tables(probe: InputProbe, settings: ConvertSettings) -> list[BoxTable]:
@@ -263,10 +254,7 @@ def _find_tables(probe: InputProbe, settings: ConvertSettings) -> list[BoxTable]
             f"--input {printable(probe.path)} holds no CSV file with boxes; its header must name the "
             "image, the class and the sides, such as filename,class,xmin,ymin,xmax,ymax."
         )
-    return [
-        _table(storage.join(probe.path, name) if name else probe.path, name or probe.name, split, settings)
-        for name, split in splits_of_files(names).items()
-    ]
+    return [_table(path, key, split, settings) for path, key, split in placed_lists(probe, names)]
 
 
 def _table(path: str, key: str, split: str, settings: ConvertSettings) -> BoxTable:
@@ -388,22 +376,20 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
 
 def split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields one input split for each file."""
-    for table in _find_tables(look_at(item.path), context.settings):
-        yield InputSplit(item, table.path, detail=json.dumps(table))
+    yield from split_lists(item, _find_tables(look_at(item.path), context.settings))
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for each image that a file names, and for each row that names none."""
     table = _decode_table(part.detail)
-    input_folder = "" if part.path == part.item.path else part.item.path
-    prefix = part.item.prefix + key_of(key_prefix(table.root, input_folder, context.settings.image_root))
+    prefix = prefix_of_images(part, table.root, context)
     shown = printable(table.key)
     with storage.translated_errors("read", table.path), storage.open_local(table.path) as opened:
         reader = _Reader(table)
         first = _skip_header(opened, table) if table.has_header else 1
         runs = RowRuns()
         for line in runs.index(opened, reader.image_of, first):
-            key = f"{part.item.prefix}{key_of(table.key)}:line {line}"
+            key = f"{prefix_of_lines(part, table.key)}{line}"
             yield bad_entry(key, table.path, f"line {line} names no image", QuarantineReason.BAD_ROW)
         refs = (
             ref

@@ -26,10 +26,16 @@ from shardwright.transforms.sources.image_files import (
     inner_path,
     join,
     key_of,
-    split_token,
-    splits_of_files,
 )
-from shardwright.transforms.sources.image_roots import key_prefix
+from shardwright.transforms.sources.image_lists import (
+    MOST_TRIED,
+    describe_list,
+    find_lists,
+    placed_lists,
+    prefix_of_images,
+    prefix_of_lines,
+    split_lists,
+)
 from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe, look_at
 from shardwright.transforms.sources.manifest.columns import check_text, head_rows, sniff_delimiter
 from shardwright.transforms.sources.moved_files import with_slashes
@@ -77,16 +83,20 @@ def _is_table(rows: Sequence[Sequence[str]]) -> bool:
     return any(all(cell in (*_YES, *_NO) for cell in row[1:]) for row in rows[1:] if len(row) > 1)
 
 
-def _files_in(probe: InputProbe) -> list[str]:
+def _names_in(probe: InputProbe, tried: int | None) -> list[str]:
+    names = [_NAME] if _NAME in probe.files else []
+    return [name for name in names if _is_table(_read_head(storage.join(probe.path, name), name)[1])]
+
+
+def _files_in(probe: InputProbe, tried: int | None = None) -> list[str]:
     if probe.is_file:
         named = probe.name == _NAME and _is_table(_read_head(probe.path, probe.name)[1])
         return [""] if named else []
-    if _NAME in probe.files:
-        found = [_NAME]
-    else:
-        splits = [name for name in probe.folders if split_token(name) and not name.startswith(".")]
-        found = [f"{name}/{_NAME}" for name in splits if _NAME in probe.inside(name).files]
-    return [name for name in found if _is_table(_read_head(storage.join(probe.path, name), _NAME)[1])]
+    return find_lists(probe, _names_in, tried)
+
+
+def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
+    return settings.record_layout.needs is Needs.LABEL and bool(_files_in(probe, MOST_TRIED))
 
 
 def _find_tables(probe: InputProbe, settings: ConvertSettings) -> list[ClassTable]:
@@ -96,10 +106,7 @@ def _find_tables(probe: InputProbe, settings: ConvertSettings) -> list[ClassTabl
             f"--input {printable(probe.path)} holds no {_NAME} with a column of 0 and 1 for each class; name "
             "the file."
         )
-    return [
-        _table(storage.join(probe.path, name) if name else probe.path, name or probe.name, split, settings)
-        for name, split in splits_of_files(names).items()
-    ]
+    return [_table(path, key, split, settings) for path, key, split in placed_lists(probe, names)]
 
 
 def _table(path: str, key: str, split: str, settings: ConvertSettings) -> ClassTable:
@@ -122,18 +129,13 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     if settings.image_root:
         check_folder("--image_root", settings.image_root)
     tables = _find_tables(probe, settings)
-    shown = (
-        f"{printable(table.key)} (images in {printable(table.root)}"
-        f"{f', split {table.split}' if table.split else ''})"
-        for table in tables
-    )
-    return f"a column for each of {counted(len(tables[0].classes), 'class')}: {'; '.join(shown)}"
+    shown = "; ".join(map(describe_list, tables))
+    return f"a column for each of {counted(len(tables[0].classes), 'class')}: {shown}"
 
 
 def split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields one input split for each file."""
-    for table in _find_tables(look_at(item.path), context.settings):
-        yield InputSplit(item, table.path, detail=json.dumps(table))
+    yield from split_lists(item, _find_tables(look_at(item.path), context.settings))
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
@@ -143,9 +145,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
     settings = context.settings
     for number, name in enumerate(table.classes):
         yield ClassId(name, number)
-    input_folder = "" if part.path == part.item.path else part.item.path
-    prefix = part.item.prefix + key_of(key_prefix(table.root, input_folder, settings.image_root))
-    row_key = f"{part.item.prefix}{key_of(table.key)}:line "
+    prefix, row_key = prefix_of_images(part, table.root, context), prefix_of_lines(part, table.key)
     with storage.translated_errors("read", table.path), storage.open_local(table.path) as opened:
         text = io.TextIOWrapper(opened, "utf-8-sig", "surrogateescape", newline="")
         rows = csv.reader(text, delimiter=table.delimiter)
@@ -192,7 +192,7 @@ SOURCE = Source(
     name="class_columns",
     provides=frozenset({Needs.LABEL}),
     settings=frozenset({"image_root", "label_separator"}),
-    accepts=lambda probe, settings: settings.record_layout.needs is Needs.LABEL and bool(_files_in(probe)),
+    accepts=_accepts,
     describe=_describe,
     list_part=list_part,
     split=split,

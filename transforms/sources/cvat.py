@@ -29,10 +29,18 @@ from shardwright.transforms.sources.image_files import (
     join,
     key_of,
     number_in,
-    split_token,
-    splits_of_files,
 )
-from shardwright.transforms.sources.image_roots import find_image_root, key_prefix
+from shardwright.transforms.sources.image_lists import (
+    MOST_TRIED,
+    describe_list,
+    find_image_root,
+    find_lists,
+    names_with,
+    placed_lists,
+    prefix_of_images,
+    prefix_of_lines,
+    split_lists,
+)
 from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe, look_at
 from shardwright.transforms.sources.shapes import (
     LEAST_CORNERS,
@@ -52,7 +60,6 @@ _IMAGE_DEPTH, _SHAPE_DEPTH = 2, 3
 _MOST_DEPTH = 64
 _STEP = 1 << 20
 _SUFFIX = ".xml"
-_MOST_FILES = 50
 _NAMES_TRIED = 5
 _FLAGS = {"0": False, "1": True}
 
@@ -266,23 +273,14 @@ def is_cvat(head: bytes) -> bool:
     )
 
 
-def _files_in(probe: InputProbe) -> list[str]:
-    """Returns CVAT's files in a folder, or in its subfolders that are named like splits."""
+def _files_in(probe: InputProbe, tried: int | None = None) -> list[str]:
     if probe.is_file:
         return [""] if probe.name.lower().endswith(_SUFFIX) and is_cvat(probe.head) else []
-    found = _xml_in(probe)
-    if not found:
-        names = [name for name in probe.folders if split_token(name) and not name.startswith(".")]
-        found = [f"{name}/{file}" for name in names[:_MOST_FILES] for file in _xml_in(probe.inside(name))]
-    return found
+    return find_lists(probe, _names_in, tried)
 
 
-def _xml_in(probe: InputProbe) -> list[str]:
-    names = [name for name in probe.files if name.lower().endswith(_SUFFIX) and not name.startswith(".")]
-    heads = {
-        name: storage.read_head(storage.join(probe.path, name), HEAD_BYTES) for name in names[:_MOST_FILES]
-    }
-    return [name for name, head in heads.items() if is_cvat(head)]
+def _names_in(probe: InputProbe, tried: int | None) -> list[str]:
+    return names_with(probe, _SUFFIX, tried, lambda path: is_cvat(storage.read_head(path, HEAD_BYTES)))
 
 
 def _find_files(probe: InputProbe, settings: ConvertSettings) -> list[CvatFile]:
@@ -292,10 +290,7 @@ def _find_files(probe: InputProbe, settings: ConvertSettings) -> list[CvatFile]:
             f"--input {printable(probe.path)} holds no CVAT XML file; export the task as 'CVAT for images "
             "1.1' and name annotations.xml or its folder."
         )
-    return [
-        _file(storage.join(probe.path, name) if name else probe.path, name or probe.name, split, settings)
-        for name, split in splits_of_files(names).items()
-    ]
+    return [_file(path, key, split, settings) for path, key, split in placed_lists(probe, names)]
 
 
 def _file(path: str, key: str, split: str, settings: ConvertSettings) -> CvatFile:
@@ -334,27 +329,19 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
         check_folder("--image_root", settings.image_root)
     files = _find_files(probe, settings)
     what = "tags" if settings.record_layout.needs is Needs.LABEL else "shapes"
-    places = (
-        f"{printable(file.key)} (images in {printable(file.root)}"
-        f"{f', split {file.split}' if file.split else ''})"
-        for file in files
-    )
-    return f"CVAT for images, {what}: {'; '.join(places)}"
+    return f"CVAT for images, {what}: {'; '.join(map(describe_list, files))}"
 
 
 def split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields one input split for each file."""
-    for file in _find_files(look_at(item.path), context.settings):
-        yield InputSplit(item, file.path, detail=json.dumps(file))
+    yield from split_lists(item, _find_files(look_at(item.path), context.settings))
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
     """Yields a reference for each image that a file names."""
     file = CvatFile(*json.loads(part.detail))
     settings = context.settings
-    input_folder = "" if part.path == part.item.path else part.item.path
-    prefix = part.item.prefix + key_of(key_prefix(file.root, input_folder, settings.image_root))
-    row_key = f"{part.item.prefix}{key_of(file.key)}:line "
+    prefix, row_key = prefix_of_images(part, file.root, context), prefix_of_lines(part, file.key)
     with storage.translated_errors("read", file.path), storage.open_local(file.path) as opened:
         refs = (_ref(image, file, prefix, row_key, settings) for image in _images(opened, file.path))
         state = storage.stat(file.path)
@@ -418,7 +405,7 @@ SOURCE = Source(
     name="cvat",
     provides=frozenset({Needs.OBJECTS, Needs.LABEL}),
     settings=frozenset({"image_root", "label_separator"}),
-    accepts=lambda probe, settings: bool(_files_in(probe)),
+    accepts=lambda probe, settings: bool(_files_in(probe, MOST_TRIED)),
     describe=_describe,
     list_part=list_part,
     split=split,

@@ -29,16 +29,21 @@ from shardwright.transforms.sources.image_files import (
     inner_path,
     join,
     key_of,
-    split_token,
-    splits_of_files,
 )
-from shardwright.transforms.sources.image_roots import key_prefix
+from shardwright.transforms.sources.image_lists import (
+    MOST_TRIED,
+    describe_list,
+    find_lists,
+    names_with,
+    placed_lists,
+    prefix_of_images,
+    split_lists,
+)
 from shardwright.transforms.sources.input_probe import InputProbe, look_at
 from shardwright.transforms.sources.moved_files import find_moved, with_slashes
 from shardwright.transforms.sources.source import Context, Input, InputSplit
 
 _SUFFIX = ".json"
-_MOST_FILES = 50
 #: Bytes at the beginning of a file from which its format is detected and described.
 _HEAD_BYTES = 1 << 20
 
@@ -90,25 +95,14 @@ class EntryFormat:
 
     def accepts(self, probe: InputProbe, settings: ConvertSettings) -> bool:
         """Returns whether an input is a file of this format, or a folder with one."""
-        return bool(self.files_in(probe))
+        return bool(self._files_in(probe, MOST_TRIED))
 
-    def files_in(self, probe: InputProbe) -> list[str]:
-        """Returns the paths of the files in a folder or its split folders; "" for the input itself."""
+    def _files_in(self, probe: InputProbe, tried: int | None = None) -> list[str]:
         if probe.is_file:
             return [""] if self._is_one(probe.path) else []
-        found = self._files_directly_in(probe)
-        if found:
-            return found
-        splits = [name for name in probe.folders if split_token(name) and not name.startswith(".")]
-        return [
-            f"{name}/{file}"
-            for name in splits[:_MOST_FILES]
-            for file in self._files_directly_in(probe.inside(name))
-        ]
-
-    def _files_directly_in(self, probe: InputProbe) -> list[str]:
-        names = [name for name in probe.files if name.lower().endswith(_SUFFIX) and not name.startswith(".")]
-        return [name for name in names[:_MOST_FILES] if self._is_one(storage.join(probe.path, name))]
+        return find_lists(
+            probe, lambda folder, tried: names_with(folder, _SUFFIX, tried, self._is_one), tried
+        )
 
     def _is_one(self, path: str) -> bool:
         if not path.lower().endswith(_SUFFIX):
@@ -129,30 +123,26 @@ class EntryFormat:
         places = []
         for file in files:
             text = self.summarise(printable(file.path), _first_entries(file.path), settings)
-            split = f", split {file.split}" if file.split else ""
-            places.append(f"{printable(file.key)} (images in {printable(file.root)}{split}{text})")
+            places.append(describe_list(file, text))
         return f"{self.name}: {'; '.join(places)}"
 
     def find_files(self, probe: InputProbe, settings: ConvertSettings) -> list[JsonFile]:
         """Returns the files of an input."""
-        found = []
-        for name, split in splits_of_files(self.files_in(probe)).items():
-            path = storage.join(probe.path, name) if name else probe.path
-            root = settings.image_root.rstrip("/") or folder_of(path)
-            found.append(JsonFile(path, name or probe.name, root, split))
-        return found
+        named = settings.image_root.rstrip("/")
+        return [
+            JsonFile(path, key, named or folder_of(path), split)
+            for path, key, split in placed_lists(probe, self._files_in(probe))
+        ]
 
     def split(self, item: Input, context: Context) -> Iterator[InputSplit]:
         """Yields one input split for each file."""
-        for file in self.find_files(look_at(item.path), context.settings):
-            yield InputSplit(item, file.path, detail=json.dumps(file))
+        yield from split_lists(item, self.find_files(look_at(item.path), context.settings))
 
     def list_part(self, part: InputSplit, context: Context) -> Iterator[ImageRef]:
         """Yields a reference for each image that a file names, and for each entry without an image."""
         file = JsonFile(*json.loads(part.detail))
         settings = context.settings
-        input_folder = "" if part.path == part.item.path else part.item.path
-        prefix = part.item.prefix + key_of(key_prefix(file.root, input_folder, settings.image_root))
+        prefix = prefix_of_images(part, file.root, context)
         with storage.translated_errors("read", file.path), storage.open_local(file.path) as opened:
             index = _index(opened, file.path)
             entry_key = f"{part.item.prefix}{key_of(file.key)}:{self.noun} "

@@ -64,15 +64,20 @@ def _number(line: int, cells: list[str], place: int) -> float:
     return value
 
 
-def _find_pairings(probe: InputProbe) -> list[Pairing]:
-    """Returns an input's folders with images and labels, and the folders beside them with images only."""
+def _find_pairings(probe: InputProbe, tried: int | None = None) -> list[Pairing]:
+    """Returns an input's folders with images and labels, and the folders beside them with images only.
+
+    Args:
+      probe: The input.
+      tried: Number of folders to examine, which is enough to detect the format; None for all.
+    """
     if probe.is_file:
         return []
     root = probe.path.rstrip("/") or "/"
     if {_IMAGES, _LABELS} <= {*probe.folders}:
         return [_pairing(root, "")]
     # Other folders are not examined: a remote folder with many images would take long.
-    names = [name for name in probe.folders if split_token(name) or name.lower() == _DEFAULT][:_FOLDERS_TRIED]
+    names = [name for name in probe.folders if split_token(name) or name.lower() == _DEFAULT][:tried]
     inner = {name: probe.inside(name).folders for name in names}
     labelled = [name for name, folders in inner.items() if {_IMAGES, _LABELS} <= {*folders}]
     several = len(labelled) > 1
@@ -139,7 +144,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
 def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
     return any(
         name.endswith(".txt")
-        for pairing in _find_pairings(probe)[:1]
+        for pairing in _find_pairings(probe, _FOLDERS_TRIED)[:1]
         for name in InputProbe(pairing.annotations, is_file=False).files
     )
 

@@ -26,9 +26,17 @@ from shardwright.transforms.sources.image_files import (
     key_of,
     number_in,
     split_token,
-    splits_of_files,
 )
-from shardwright.transforms.sources.image_roots import find_image_root, key_prefix
+from shardwright.transforms.sources.image_lists import (
+    MOST_TRIED,
+    describe_list,
+    find_image_root,
+    names_with,
+    placed_lists,
+    prefix_of_images,
+    prefix_of_lines,
+    split_lists,
+)
 from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe, look_at
 from shardwright.transforms.sources.row_runs import MOST_LINE_BYTES, RowRuns
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
@@ -37,8 +45,7 @@ _SIDES = ("XMin", "XMax", "YMin", "YMax")
 _NEEDED = ("ImageID", "LabelName", *_SIDES)
 _FLAGS = ("IsOccluded", "IsTruncated", "IsGroupOf", "IsDepiction")
 _FLAG_VALUES = {"1": True, "0": False, "-1": None, "": None}
-_SUFFIX = ".jpg"
-_MOST_FILES = 50
+_SUFFIX, _TABLE_SUFFIX = ".jpg", ".csv"
 _NAMES_TRIED = 5
 
 
@@ -69,12 +76,13 @@ def _columns(head: bytes) -> list[str]:
     return names if set(_NEEDED) <= set(names) else []
 
 
-def _box_files(probe: InputProbe) -> list[str]:
+def _names_in(probe: InputProbe, tried: int | None = None) -> list[str]:
     """Returns the names of the CSV files of boxes in a folder; for a CSV file itself, one empty name."""
     if probe.is_file:
         return [""] if _columns(probe.head) else []
-    names = [name for name in probe.files if name.lower().endswith(".csv")][:_MOST_FILES]
-    return [name for name in names if _columns(storage.read_head(storage.join(probe.path, name), HEAD_BYTES))]
+    return names_with(
+        probe, _TABLE_SUFFIX, tried, lambda path: bool(_columns(storage.read_head(path, HEAD_BYTES)))
+    )
 
 
 def _find_files(probe: InputProbe, settings: ConvertSettings) -> list[BoxFile]:
@@ -83,17 +91,15 @@ def _find_files(probe: InputProbe, settings: ConvertSettings) -> list[BoxFile]:
     Raises:
       UsageError: If there are no CSV files, or their images are not found.
     """
-    names = _box_files(probe)
+    names = _names_in(probe)
     if not names:
         raise UsageError(
             f"--input {printable(probe.path)} is not a CSV file of Open Images' boxes: the first line "
             f"must name {', '.join(_NEEDED)}."
         )
-    found = []
-    for name, split in splits_of_files(names).items():
-        path = storage.join(probe.path, name) if name else probe.path
-        found.append(BoxFile(path, name or probe.name, _root_of(path, settings), split))
-    return found
+    return [
+        BoxFile(path, key, _root_of(path, settings), split) for path, key, split in placed_lists(probe, names)
+    ]
 
 
 def _root_of(path: str, settings: ConvertSettings) -> str:
@@ -116,27 +122,19 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     if settings.image_root:
         check_folder("--image_root", settings.image_root)
     files = _find_files(probe, settings)
-    places = [
-        f"{printable(file.key)} (images in {printable(file.root)}"
-        f"{f', split {file.split}' if file.split else ''})"
-        for file in files
-    ]
-    return "Open Images' boxes: " + "; ".join(places)
+    return f"Open Images' boxes: {'; '.join(map(describe_list, files))}"
 
 
 def split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields one split for each CSV file of an input."""
-    for file in _find_files(look_at(item.path), context.settings):
-        yield InputSplit(item, file.path, detail=json.dumps(file))
+    yield from split_lists(item, _find_files(look_at(item.path), context.settings))
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
     """Yields a reference for every image that a file names, and for every row without an image name."""
     file = BoxFile(*json.loads(part.detail))
     names = _class_names(file.path)
-    input_folder = "" if part.path == part.item.path else part.item.path
-    prefix = part.item.prefix + key_of(key_prefix(file.root, input_folder, context.settings.image_root))
-    row_key = f"{part.item.prefix}{key_of(file.key)}:line "
+    prefix, row_key = prefix_of_images(part, file.root, context), prefix_of_lines(part, file.key)
     with storage.translated_errors("read", file.path), storage.open_local(file.path) as opened:
         columns = _columns(opened.readline(MOST_LINE_BYTES))
         if not columns:
@@ -248,7 +246,7 @@ SOURCE = Source(
     name="open_images",
     provides=frozenset({Needs.OBJECTS}),
     settings=frozenset({"image_root"}),
-    accepts=lambda probe, settings: bool(_box_files(probe)),
+    accepts=lambda probe, settings: bool(_names_in(probe, MOST_TRIED)),
     describe=_describe,
     list_part=list_part,
     split=split,

@@ -27,7 +27,6 @@ from shardwright.transforms.sources.coco.files import (
     has_key_points,
     is_coco,
     is_panoptic,
-    key_prefix,
     mask_folder,
     names_show,
     repeats_objects,
@@ -51,6 +50,7 @@ from shardwright.transforms.sources.image_files import (
     key_of,
     number,
 )
+from shardwright.transforms.sources.image_lists import MOST_TRIED, prefix_of_images
 from shardwright.transforms.sources.input_probe import InputProbe, look_at
 from shardwright.transforms.sources.moved_files import MovedFile, find_moved, with_slashes
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
@@ -100,7 +100,7 @@ _Entry = tuple[int, int]
 def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
     if probe.is_file:
         return is_coco(probe.head)
-    return next(coco_files(probe), None) is not None
+    return next(coco_files(probe, MOST_TRIED), None) is not None
 
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
@@ -170,8 +170,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         _check_kinds(files, settings)
         names = _keypoint_names(files, settings)
         root = files[0].said.root or _look_for_images(files[0], part, settings)
-        folder = "" if part.path == part.item.path else part.item.path.rstrip("/")
-        prefix = part.item.prefix + key_of(key_prefix(root, files[0].said, folder, settings))
+        prefix = prefix_of_images(part, root, context)
         for opened in files:
             index = opened.index
             for number_of, name in index.categories.items():

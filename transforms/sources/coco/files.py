@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -14,7 +15,6 @@ from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.transforms import storage
 from shardwright.transforms.sources.coco.json_stream import JsonFault, stream_object
 from shardwright.transforms.sources.image_files import (
-    below,
     find_root,
     folder_of,
     inner_path,
@@ -31,8 +31,6 @@ from shardwright.transforms.sources.moved_files import file_name, with_slashes
 _HEAD_BYTES = 1 << 20
 #: Most image names that are tried in each folder.
 _NAMES_TRIED = 5
-#: Most JSON files of a folder that are examined.
-_MOST_FILES = 50
 _ROBOFLOW = "_annotations.coco.json"
 #: Folders of images beside a JSON file: of most exporters, and of FiftyOne.
 _IMAGE_FOLDERS = ("images", "data")
@@ -107,11 +105,14 @@ def _json_files(probe: InputProbe) -> Iterator[str]:
         yield from (f"{folder}/{name}" if folder else name for name in sorted(names))
 
 
-def coco_files(probe: InputProbe) -> Iterator[str]:
-    """Yields the paths of COCO's JSON files in a folder, relative to it."""
-    for count, name in enumerate(_json_files(probe)):
-        if count == _MOST_FILES:
-            return
+def coco_files(probe: InputProbe, tried: int | None = None) -> Iterator[str]:
+    """Yields the paths of COCO's JSON files in a folder, relative to it.
+
+    Args:
+      probe: The folder.
+      tried: Number of JSON files to examine, which is enough to detect COCO; None for all.
+    """
+    for name in islice(_json_files(probe), tried):
         if is_coco(storage.read_head(storage.join(probe.path, name), 1 << 16)):
             yield name
 
@@ -277,24 +278,6 @@ def mask_folder(path: str, settings: ConvertSettings) -> str:
     here = folder_of(path)
     places = (join(here, stem), join(parent_of(here), stem))
     return next((place for place in places if is_folder(place)), "")
-
-
-def key_prefix(root: str, file: CocoFile, folder: str, settings: ConvertSettings) -> str:
-    """Returns the prefix of the keys of a file's images: their folder, if the input is a folder.
-
-    Args:
-      root: Folder of the images.
-      file: The JSON file.
-      folder: The input if it is a folder, else empty.
-      settings: Settings with `image_root`.
-    """
-    if not folder:
-        return ""
-    named = settings.image_root.rstrip("/")
-    inner = below(f"{root}/", folder)
-    if inner is None and named:
-        inner = below(f"{root}/", named)
-    return f"{root.rpartition('/')[2]}/" if inner is None else inner
 
 
 def encode_files(files: Sequence[CocoFile]) -> str:

@@ -21,7 +21,7 @@ from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.folder_tree import could_be_splits, split_of_folder
 from shardwright.transforms.sources.image_files import folder_of, inner_path, split_token
-from shardwright.transforms.sources.image_roots import find_image_root, key_prefix
+from shardwright.transforms.sources.image_lists import find_image_root, key_prefix
 from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.transforms.sources.manifest import columns
 from shardwright.transforms.sources.manifest.base64_rows import base64_rows
@@ -62,7 +62,11 @@ _LIST_SUFFIXES = ("txt", "lst")
 
 def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
     if not probe.is_file:
-        return bool(_only_manifests(probe) or _metadata_in(probe, settings) or _lists_in(probe, settings))
+        return bool(
+            _only_manifests(probe)
+            or _metadata_in(probe, settings)
+            or _lists_in(probe, settings, _FILES_TRIED)
+        )
     kind = columns.kind_of(probe.name)
     if not kind:
         return _may_be_list(probe.name) and (
@@ -76,12 +80,18 @@ def _may_be_list(name: str) -> bool:
     return "." not in name or name.rpartition(".")[2].lower() in _LIST_SUFFIXES
 
 
-def _lists_in(probe: InputProbe, settings: ConvertSettings) -> list[str]:
-    """Returns the names of the lists of paths and classes in a folder whose images exist."""
+def _lists_in(probe: InputProbe, settings: ConvertSettings, tried: int | None = None) -> list[str]:
+    """Returns the names of the lists of paths and classes in a folder whose images exist.
+
+    Args:
+      probe: The folder.
+      settings: Checked settings.
+      tried: Number of files to examine, which is enough to detect lists; None for all.
+    """
     if settings.record_layout.needs is not Needs.LABEL:
         return []
     named = [name for name in probe.files if "." in name and _may_be_list(name) and not name.startswith(".")]
-    names = [name for name in named[:_FILES_TRIED] if columns.is_path_list(probe.inside(name).head)]
+    names = [name for name in named[:tried] if columns.is_path_list(probe.inside(name).head)]
     return [name for name in names if _list_root(storage.join(probe.path, name), settings)]
 
 
