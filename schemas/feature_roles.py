@@ -181,6 +181,17 @@ KEYPOINT_ROLES = (
     FeatureRole.KEYPOINT_TEXT,
 )
 
+#: Roles whose numbers are sides of boxes or positions of key points.
+POSITION_ROLES = (
+    FeatureRole.BOX_XMIN,
+    FeatureRole.BOX_YMIN,
+    FeatureRole.BOX_XMAX,
+    FeatureRole.BOX_YMAX,
+    FeatureRole.BOXES,
+    FeatureRole.KEYPOINT_X,
+    FeatureRole.KEYPOINT_Y,
+)
+
 #: Roles with one value per object.
 OBJECT_ROLES = tuple(
     role

@@ -537,13 +537,8 @@ def _commit(
     refusal = _refused_before(job)
     if refusal:
         raise DataRefused(refusal)
-    try:
-        outcome = commit(job, forecast, results, checks, found, statistics)
-    except DataRefused:
-        hold.release()
-        raise
-    hold.release()
-    return outcome
+    with hold.given_back():
+        return commit(job, forecast, results, checks, found, statistics)
 
 
 def _refused_before(job: ConversionSpec) -> str:

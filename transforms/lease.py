@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shardwright.schemas.errors import EngineError, ShardwrightError
+from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.lease import Lease, is_void
 from shardwright.schemas.version import LEASE_JSON
@@ -118,6 +118,16 @@ class HeldLease:
         """
         if not still_mine(self.output, self.holder, self.file):
             raise _lost(self.output, _held(self.output, self.file), self.file)
+
+    @contextlib.contextmanager
+    def given_back(self) -> Iterator[None]:
+        """Gives the lease back if the block ends or refuses the data; after other errors it may run again."""
+        try:
+            yield
+        except DataRefused:
+            self.release()
+            raise
+        self.release()
 
     def release(self) -> None:
         """Gives the lease back, as `release` does."""

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from shardwright.schemas.dataset import Dataset, picture_shape, sample_types, stored_formats
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.feature_roles import FeatureRole, Needs
+from shardwright.schemas.feature_roles import POSITION_ROLES, FeatureRole, Needs
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureSpec, Layout, layout_by_name
 from shardwright.schemas.pbtxt import Symbol, Value, message
@@ -209,18 +209,7 @@ _DOMAINS: Mapping[FeatureRole, _Domain | Callable[[Dataset], _Domain | None]] = 
         [("min", 0), ("max", int(dataset.plan.settings["folds"]) - 1)],
     ),
     FeatureRole.SPLIT: lambda dataset: _one_of(list(dataset.splits)),
-    **dict.fromkeys(
-        (
-            FeatureRole.BOX_XMIN,
-            FeatureRole.BOX_YMIN,
-            FeatureRole.BOX_XMAX,
-            FeatureRole.BOX_YMAX,
-            FeatureRole.BOXES,
-            FeatureRole.KEYPOINT_X,
-            FeatureRole.KEYPOINT_Y,
-        ),
-        _ANY_SHARE,
-    ),
+    **dict.fromkeys(POSITION_ROLES, _ANY_SHARE),
     FeatureRole.OBJECT_LABEL: _object_label,
     FeatureRole.OBJECT_TEXT: _object_text,
     **dict.fromkeys(

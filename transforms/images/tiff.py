@@ -27,6 +27,7 @@ from shardwright.schemas.bounds import Bounds
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault
 from shardwright.transforms.images.ccitt import BadFaxData, decode_group3, decode_group4, decode_rle
+from shardwright.transforms.storage.random_access import RandomAccessFile
 
 _FILL_ORDER, _SAMPLES, _ROWS_PER_STRIP, _PLANES, _T4_OPTIONS, _PREDICTOR = 266, 277, 278, 284, 292, 317
 _WIDTH, _HEIGHT, _BITS, _PHOTOMETRIC = 256, 257, 258, 262
@@ -117,7 +118,7 @@ def load_tiff(image: TiffImagePlugin.TiffImageFile, data: bytes, bounds: Bounds)
     # there.
     image.tile = [ImageFile._Tile("raw", (0, 0, *organization.size), len(data), (raw_mode, 0, 1))]
     image.use_load_libtiff = False
-    image.fp = io.BufferedReader(_Joined(data, pixels))
+    image.fp = _joined(data, pixels)
     image.load()
 
 
@@ -165,35 +166,15 @@ def _integers(rows: np.ndarray, organization: _Organization) -> np.ndarray:
     return values.reshape(rows.shape[0], width, samples)
 
 
-class _Joined(io.RawIOBase):
-    """A file made of two parts, without a copy."""
+def _joined(first: bytes, second: bytes | memoryview) -> io.BufferedReader:
+    """Returns a file made of two parts, without a copy."""
+    parts = (memoryview(first), memoryview(second))
 
-    def __init__(self, first: bytes, second: bytes | memoryview) -> None:
-        self._parts = (memoryview(first), memoryview(second))
-        self._position = 0
+    def read_at(offset: int, length: int) -> memoryview:
+        behind = offset - len(first)
+        return parts[0][offset:][:length] if behind < 0 else parts[1][behind : behind + length]
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        ends = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: sum(map(len, self._parts))}
-        self._position = max(0, ends[whence] + offset)
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        first, second = self._parts
-        behind = self._position - len(first)
-        wanted = len(buffer)
-        part = first[self._position :][:wanted] if behind < 0 else second[behind : behind + wanted]
-        buffer[: len(part)] = part
-        self._position += len(part)
-        return len(part)
+    return io.BufferedReader(RandomAccessFile(read_at, sum(map(len, parts))))
 
 
 def _unsupported(what: str) -> ImageFault:

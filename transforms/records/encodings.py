@@ -63,7 +63,7 @@ def plain_feature(spec: FeatureSpec, feature: Feature) -> Feature:
     """Decodes the values of a feature.
 
     Raises:
-      WrongValue: if the encoding, type or shape is wrong.
+      WrongEncoding: if the encoding, type or shape is wrong.
     """
     if spec.encoding is Encoding.BASE64:
         try:

@@ -10,7 +10,6 @@ import apache_beam as beam
 from apache_beam.typehints import with_input_types, with_output_types
 
 from shardwright.schemas.dataset import Dataset
-from shardwright.schemas.errors import DataRefused
 from shardwright.transforms.concurrency.pool import converting_executor
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.condense_results import CondensedResults
@@ -150,13 +149,8 @@ def _commit(
     ended = outcome_of(job)
     if ended is not None:
         return ended
-    try:
-        outcome = _committed(saved, job, dataset)
-    except DataRefused:
-        hold.release()
-        raise
-    hold.release()
-    return outcome
+    with hold.given_back():
+        return _committed(saved, job, dataset)
 
 
 def _committed(saved: Sequence[SavedShard], job: SalvageJob, dataset: Dataset | None) -> dict[str, Any]:

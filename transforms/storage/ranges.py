@@ -9,6 +9,7 @@ from shardwright.transforms import storage
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.storage.faults import changed
 from shardwright.transforms.storage.local import local_version, read_fully
+from shardwright.transforms.storage.random_access import RandomAccessFile
 
 #: Number of bytes that are read at once from a local disk, where a request costs almost nothing.
 _LOCAL_STEP = 1 << 12
@@ -95,6 +96,11 @@ class RangeReader:
         if len(self._buffer) < length:
             raise changed(self.path)
         return self._buffer[:length]
+
+
+def file_of(ranges: RangeReader) -> RandomAccessFile:
+    """Returns a reader as a file object."""
+    return RandomAccessFile(ranges.read_at, ranges.size)
 
 
 def open_ranges(path: str) -> RangeReader:

@@ -10,7 +10,7 @@ from typing import Any
 
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.example import Feature, FeatureType
-from shardwright.schemas.feature_roles import FeatureRole
+from shardwright.schemas.feature_roles import POSITION_ROLES, FeatureRole
 from shardwright.schemas.layouts import FeatureSpec
 from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.units import counted
@@ -35,18 +35,6 @@ _TEXTS = frozenset(
         FeatureRole.KEYPOINT_TEXT,
         FeatureRole.CAPTION,
         FeatureRole.SEMANTIC_FORMAT,
-    }
-)
-#: Roles of features whose numbers are sides of boxes or positions of points, which have their own checks.
-_POSITIONS = frozenset(
-    {
-        FeatureRole.BOX_XMIN,
-        FeatureRole.BOX_YMIN,
-        FeatureRole.BOX_XMAX,
-        FeatureRole.BOX_YMAX,
-        FeatureRole.BOXES,
-        FeatureRole.KEYPOINT_X,
-        FeatureRole.KEYPOINT_Y,
     }
 )
 _SAMPLE_TYPES = frozenset(name.encode() for name in SAMPLE_TYPES)
@@ -103,7 +91,7 @@ def value_problems(feature: Feature, spec: FeatureSpec, own: bool, split: str = 
                     f"feature {spec.name!r} holds {shortened_value(value)}, which is not UTF-8",
                 )
                 return
-    if spec.type is FeatureType.FLOAT and spec.fill not in _POSITIONS:
+    if spec.type is FeatureType.FLOAT and spec.fill not in POSITION_ROLES:
         wrong = [value for value in values if not math.isfinite(value)]
         if wrong:
             more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
@@ -132,7 +120,7 @@ def sound_test(spec: FeatureSpec, own: bool) -> Callable[[Sequence[Any]], bool]:
         return lambda values: False
     if is_text(spec):
         return lambda values: all(map(bytes.isascii, values))
-    if spec.type is FeatureType.FLOAT and spec.fill not in _POSITIONS:
+    if spec.type is FeatureType.FLOAT and spec.fill not in POSITION_ROLES:
         return lambda values: math.isfinite(sum(values))
     return lambda values: True
 

@@ -20,6 +20,7 @@ from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.sources.source import Context
+from shardwright.transforms.storage.random_access import RandomAccessFile
 
 #: Bytes at the beginning of an array that are read for its header.
 HEADER_BYTES = 1 << 16
@@ -101,38 +102,7 @@ class Stretch:
 
     def open(self) -> io.BufferedReader:
         """Opens the bytes as a seekable file."""
-        return io.BufferedReader(_StretchFile(self), _CHUNK_BYTES)
-
-
-class _StretchFile(io.RawIOBase):
-    """File interface to a stretch."""
-
-    def __init__(self, stretch: Stretch) -> None:
-        super().__init__()
-        self._stretch = stretch
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._stretch.length}[whence]
-        if base + offset < 0:
-            raise ValueError("negative seek position")
-        self._position = base + offset
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        data = self._stretch.read(self._position, len(buffer))
-        buffer[: len(data)] = data
-        self._position += len(data)
-        return len(data)
+        return io.BufferedReader(RandomAccessFile(self.read, self.length), _CHUNK_BYTES)
 
 
 def stretch_of(path: str) -> Stretch:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,45 +18,13 @@ from shardwright.transforms.sources.manifest.columns import (
     names_shown,
 )
 from shardwright.transforms.sources.manifest.lines import Row
-from shardwright.transforms.storage.ranges import RangeReader
+from shardwright.transforms.storage.ranges import RangeReader, file_of
 
 #: Smallest number of rows in a split, except for the last split.
 _ROWS_A_PART = 100_000
 _ROWS_AT_ONCE = 4096
 #: Number of bytes to read at once from a column. Without it, pyarrow reads a row group's column as a whole.
 _BUFFER = 1 << 20
-
-
-class StorageFile(io.RawIOBase):
-    """A file in any storage, as a file object for pyarrow."""
-
-    def __init__(self, ranges: RangeReader) -> None:
-        self._ranges = ranges
-        self._position = 0
-
-    def readable(self) -> bool:
-        """Returns true."""
-        return True
-
-    def seekable(self) -> bool:
-        """Returns true."""
-        return True
-
-    def tell(self) -> int:
-        """Returns the position."""
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Moves to a position and returns it."""
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._ranges.size}[whence]
-        self._position = max(start + offset, 0)
-        return self._position
-
-    def read(self, size: int = -1) -> bytes:
-        """Returns the next bytes; all that are left if `size` is negative."""
-        data = self._ranges.read_at(self._position, self._ranges.size if size < 0 else size)
-        self._position += len(data)
-        return data
 
 
 @contextlib.contextmanager
@@ -72,7 +39,7 @@ def open_parquet(path: str, size: int, version: str) -> Iterator[Any]:
 
     with RangeReader(path, size, version) as ranges:
         try:
-            yield parquet.ParquetFile(StorageFile(ranges), buffer_size=_BUFFER, pre_buffer=False)
+            yield parquet.ParquetFile(file_of(ranges), buffer_size=_BUFFER, pre_buffer=False)
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise

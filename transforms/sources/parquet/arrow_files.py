@@ -15,7 +15,6 @@ from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import kind_of
 from shardwright.transforms.sources.content_digest import content_digest
-from shardwright.transforms.sources.manifest.parquet import StorageFile
 from shardwright.transforms.sources.parquet.columns import (
     ImageTable,
     table_of,
@@ -26,13 +25,14 @@ from shardwright.transforms.sources.parquet.row_groups import (
     GroupImages,
     StoredRow,
     image_values,
+    spool_images,
     spooled_images,
     stored_rows,
     values_of_batch,
 )
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.storage.objects import StoredObject
-from shardwright.transforms.storage.ranges import RangeReader
+from shardwright.transforms.storage.ranges import RangeReader, file_of
 
 #: First bytes of a file; a stream begins with its first message.
 _FILE = b"ARROW1"
@@ -114,7 +114,7 @@ def _open(file: StoredObject, whole: bool = True) -> Iterator[_Opened]:
         try:
             if storage.is_remote(path):
                 ranges = stack.enter_context(RangeReader(*file[:3]))
-                yield _Opened(path, lambda: pyarrow.PythonFile(StorageFile(ranges), "r"))
+                yield _Opened(path, lambda: pyarrow.PythonFile(file_of(ranges), "r"))
                 return
             mapped = stack.enter_context(pyarrow.memory_map(path))
             buffer = mapped.read_buffer()
@@ -161,7 +161,9 @@ def arrow_rows(file: StoredObject, table: ImageTable, spool: Spool, most: int) -
     with _open(file) as opened, RangeReader(*file[:3]) as reader:
         if _is_unpacked(opened, table.names[0]):
             part = f"{table.names[0]}:{most}"
-            images = spooled_images(spool, file, part, lambda out: _spool(opened, table.names[0], out))
+            images = spooled_images(
+                spool, file, part, lambda out: spool_images(_values(opened, table.names[0]), out)
+            )
         else:
             entries = _entries(opened, reader, table.names[0], most)
             images = GroupImages("", file.size, file.version, entries)
@@ -190,17 +192,6 @@ def _entries(opened: _Opened, reader: RangeReader, name: str, most: int) -> Iter
         offset, length = opened.offset_of(value), value.size
         digest = content_digest(reader.read_at(offset, length)) if length <= most else ""
         yield StoredImage(offset, length, digest)
-
-
-def _spool(opened: _Opened, name: str, out: IO[bytes]) -> Iterator[Entry]:
-    for value in _values(opened, name):
-        if value is None:
-            yield None
-            continue
-        data = memoryview(value)
-        place = out.tell()
-        out.write(data)
-        yield StoredImage(place, len(data), content_digest(data))
 
 
 def _holds_images(opened: _Opened, name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import IO, Any, NamedTuple
@@ -269,20 +269,26 @@ def _pyarrow_entries(opened: Any, group: int, leaf: int, out: IO[bytes]) -> Iter
     message = "the row group ends early"
     try:
         for batch in batches:
-            for value in islice(image_values(batch.column(0)), rows - done):
+            for entry in spool_images(islice(image_values(batch.column(0)), rows - done), out):
                 done += 1
-                if value is None:
-                    yield None
-                    continue
-                data = memoryview(value)
-                place = out.tell()
-                out.write(data)
-                yield StoredImage(place, len(data), content_digest(data))
+                yield entry
     except (pyarrow.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         message = f"its row group cannot be read ({' '.join(str(error).split())[:200]})"
     yield from [BadImage(QuarantineReason.CORRUPT, message)] * (rows - done)
+
+
+def spool_images(values: Iterable[Any], out: IO[bytes]) -> Iterator[Entry]:
+    """Writes images to a spool file, and yields their places; None for missing ones."""
+    for value in values:
+        if value is None:
+            yield None
+            continue
+        data = memoryview(value)
+        place = out.tell()
+        out.write(data)
+        yield StoredImage(place, len(data), content_digest(data))
 
 
 def image_values(column: Any) -> Iterator[Any]:
