@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
-from itertools import islice, repeat
+from itertools import groupby, islice, repeat
 from typing import Any, NamedTuple
 
 from shardwright.schemas.codes import Outcome
@@ -208,8 +208,14 @@ class WrittenEntries(NamedTuple):
 _WRITTEN_TEXTS = ("key", "outcome", "fingerprint", "sha256", "label", "stored", "format", "digest")
 _WRITTEN_NUMBERS = ("offset", "length", "source_width", "source_height", "source_bytes")
 _WRITTEN_FIELDS = frozenset((*_WRITTEN_TEXTS, *_WRITTEN_NUMBERS))
-#: Regular expressions of their values in JSON: plain texts, and numbers of 64 bits.
-_TEXT, _NUMBER = r'"([ !#-\[\]-~]*)"', r"(0|[1-9][0-9]{0,17})"
+#: Fewest lines that are read by column.
+_FEWEST_TOGETHER = 4
+#: Regular expression of the name of a field.
+_NAME = re.compile(rb'"[a-z0-9_]+": ')
+#: Regular expressions of their values in JSON: texts without a quotation mark, and numbers of 64 bits.
+_TEXT, _NUMBER = r'"([ !#-~]*)"', r"(0|[1-9][0-9]{0,17})"
+#: Escapes in JSON that a text may end with, or that may hide its end.
+_HIDING = (b'\\"', b"\\\\")
 
 
 def written_columns(lines: Sequence[bytes]) -> WrittenEntries | None:
@@ -220,7 +226,7 @@ def written_columns(lines: Sequence[bytes]) -> WrittenEntries | None:
 
     Returns:
       The columns; None unless all lines are of written images, as `convert` writes them, and have the same
-      fields, all of which are in `WrittenEntries`, without a character that JSON escapes.
+      fields, all of which are in `WrittenEntries`, without a quotation mark or backslash in a text.
     """
     try:
         first = json.loads(lines[0])
@@ -230,10 +236,16 @@ def written_columns(lines: Sequence[bytes]) -> WrittenEntries | None:
     if not {"key", "outcome", "offset"} <= set(names) <= _WRITTEN_FIELDS:
         return None
     text = b"\n".join(lines)
-    rows = _written_line(names).findall(text.decode()) if text.isascii() else ()
+    plain = text.isascii() and not any(escape in text for escape in _HIDING)
+    rows = _written_line(names).findall(text.decode()) if plain else ()
     if len(rows) != len(lines):
         return None
     columns: dict[str, tuple[str, ...]] = dict(zip(names, zip(*rows)))
+    if b"\\" in text:
+        try:
+            columns = {name: _unescaped(column) for name, column in columns.items()}
+        except ValueError:
+            return None
     if columns["outcome"].count(Outcome.WRITTEN.value) != len(lines):
         return None
     blank = ("",) * len(lines)
@@ -253,6 +265,36 @@ def written_columns(lines: Sequence[bytes]) -> WrittenEntries | None:
         heights=number_of["source_height"],
         sizes=number_of["source_bytes"],
     )
+
+
+def _unescaped(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns texts of JSON without quotation marks as what they stand for.
+
+    Raises:
+      ValueError: if one of them has an unknown escape.
+    """
+    joined = '","'.join(texts)
+    return tuple(json.loads(f'["{joined}"]')) if "\\" in joined else texts
+
+
+def written_runs(lines: Sequence[bytes]) -> Iterator[tuple[Sequence[bytes], WrittenEntries | None]]:
+    """Yields lines of a ledger in runs that can be read by column, and what is between them.
+
+    Args:
+      lines: lines without line ends.
+
+    Yields:
+      Pairs (lines, columns). The columns are None for lines that must be parsed one by one.
+    """
+    if not lines:
+        return
+    columns = written_columns(lines)
+    if columns is not None or len(lines) < _FEWEST_TOGETHER:
+        yield lines, columns
+        return
+    for _, run in groupby(lines, _NAME.findall):
+        alike = list(run)
+        yield alike, written_columns(alike) if len(alike) >= _FEWEST_TOGETHER else None
 
 
 @lru_cache(maxsize=64)
@@ -509,8 +551,8 @@ def _parsed_entries(lines: Sequence[bytes]) -> Iterable[Entry]:
       ValueError or RecursionError: if a line is not an object.
       TypeError: if a line is not one of a ledger.
     """
-    columns = written_columns(lines) if lines else None
-    return columns.entries() if columns else map(Entry.from_json, parsed_lines(lines))
+    for run, columns in written_runs(lines):
+        yield from columns.entries() if columns else map(Entry.from_json, parsed_lines(run))
 
 
 def parsed_lines(lines: Sequence[bytes]) -> list[dict[str, Any]]:

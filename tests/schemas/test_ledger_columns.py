@@ -8,13 +8,15 @@ from unittest.mock import patch
 
 import pytest
 from helpers.ledgers import dump_ledger
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardwright.schemas import ledger
 from shardwright.schemas.ledger import Entry, ShardHeader, load_ledger
 
-_TEXTS = st.text(max_size=8) | st.sampled_from(["a", "class/a b.jpg", 'a"b', "a\\u0062", "é", "~", "\x7f"])
+_TEXTS = st.text(max_size=8) | st.sampled_from(
+    ["a", "class/a b.jpg", 'a"b', "a\\u0062", "a\\", "é", "\U0001f41f", "\ud83d", "\ude00", "~", "\x7f", "\n"]
+)
 _NUMBERS = st.none() | st.integers(0, 10**19)
 #: Entries of written images as `convert` writes them, and unusual ones.
 _ORDINARY = st.fixed_dictionaries(
@@ -52,6 +54,9 @@ def dumped(entries: list[Entry]) -> bytes:
             max_size=6,
         )
     )
+)
+@example(
+    [Entry(f"é{number % 3}.jpg", "filtered" if number in (0, 5, 19) else "written") for number in range(20)]
 )
 def test_a_ledger_reads_as_it_was_written(entries: list[Entry]) -> None:
     assert list(load_ledger(dumped(entries))[1]) == entries

@@ -19,6 +19,7 @@ from shardwright.transforms.validation.record_templates import (
     field_head,
     image_marker,
 )
+from shardwright.transforms.validation.values import are_hex
 
 #: Largest number of kinds of records that are kept, and of sizes.
 _MAX_KNOWN, _MAX_SIZES = 10_000, 1 << 15
@@ -67,12 +68,10 @@ class ExpectedRecords:
       image: Name of the feature with the image.
       texts: Names of the features with the key, its last part, and the checksum of the source. None for a
         text that the records do not store.
-      digits: Bytes that a sound checksum may consist of.
     """
 
-    def __init__(self, image: str, texts: tuple[str | None, str | None, str | None], digits: bytes) -> None:
+    def __init__(self, image: str, texts: tuple[str | None, str | None, str | None]) -> None:
         self._names = texts
-        self._digits = digits
         self._known: dict[_Kind, tuple[_Entries, _Entries]] = {}
         self._unlabelled = False
         self._record_heads, self._image_heads = _RecordHeads(), _ImageHeads(image)
@@ -144,12 +143,11 @@ class ExpectedRecords:
     def _texts(self, keys: Sequence[str], sources: Sequence[str]) -> Iterator[_Texts]:
         """Returns the texts that the records must have; none if one of them has bytes that are not sound."""
         key, basename, sha256 = self._names
-        if not "".join(keys).isascii() or not "".join(sources).isascii():
+        try:
+            names, digests = list(map(str.encode, keys)), list(map(str.encode, sources))
+        except UnicodeEncodeError:
             return iter(())
-        names, digests = list(map(str.encode, keys)), list(map(str.encode, sources))
-        if sha256 and (
-            set(map(len, digests)) != {_SHA256_DIGITS} or b"".join(digests).translate(None, self._digits)
-        ):
+        if sha256 and (set(map(len, digests)) != {_SHA256_DIGITS} or not are_hex(digests)):
             return iter(())
         basenames = [name.rpartition(b"/")[2] for name in names] if basename else repeat(b"")
         return zip(names if key else repeat(b""), basenames, digests)

@@ -22,7 +22,7 @@ from shardwright.schemas.ledger import (
     header_from_json,
     line_blocks,
     parsed_lines,
-    written_columns,
+    written_runs,
 )
 from shardwright.schemas.plan import shard_file
 from shardwright.schemas.shard_totals import ShardTotals
@@ -103,10 +103,12 @@ class LedgerCheck:
         self.matched: dict[str, Any] | None = None
         self.disordered = False
         self._data = data
-        self._blocks = line_blocks(data)
+        self._runs: Iterator[tuple[Sequence[bytes], WrittenEntries | None]] = (
+            run for lines in line_blocks(data) for run in written_runs(lines)
+        )
         self._lines: Iterator[dict[str, Any]] = iter(())
-        #: The current group of lines if it was counted together, its columns, and the place of the next line.
-        self._group: list[bytes] = []
+        #: The current lines if they were counted together, their columns, and the place of the next line.
+        self._group: Sequence[bytes] = ()
         self._columns: WrittenEntries | None = None
         self._place = 0
         self._entry: dict[str, Any] | None = None
@@ -318,29 +320,29 @@ class LedgerCheck:
 
     def _give_up(self, why: str) -> None:
         self._fault, self._entry, self._columns = why, None, None
-        self._blocks, self._lines = iter(()), iter(())
+        self._runs, self._lines = iter(()), iter(())
 
     def _next_line(self) -> dict[str, Any] | None:
         """Returns the next line; None after the last line, or after damage."""
         while (line := next(self._lines, None)) is None:
-            group = self._next_group()
-            if not group:
+            lines, _ = self._next_run()
+            if not lines:
                 return None
-            self._lines = iter(self._parsed(group))
+            self._lines = iter(self._parsed(lines))
         return line
 
-    def _next_group(self) -> list[bytes]:
-        """Returns the next group of lines; none after the last line, or after damage."""
+    def _next_run(self) -> tuple[Sequence[bytes], WrittenEntries | None]:
+        """Returns the next lines and their columns, if any; no lines after the last one, or after damage."""
         try:
-            return next(filter(None, self._blocks), [])
+            return next(self._runs, ((), None))
         except _DAMAGES as error:
             self._give_up(f"it is damaged ({error})")
-            return []
+            return (), None
 
-    def _parsed(self, group: list[bytes]) -> list[dict[str, Any]]:
-        """Parses a group of lines; returns none if one is damaged."""
+    def _parsed(self, lines: Sequence[bytes]) -> list[dict[str, Any]]:
+        """Parses lines; returns none if one is damaged."""
         try:
-            return parsed_lines(group)
+            return parsed_lines(lines)
         except _DAMAGES as error:
             self._give_up(f"it is damaged ({error})")
             return []
@@ -362,12 +364,12 @@ class LedgerCheck:
         while self._entry is None and not self._fault:
             entry = next(self._lines, None)
             if entry is None:
-                group = self._next_group()
-                if not group:
+                lines, columns = self._next_run()
+                if not lines:
                     return
-                if self._count_together(group):
+                if columns is not None and self._count_together(lines, columns):
                     return
-                self._lines = iter(self._parsed(group))
+                self._lines = iter(self._parsed(lines))
                 continue
             if not self._count(entry):
                 return
@@ -384,18 +386,15 @@ class LedgerCheck:
                     return
                 self._entry = entry
 
-    def _count_together(self, group: list[bytes]) -> bool:
-        """Counts all lines of a group and keeps their columns; returns whether that was possible."""
-        columns = written_columns(group)
-        if columns is None:
-            return False
+    def _count_together(self, lines: Sequence[bytes], columns: WrittenEntries) -> bool:
+        """Counts lines at once and keeps their columns; returns whether that was possible."""
         if self._plan_digest is not None:
             try:
                 self._plan_digest.add_written(columns)
             except ValueError:
                 return False
         self._totals.add_written(columns)
-        self._group, self._columns, self._place = group, columns, 0
+        self._group, self._columns, self._place = lines, columns, 0
         return True
 
     def _count(self, line: dict[str, Any]) -> bool:

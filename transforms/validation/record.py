@@ -36,7 +36,14 @@ from shardwright.transforms.validation.objects import box_sizes, check_class, ch
 from shardwright.transforms.validation.record_blocks import OrdinaryRecords
 from shardwright.transforms.validation.record_templates import ImagePlaces, RecordTemplates, Similar
 from shardwright.transforms.validation.repeated_entries import RepeatedEntries, Signature
-from shardwright.transforms.validation.values import is_text, presence_problems, sound_test, value_problems
+from shardwright.transforms.validation.values import (
+    are_hex,
+    are_utf8,
+    is_text,
+    presence_problems,
+    sound_test,
+    value_problems,
+)
 
 #: Roles of features that contain the class name.
 _NAMES = (FeatureRole.LABEL_TEXT, FeatureRole.SYNSET)
@@ -60,8 +67,6 @@ _REPEATING = frozenset(
 )
 #: Those of them that contain sizes. They are only compared with decoded images.
 _SIZES = frozenset({FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.SHAPE})
-#: Bytes of a text, and of a checksum.
-_ASCII, _HEX = bytes(range(0x80)), b"0123456789abcdef"
 #: Number of combinations of repeating values that are cached.
 _MAX_KNOWN = 10_000
 
@@ -191,8 +196,7 @@ class RecordChecker:
         plain = not (self._encoded or self._of_objects or self._masked or self._tell)
         self._templates = _templates(single, self._image, schema.own) if plain and self._image else None
         names = self._key, self._basename, self._sha256
-        digits = _HEX if schema.own else _ASCII
-        self._expected = ExpectedRecords(self._image or "", names, digits)
+        self._expected = ExpectedRecords(self._image or "", names)
 
     def check(self, data: bytes) -> CheckedRecord:
         """Checks a record.
@@ -317,7 +321,7 @@ class RecordChecker:
         ):
             return None
         keys, basenames, sources = (
-            tuple([str(text, "ascii") for text in texts[name]]) if name in texts else None
+            tuple([str(text, "utf-8") for text in texts[name]]) if name in texts else None
             for name in (self._key, self._basename, self._sha256)
         )
         if basenames is not None and keys is not None and self._schema.own:
@@ -341,9 +345,9 @@ class RecordChecker:
     def _check_similar(self, data: bytes, similar: Similar[_Similar]) -> CheckedRecord:
         """Checks a record whose image and texts alone differ from those of a sound one."""
         (common, fold, key_at, basename_at, sha256_at, _), begin, end, texts = similar
-        key = None if key_at is None else str(texts[key_at], "ascii")
-        basename = None if basename_at is None else str(texts[basename_at], "ascii")
-        sha256 = None if sha256_at is None else str(texts[sha256_at], "ascii")
+        key = None if key_at is None else str(texts[key_at], "utf-8")
+        basename = None if basename_at is None else str(texts[basename_at], "utf-8")
+        sha256 = None if sha256_at is None else str(texts[sha256_at], "utf-8")
         problems = list(_name_problems(key, basename)) if basename is not None and self._schema.own else []
         stored_sha256, bare = "", None
         private: tuple[str, ...] = ()
@@ -507,7 +511,7 @@ def _measured(image: Image, seen: Seen) -> ImageQuality:
 
 
 def _templates(single: Sequence[FeatureSpec], image: str, own: bool) -> RecordTemplates[_Similar]:
-    """Returns templates of records whose texts are sound if they are ASCII, and a checksum also in hex.
+    """Returns templates of records whose texts are sound if they are UTF-8, and a checksum if it is in hex.
 
     Args:
       single: Features whose values differ in every record.
@@ -515,7 +519,7 @@ def _templates(single: Sequence[FeatureSpec], image: str, own: bool) -> RecordTe
       own: Whether this project wrote the records.
     """
     texts = {
-        spec.name: _HEX if own and spec.fill is FeatureRole.SOURCE_SHA256 else _ASCII
+        spec.name: are_hex if own and spec.fill is FeatureRole.SOURCE_SHA256 else are_utf8
         for spec in single
         if is_text(spec) and spec.length == 1 and spec.fill is not FeatureRole.EXTRA
     }

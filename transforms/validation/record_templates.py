@@ -6,7 +6,7 @@ features repeat. So a record is compared with the bytes of earlier ones, and not
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from struct import Struct
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -141,11 +141,10 @@ class RecordTemplates(Generic[Value]):
 
     Args:
       image: Name of the feature with the image.
-      texts: Name of a feature with one text -> bytes that it may consist of. Texts of these bytes are sound,
-        whatever they are.
+      texts: Name of a feature with one text -> function that returns whether some texts of it are sound.
     """
 
-    def __init__(self, image: str, texts: Mapping[str, bytes]) -> None:
+    def __init__(self, image: str, texts: Mapping[str, Callable[[Sequence[bytes]], bool]]) -> None:
         self._image, self._texts = image, texts
         self._marker = image_marker(image)
         #: Numbers of bytes before the image and after it -> forms.
@@ -168,7 +167,7 @@ class RecordTemplates(Generic[Value]):
             value = form.known.get(form.runs(parts))
             if value is not None:
                 texts: tuple[bytes, ...] = form.texts(parts)
-                if any(text.translate(None, self._texts[name]) for name, text in zip(form.names, texts)):
+                if not all(self._texts[name]((text,)) for name, text in zip(form.names, texts)):
                     return None
                 self._hits += 1
                 return Similar(value, begin, end, texts)
@@ -215,11 +214,11 @@ class RecordTemplates(Generic[Value]):
         return SimilarRecords(values, texts)
 
     def _sound(self, name: str, texts: Sequence[bytes]) -> int:
-        """Returns how many of some texts, from the first on, consist of the bytes that are sound."""
-        allowed = self._texts[name]
-        if not b"".join(texts).translate(None, allowed):
+        """Returns how many of some texts, from the first on, are sound."""
+        are_sound = self._texts[name]
+        if are_sound(texts):
             return len(texts)
-        return next(place for place, text in enumerate(texts) if text.translate(None, allowed))
+        return next(place for place, text in enumerate(texts) if not are_sound((text,)))
 
     def names_of(self, data: bytes) -> tuple[str, ...]:
         """Returns the names of the texts of a record, in their order."""

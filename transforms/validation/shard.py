@@ -311,8 +311,8 @@ class _Records:
 
     @property
     def in_blocks(self) -> bool:
-        """Whether it is worth trying to add ordinary records together."""
-        return self._refused < _MOST_REFUSED
+        """Whether it is worth trying to add the next records together, if they are ordinary."""
+        return self._refused < _MOST_REFUSED and (self.ledger is None or self.ledger.ready > 0)
 
     def expected(self, checker: RecordChecker, block: RecordBlock, first: int) -> OrdinaryRecords | None:
         """Returns the records of a block, from one on, that are ordinary and as the ledger says.
@@ -325,7 +325,7 @@ class _Records:
         Returns:
           The records; None if the first is not such a record, or if there is no ledger.
         """
-        if self.ledger is None or not self.ledger.ready:
+        if self.ledger is None:
             return None
         return checker.expected(block, first, self.ledger.next_texts(len(block.ends) - first))
 
@@ -509,7 +509,7 @@ def _check_block(
     images: ImagePlaces | None = None
     with UNDERWAY.working_on(f"the records from byte {block.offset} of {records.task.path}", "check"):
         while place < count:
-            stop = count
+            stop = place + 1
             if records.in_blocks:
                 ordinary = records.expected(checker, block, place)
                 if ordinary is None:
@@ -522,8 +522,7 @@ def _check_block(
                     if added:
                         place += added
                         continue
-                if ordinary is not None or images is not None:
-                    stop = place + max(length, 1)
+                stop = place + max(length, 1)
             for record in block.records(place, stop):
                 records.add(*checked(record))
             place = stop

@@ -33,6 +33,7 @@ from shardwright.schemas.wire_format import write_varint
 from shardwright.transforms.images.jpeg_headers import JpegHeaders
 from shardwright.transforms.plan.assign import shard_order
 from shardwright.transforms.records import framing
+from shardwright.transforms.records.framing import RecordBlock
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.validation import ledger, record_templates
 from shardwright.transforms.validation import shard as shard_module
@@ -42,6 +43,7 @@ from shardwright.transforms.validation.record import RecordChecker
 from shardwright.transforms.validation.record_blocks import OrdinaryRecords
 from shardwright.transforms.validation.record_templates import RecordTemplates
 from shardwright.transforms.validation.shard import Depth, ShardCheck, ShardTask, check_shard
+from shardwright.transforms.validation.values import are_hex, is_utf8
 
 #: The mutations of what the check of a shard reads.
 OF_SHARDS = [it for it in MUTATIONS if it.group not in ("dataset.json", "another file")]
@@ -62,7 +64,7 @@ def without_shortcuts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ExpectedRecords, "count", lambda *args: 0)
     patch.setattr(JpegHeaders, "find", lambda self, data: None)
     patch.setattr(framing._Frames, "sound_from", lambda self, offset, number: None)
-    patch.setattr(ledger, "written_columns", lambda lines: None)
+    patch.setattr(ledger, "written_runs", lambda lines: [(lines, None)] if lines else [])
 
 
 def checks_of(dataset: Path) -> Iterator[ShardCheck]:
@@ -205,7 +207,9 @@ BYTES = FeatureType.BYTES
 def records(draw: st.DrawFn) -> bytes:
     """Records of which some are sound, and many are alike."""
     name = draw(
-        st.sampled_from([b"a/1.jpg", b"a/2.jpg", b"b/33.jpg", b"", b"\xff", "é".encode(), b"n" * 130])
+        st.sampled_from(
+            [b"a/1.jpg", b"a/2.jpg", b"a/\xff.jpg", b"b/33.jpg", b"", b"\xff", "é".encode(), b"n" * 130]
+        )
     )
     image = draw(st.sampled_from([0, 1, 90, 100, 113, 127, 128, 200, 16_300, 16_383, 16_384, 20_000]))
     label = draw(st.integers(0, 2))
@@ -238,6 +242,31 @@ def test_similar_records_are_checked_like_single_ones(found: list[bytes], own: b
         assert checker.check(data) == RecordChecker(schema, decode=False).check(data)
 
 
+@pytest.mark.parametrize("name", [b"a/\xff\xff.jpg", "a/é.jpg".encode(), b"a/11.jpg"])
+def test_a_name_among_similar_records_is_checked(name: bytes) -> None:
+    """Only UTF-8 is a sound name, alone and between two others."""
+    checker = RecordChecker(SCHEMA, decode=False)
+    features = {
+        "class": Feature(FeatureType.INT64, [0]),
+        "class/text": Feature(BYTES, [b"cats"]),
+        "image": Feature(BYTES, [b"bytes"]),
+        "width": Feature(FeatureType.INT64, [7]),
+    }
+    first, data = (
+        encode_example({**features, "name": Feature(BYTES, [text])}) for text in (b"a/00.jpg", name)
+    )
+    checker.check(first)
+    sound = not checker.check(data).problems
+    assert sound == is_utf8(name)
+    assert checker.check(data) == RecordChecker(SCHEMA, decode=False).check(data)
+    ends = [len(first), len(first + data), len(first + data + first)]
+    block = RecordBlock(0, 0, first + data + first, [0, *ends[:-1]], ends)
+    images = checker.find_images(block)
+    assert images is not None
+    ordinary = checker.ordinary(block, images, 0, hash_images=False)
+    assert ordinary is not None and len(ordinary.offsets) == (3 if sound else 1)
+
+
 def test_lengths_of_fields_are_those_of_protobuf() -> None:
     contents = [*range(300), *range(16_300, 16_500), *range((1 << 21) - 20, (1 << 21) + 20)]
     fields = {1 + len(write_varint(content)) + content: content for content in contents}
@@ -250,7 +279,7 @@ def test_lengths_of_fields_are_those_of_protobuf() -> None:
 
 def test_records_that_differ_in_image_and_texts_are_recognized() -> None:
     templates = RecordTemplates[str](
-        "image", {"name": b"abcdefghijklmnopqrstuvwxyz", "sha256": b"0123456789abcdef"}
+        "image", {"name": lambda texts: all(map(bytes.islower, texts)), "sha256": are_hex}
     )
 
     def record(size: int, name: bytes, label: int, **more: Feature) -> bytes:
@@ -320,9 +349,12 @@ def entries(draw: st.DrawFn) -> list[dict[str, Any]]:
 @st.composite
 def single_entries(draw: st.DrawFn) -> dict[str, Any]:
     label = draw(st.integers(0, 1))
-    key = f"{draw(st.sampled_from(['a', 'b']))}/{draw(st.integers(0, 30)):02}.jpg"
+    folder = draw(st.sampled_from(["a", "b", "b", "é", "犬", "\U0001f41f", '"', "\\u", "\n"]))
+    key = f"{folder}/{draw(st.integers(0, 30)):02}.jpg"
     image = draw(st.sampled_from([0, 120, 200, 300, 20_000]))
-    return {"key": key, "sha256": f"{draw(st.integers(0, 15)):064x}", "label": label, "image": image}
+    sha256 = f"{draw(st.integers(0, 15)):064x}"
+    left_out = draw(st.sampled_from([0, 0, 0, 0, 0, 1, 5]))
+    return {"key": key, "sha256": sha256, "label": label, "image": image, "left out": left_out}
 
 
 def shard_of_entries(found: list[dict[str, Any]], order: bool) -> tuple[bytes, bytes]:
@@ -373,6 +405,9 @@ def shard_of_entries(found: list[dict[str, Any]], order: bool) -> tuple[bytes, b
             del line[list(line)[at % len(line)]]
         if fault != "lost" or at % 2:
             shard += framed
+        for number in range(entry["left out"]):
+            left_out = {"key": f"{entry['key']}{number}", "outcome": "filtered", "reason": "TOO_SMALL"}
+            lines += json.dumps(left_out).encode() + b"\n"
         if fault != "lost" or not at % 2:
             lines += json.dumps(line).encode() + b"\n"
     return shard, lines
@@ -384,6 +419,7 @@ def shard_of_entries(found: list[dict[str, Any]], order: bool) -> tuple[bytes, b
     st.integers(0, 7),
     st.booleans(),
     st.sampled_from([64, 1 << 12, 1 << 16]),
+    st.sampled_from([1000, 1 << 16]),
 )
 def test_blocks_of_records_are_checked_like_single_ones(
     tmp_path_factory: pytest.TempPathFactory,
@@ -391,6 +427,7 @@ def test_blocks_of_records_are_checked_like_single_ones(
     kind: int,
     own: bool,
     window: int,
+    block: int,
 ) -> None:
     place = tmp_path_factory.mktemp("blocks")
     shard, lines = shard_of_entries(found, order=bool(kind & 1))
@@ -399,7 +436,7 @@ def test_blocks_of_records_are_checked_like_single_ones(
     )
     totals = ShardTotals().header("train", 0, 1)
     header = replace(totals, file=expected.file, bytes=expected.bytes, sha256=expected.sha256)
-    counted = {**header.as_json(), "counts": {"written": len(found)}}
+    counted = {**header.as_json(), "counts": {"written": lines.count(b"\n")}}
     (place / "shard").write_bytes(shard)
     (place / "ledger").write_bytes(gzip.compress(json.dumps(counted).encode() + b"\n" + lines))
     (place / "index").write_bytes(b"")
@@ -417,7 +454,7 @@ def test_blocks_of_records_are_checked_like_single_ones(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(framing, "_WINDOW_BYTES", window)
         patch.setattr(shard_module, "_FEWEST_TOGETHER", 1)
-        patch.setattr(ledger_lines, "_BLOCK_BYTES", 1000)
+        patch.setattr(ledger_lines, "_BLOCK_BYTES", block)
         guided = check_shard(task, schema, Depth.FAST)
         patch.setattr(ExpectedRecords, "count", lambda *args: 0)
         quick = check_shard(task, schema, Depth.FAST)
