@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -418,7 +419,7 @@ def walk(
 ) -> Iterator[tuple[bytes, bytes, os.DirEntry[bytes]]]:
     """Yields (path, path relative to the input, entry) for everything except directories, depth first.
 
-    A link to a directory that contains the link is yielded like a file.
+    A directory that contains itself, because of a link, is yielded like a file.
 
     Args:
       root: The input.
@@ -445,8 +446,8 @@ def walk(
 
 
 def _open(root: bytes, folder: bytes) -> tuple[list[os.DirEntry[bytes]], list[tuple[int, int]]]:
-    """Returns the entries of a folder, and the identities of the folders from the root down to it."""
-    above, path = [], root
+    """Returns the entries of a folder, and the identities of the folder and of those that contain it."""
+    above, path = [_identity(bytes(parent)) for parent in Path(os.fsdecode(root)).resolve().parents], root
     for name in folder.split(b"/") if folder else []:
         above.append(_identity(path))
         path = os.path.join(path, name)
@@ -455,13 +456,13 @@ def _open(root: bytes, folder: bytes) -> tuple[list[os.DirEntry[bytes]], list[tu
 
 
 def _leads_down(entry: os.DirEntry[bytes], above: Sequence[tuple[int, int]]) -> bool:
-    """Returns whether an entry is a directory, or a link to one that does not contain the link.
+    """Returns whether an entry is a directory, or a link to one, that does not contain the entry.
 
     Args:
       entry: The entry.
       above: Identities of the folders that contain it.
     """
-    return _is_dir(entry) and not (entry.is_symlink() and _identity(entry.path) in above)
+    return _is_dir(entry) and _identity(entry.path) not in above
 
 
 def _folders_on_disk(root: bytes, tree: FolderTree) -> Iterator[FolderPart]:

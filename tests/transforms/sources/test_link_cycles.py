@@ -50,9 +50,13 @@ def test_circular_links_are_faults_or_filtered_and_end(source: Path, tmp_path: P
             links = [source / place / f"link{length}_{i}{suffix}" for i in range(length)]
             circle(*links)
             expected |= {str(link.relative_to(source)): outcome for link in links}
-    for place, target in (("up", "."), ("ant/up", ".."), ("ant/here", ".")):
+    for place, target in (("up", "."), ("ant/up", ".."), ("ant/here", "."), ("bee/out", "../..")):
         (source / place).symlink_to(target)
         expected[place] = "symlink_loop"
+    (tmp_path / "elsewhere" / "deep").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "deep" / "circle").symlink_to("..")
+    (source / "bee" / "elsewhere").symlink_to("../../elsewhere/deep")
+    expected["bee/elsewhere/circle/deep"] = "symlink_loop"
     listed = planned(source, capsys)
     found = converted(source, tmp_path / "out", capsys)
     assert listed == len(found)
