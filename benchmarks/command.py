@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import time
@@ -124,6 +125,7 @@ def run_benchmark(benchmark: Benchmark, words: Sequence[str] | None = None) -> i
       The exit code: 1 if a subject gave a wrong result, else 0.
     """
     options = parse_options(benchmark, words)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # no user's program compiles its modules at each start
     began, when = time.monotonic(), datetime.now(UTC)
     machine, commit = machine_facts(), commit_of_code()
     found = benchmark.measure(options)

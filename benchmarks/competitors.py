@@ -102,12 +102,6 @@ class Competitor:
         return turn
 
 
-def read_all(folder: Path) -> None:
-    """Reads every photo once, so that the first competitor also finds them in memory."""
-    for path in folder.glob("*/*.jpg"):
-        path.read_bytes()
-
-
 def measure(options: argparse.Namespace) -> Found:
     """Runs all competitors in turn."""
     images = photos(options, options.count)
@@ -125,8 +119,8 @@ def measure(options: argparse.Namespace) -> Found:
         versions = package_versions(able[0]) | versions
         command = [able[0], str(HERE / "peers" / peer.script)]
         found[peer.name] = Competitor(command, peer.count, images.folder, images.count)
-    read_all(images.folder)
-    rounds = take_turns({name: competitor.run for name, competitor in found.items()}, options.rounds)
+    ways = {name: competitor.run for name, competitor in found.items()}
+    rounds = take_turns(ways, options.rounds, warm_up=True)  # the first round writes bytecode and reads files
     failed = {name: competitor.problem for name, competitor in found.items() if competitor.problem}
     # Medians of the rounds before a failure would look like a result.
     good: Rounds = {name: turns for name, turns in rounds.items() if name not in failed}

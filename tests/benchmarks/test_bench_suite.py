@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import bench
@@ -56,6 +58,18 @@ def test_a_run_is_recorded_with_machine_and_versions(
     assert {"peer", "shardwright", "pillow"} <= run.versions.keys()
     assert "| some | peer | not installed |" in capsys.readouterr().out
     assert json.loads(history.read_text())["when"].endswith("Z")
+
+
+def test_programs_write_bytecode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    seen: list[str | None] = []
+
+    def look(options: argparse.Namespace) -> Found:
+        seen.append(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+        return measure(options)
+
+    run_benchmark(replace(BENCHMARK, measure=look), [])
+    assert seen == [None]
 
 
 def test_the_time_is_that_of_the_last_run_of_each() -> None:

@@ -32,6 +32,12 @@ def test_the_image_has_the_tested_versions() -> None:
     assert len(installs) == 2 and all("constraints constraints.txt" in rest for rest in installs)
 
 
+def test_the_image_has_bytecode() -> None:
+    steps = steps_of(DOCKERFILE)
+    compiles = steps.index(("ENV", "UV_COMPILE_BYTECODE=1"))
+    assert compiles < min(number for number, (_, rest) in enumerate(steps) if "uv pip install" in rest)
+
+
 def test_the_image_runs_the_command_as_an_ordinary_user() -> None:
     final = steps_of(DOCKERFILE)[[name for name, _ in steps_of(DOCKERFILE)].index("FROM", 1) :]
     settings = dict(final)
@@ -56,9 +62,15 @@ def test_the_steps_of_the_build_give_a_command_that_converts(tmp_path: Path) -> 
             *sources, target = here.split()
             for source in sources:
                 copy_to(ROOT / source, place / target, target)
+        elif name == "ENV":
+            environment.update(word.split("=", 1) for word in here.split())
         elif name == "RUN":
             subprocess.run(["sh", "-c", here], cwd=place, env=environment, check=True)
     command = tmp_path / "opt" / "shardwright" / "bin" / "shardwright"
+    (packages,) = command.parents[1].glob("lib/python*/site-packages")
+    for module in ("shardwright/pipelines/convert", "apache_beam/pipeline"):
+        folder, name = (packages / module).parent, (packages / module).name
+        assert list(folder.glob(f"__pycache__/{name}.*.pyc")), "every start would compile it"
     options = ["--input", PHOTOS, "--output", "out", "--resize", "16", "--limit", "6"]
     data = tmp_path / "data"
     data.mkdir()
