@@ -230,7 +230,7 @@ def acquire(
     waiting: Callable[[str], None] = lambda _: None,
     file: str = LEASE_JSON,
 ) -> None:
-    """Takes the lease of an output. A holder that already has the lease renews it.
+    """Takes the lease of an output. A holder that already has the lease renews it if that is due.
 
     Args:
       output: Directory to write to.
@@ -256,6 +256,8 @@ def acquire(
             seen, seen_at = (found[0] if found else b""), monotonic()
         held = _read(found[0]) if found else None
         mine = held is not None and held.holder == lease.holder
+        if mine and held is not None and _is_fresh(path, held):
+            return
         # A holder that was silent for its whole lease time is gone, whatever the clocks say.
         silent = held is not None and monotonic() - seen_at > held.seconds
         if held is None or mine or silent or _is_void(path, held):

@@ -295,9 +295,12 @@ def test_a_damaged_lease_is_taken_over(tmp_path: Path, data: bytes) -> None:
 def test_the_holder_may_take_its_lease_again(tmp_path: Path, clocks: Clocks) -> None:
     clocks.take(tmp_path, Lease("ours", VERSION), 0.0)
     before = stored(tmp_path)
-    clocks.wall += 10
+    clocks.sleep(10)
     clocks.take(tmp_path, Lease("ours", VERSION), 0.0)
-    assert stored(tmp_path) == replace(before, renewed=before.renewed + 10)
+    assert stored(tmp_path) == before  # it is fresh
+    clocks.sleep(before.seconds / 2)
+    clocks.take(tmp_path, Lease("ours", VERSION), 0.0)
+    assert stored(tmp_path) == replace(before, renewed=before.renewed + 10 + before.seconds / 2)
 
 
 def test_renewing_needs_few_requests(tmp_path: Path, clocks: Clocks, monkeypatch: pytest.MonkeyPatch) -> None:
