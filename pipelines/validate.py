@@ -341,7 +341,7 @@ def result_files(
 def print_files(files: ResultFiles) -> None:
     """Prints the statistics of each split, if `statistics.json` was written, and the names of the files."""
     if files.statistics:
-        from shardwright.transforms.statistics.table import STATISTICS_COLUMNS, statistics_table
+        from shardwright.pipelines.statistics_table import STATISTICS_COLUMNS, statistics_table
 
         document = json.loads(fetch_result(files.statistics, "--report"))
         print_table(console(), STATISTICS_COLUMNS, statistics_table(document))

@@ -18,7 +18,7 @@ from shardwright.transforms.sources.class_folders import (
 )
 from shardwright.transforms.sources.folder_parts import WHOLE, decode_part
 from shardwright.transforms.sources.input_probe import InputProbe
-from shardwright.transforms.sources.name_patterns import take_apart
+from shardwright.transforms.sources.label_regex import take_apart
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source, whole
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.concurrency.underway import UNDERWAY
+from shardwright.transforms.images.decode import check_kind
+from shardwright.transforms.images.read import read_head
+from shardwright.transforms.images.signatures import HEAD_BYTES
 from shardwright.transforms.sources.confinement import Confinement
 from shardwright.transforms.sources.label_rules import LabelRules
 from shardwright.transforms.sources.selection import ListingRules
-from shardwright.transforms.sources.skipped_formats import without_skipped
 from shardwright.transforms.sources.source import Context, Input, InputSplit, source_by_name
 
 #: Number of references after which the progress is updated.
@@ -43,6 +47,27 @@ def list_part(
             unreported = 0
         if confinement is not None:
             found = confinement.check(found)
-        found = without_skipped(found, context.settings.skipped_formats)
+        found = _without_skipped(found, context.settings.skipped_formats)
         yield rules.apply(selection.apply(found))
     PROGRESS.add(listed=unreported)
+
+
+def _without_skipped(ref: ImageRef, skipped: frozenset[str]) -> ImageRef:
+    """Returns a reference, filtered if a source quarantined it for a format that is skipped.
+
+    Its first bytes are read again, because the reference does not have the format. Images of formats that
+    are read are filtered when they are converted.
+
+    Args:
+      ref: The reference, as a source listed it.
+      skipped: The formats to leave out.
+    """
+    if not skipped or ref.reason != QuarantineReason.UNSUPPORTED_FORMAT:
+        return ref
+    try:
+        check_kind(read_head(ref, HEAD_BYTES), ref.key, skipped)
+    except NotACandidate as left_out:
+        return ref._replace(message="").filtered(left_out.reason)
+    except (ImageFault, OSError):
+        pass
+    return ref

@@ -33,7 +33,7 @@ from shardwright.transforms.lease import HeldLease
 from shardwright.transforms.report.gather import as_time, gather, gather_files
 from shardwright.transforms.report.render import render
 from shardwright.transforms.result_files import write_result
-from shardwright.transforms.statistics.stats_pb import stats_pb
+from shardwright.transforms.stats_pb import stats_pb
 from shardwright.transforms.validation.expect import unmet_findings
 from shardwright.transforms.validation.shard import ShardCheck
 

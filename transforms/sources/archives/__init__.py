@@ -44,7 +44,7 @@ from shardwright.transforms.sources.file_kinds import could_be_image, extension_
 from shardwright.transforms.sources.files_beside import MetadataReader, check_columns
 from shardwright.transforms.sources.folder_tree import IGNORE
 from shardwright.transforms.sources.input_probe import InputProbe
-from shardwright.transforms.sources.name_patterns import take_apart
+from shardwright.transforms.sources.label_regex import take_apart
 from shardwright.transforms.sources.source import Context, InputSplit, Source
 from shardwright.transforms.storage.ranges import open_ranges
 

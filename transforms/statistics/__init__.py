@@ -1,1 +1,0 @@
-"""Statistics of a dataset, added up without holding the dataset in memory."""
