@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import helpers.fewer_imports  # noqa: F401  before all that imports TensorFlow
 import pytest
 from helpers.examples import register_profiles
 from helpers.fast_beam import speed_up
@@ -23,8 +23,6 @@ from shardwright.pipelines.results import ConvertResult
 
 pytest_plugins = ["helpers.long_tail", "helpers.progress"]
 
-# Keeps TensorFlow from importing the whole of Keras. Tests that train a model import it themselves.
-os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 register_profiles()
 use_memory_disk()
 speed_up()

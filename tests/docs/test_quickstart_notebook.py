@@ -7,11 +7,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
+from helpers.fewer_imports import late
 from helpers.repository import EXAMPLES, PHOTOS, ROOT
-from matplotlib import pyplot
-from nbclient import NotebookClient
+
+nbclient = late("nbclient")
+nbformat = late("nbformat")
 
 NOTEBOOK = ROOT / "examples" / "quickstart.ipynb"
 _SECONDS = 600
@@ -38,6 +39,8 @@ def test_the_notebook_is_stored_without_results() -> None:
 def test_the_cells_convert_look_train_and_rebuild(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from matplotlib import pyplot
+
     (tmp_path / "photos").symlink_to(PHOTOS)
     monkeypatch.chdir(tmp_path)
     shown: list[list[int]] = []
@@ -64,7 +67,7 @@ def test_the_notebook_runs_in_a_kernel(tmp_path: Path, monkeypatch: pytest.Monke
     photos = sorted(EXAMPLES.rglob("*"))
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     place = {"metadata": {"path": str(NOTEBOOK.parent)}}
-    NotebookClient(notebook, timeout=_SECONDS, kernel_name="python3", resources=place).execute()
+    nbclient.NotebookClient(notebook, timeout=_SECONDS, kernel_name="python3", resources=place).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     check_texts("".join(output.text for output in outputs if output.output_type == "stream"))
     assert len([output for output in outputs if "image/png" in output.get("data", {})]) == 2

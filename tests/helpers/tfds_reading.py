@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_datasets as tfds
 
+from helpers.fewer_imports import late
 from helpers.repository import PHOTOS
 from helpers.tensorflow_records import read_records
 from shardwright.pipelines.convert import convert
@@ -19,6 +19,8 @@ from shardwright.schemas.example import FeatureType
 from shardwright.schemas.layouts import FeatureSpec
 from shardwright.schemas.plan import Plan
 from shardwright.schemas.sidecars.tfds import dataset_info_json, features_json
+
+tfds = late("tensorflow_datasets")
 
 SETTINGS = {"resize": "", "fit": "stretch", "color": "rgb", "image_format": "keep"}
 _LISTS = {

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tensorflow_datasets as tfds
+from helpers.fewer_imports import late
 from helpers.ledgers import dump_ledger
 from PIL import Image
 
@@ -19,6 +19,8 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.ledger import load_ledger
+
+tfds = late("tensorflow_datasets")
 
 
 @pytest.fixture(scope="module")

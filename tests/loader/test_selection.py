@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from helpers.fewer_imports import late
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tensorflow_datasets.core import naming
-from tensorflow_datasets.core import splits as tfds_splits
 
 from shardwright.loader import Resplit, ShardSlice, open_dataset, select
 from shardwright.loader.selection import number_of_records
@@ -24,6 +23,9 @@ from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.ledger import load_ledger
 from shardwright.schemas.plan import Plan
+
+naming = late("tensorflow_datasets.core.naming")
+tfds_splits = late("tensorflow_datasets.core.splits")
 
 LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=5).filter(any)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers.fewer_imports import late
 from helpers.repository import PHOTOS, ROOT
 from PIL import Image
 
@@ -21,7 +22,7 @@ from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.transforms.images.plugin_decoders import forget_plugins, plugin_decoders
 from shardwright.transforms.sources.source import plugin_sources
 
-pydicom = pytest.importorskip("pydicom")
+pydicom = late("pydicom")
 
 
 def forget() -> None:

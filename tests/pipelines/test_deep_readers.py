@@ -13,6 +13,7 @@ import imagecodecs
 import numpy as np
 import pytest
 import tifffile
+from helpers.fewer_imports import late
 from PIL import Image
 
 from shardwright.loader import Records, load
@@ -21,8 +22,8 @@ from shardwright.pipelines.convert import convert
 from shardwright.schemas.layouts import FeatureRole
 
 tf = pytest.importorskip("tensorflow")
-tfds = pytest.importorskip("tensorflow_datasets")
-mlc = pytest.importorskip("mlcroissant")
+tfds = late("tensorflow_datasets")
+mlc = late("mlcroissant")
 
 Pixels = np.ndarray[Any, Any]
 RANDOM = np.random.default_rng(7)

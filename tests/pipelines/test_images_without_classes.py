@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_datasets as tfds
+from helpers.fewer_imports import late
 from helpers.repository import PHOTOS
 from PIL import Image
 
@@ -31,6 +31,8 @@ from shardwright.transforms.sources.label_rules import make_label_rules
 from shardwright.transforms.sources.listing import list_part, split_inputs
 from shardwright.transforms.sources.source import Context
 from shardwright.transforms.sources.spool import Spool
+
+tfds = late("tensorflow_datasets")
 
 BIRDS = sorted((PHOTOS / "birds").iterdir())[:6]
 

@@ -11,6 +11,7 @@ import imagecodecs
 import numpy as np
 import pytest
 import tifffile
+from helpers.fewer_imports import late
 from helpers.planting import rewrite, set_text
 
 from shardwright.loader import Records, load
@@ -23,7 +24,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.layouts import inline_layout
 from shardwright.schemas.layouts.layout_file import parse_layout_file
 
-tfds = pytest.importorskip("tensorflow_datasets")
+tfds = late("tensorflow_datasets")
 
 RANDOM = np.random.default_rng(11)
 DEEP = RANDOM.integers(0, 65536, (9, 14, 3), np.uint16)

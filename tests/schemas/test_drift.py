@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.fewer_imports import late
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.spatial.distance import jensenshannon
 
 from shardwright.schemas.changes import MAX_LISTED, Change, Changes, Kind
 from shardwright.schemas.dataset import Dataset, Shard
@@ -20,6 +20,8 @@ from shardwright.schemas.distributions import distance
 from shardwright.schemas.drift import Described, Pair, drift_between, numbers_in
 from shardwright.schemas.layouts import LAYOUTS
 from shardwright.schemas.plan import Plan
+
+distances = late("scipy.spatial.distance")
 
 COUNTS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 10**7), min_size=1)
 
@@ -31,7 +33,7 @@ def vectors(old: dict[str, int], new: dict[str, int]) -> tuple[np.ndarray, np.nd
 
 @given(COUNTS, COUNTS)
 def test_the_jensen_shannon_distance_equals_scipys(old: dict[str, int], new: dict[str, int]) -> None:
-    expected = np.nan_to_num(jensenshannon(*vectors(old, new), base=2))
+    expected = np.nan_to_num(distances.jensenshannon(*vectors(old, new), base=2))
     assert distance(old, new).jensen_shannon == pytest.approx(expected, abs=1e-6)
 
 

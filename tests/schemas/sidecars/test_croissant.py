@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 import pytest
 from helpers.described import HOSTILE_NAMES, KINDS, STATED, described, of_layout, read
+from helpers.fewer_imports import late
 
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.example import FeatureType
@@ -23,7 +24,7 @@ from shardwright.schemas.layouts import LAYOUTS, FeatureSpec
 from shardwright.schemas.sidecars import croissant
 from shardwright.schemas.sidecars.croissant import croissant_json
 
-mlc = pytest.importorskip("mlcroissant")
+mlc = late("mlcroissant")
 
 #: Properties that the standard recommends, but that only a person knows.
 FOR_A_PERSON = ("citeAs", "datePublished", "license")

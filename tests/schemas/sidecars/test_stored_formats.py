@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.fewer_imports import late
 from helpers.repository import PHOTOS
 from PIL import Image
 
 from shardwright.schemas.dataset import Dataset, stored_format, stored_formats
 
 tf = pytest.importorskip("tensorflow")
-tfds = pytest.importorskip("tensorflow_datasets")
+tfds = late("tensorflow_datasets")
 schema_pb2 = pytest.importorskip("tensorflow_metadata.proto.v0.schema_pb2")
 
 from google.protobuf import text_format  # noqa: E402

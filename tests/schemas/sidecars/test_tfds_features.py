@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.fewer_imports import late
+from helpers.tfds_reading import check_all, in_order, load, made
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -15,8 +17,7 @@ from shardwright.schemas.example import FeatureType
 from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
 from shardwright.schemas.sidecars.tfds import class_names, tfds_name
 
-tfds = pytest.importorskip("tensorflow_datasets")
-from helpers.tfds_reading import check_all, in_order, load, made  # noqa: E402
+tfds = late("tensorflow_datasets")
 
 INT64, FLOAT, BYTES = FeatureType.INT64, FeatureType.FLOAT, FeatureType.BYTES
 

@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.described import STATED, described
+from helpers.fewer_imports import late
+from helpers.tfds_reading import check_all, converted, in_order, load, read_dataset
 from PIL import Image
 
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Needs
 from shardwright.schemas.sidecars.tfds import FILE_TEMPLATE, dataset_info_json, features_json
 
-tfds = pytest.importorskip("tensorflow_datasets")
-from helpers.described import STATED, described  # noqa: E402
-from helpers.tfds_reading import check_all, converted, in_order, load, read_dataset  # noqa: E402
+tfds = late("tensorflow_datasets")
 
 #: Layout -> a kind of `described` that has it.
 CONVERTED = {

@@ -21,6 +21,7 @@ NO_CHANNELS: list[Field] = [(0, 2)]
 ONE_CHANNEL: list[Field] = [(1, 2)]
 #: A point with the smallest coordinates.
 POINT: list[Field] = [(0, 2), (0, 19)] * 2
+SRGB_TRANSFER: list[Field] = [NO, (2, 2), (11, 4)]
 
 
 def _codestream(*fields: Field) -> bytes:
@@ -101,8 +102,7 @@ def test_a_black_channel_is_refused() -> None:
 
 
 def test_gray_srgb_is_read() -> None:
-    srgb_transfer = [NO, (2, 2), (11, 4)]
-    assert _read(_picture(NO, NO, (1, 2), (1, 2), *srgb_transfer)).mode == "L"
+    assert _read(_picture(NO, NO, (1, 2), (1, 2), *SRGB_TRANSFER)).mode == "L"
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_gray_srgb_is_read() -> None:
     [
         ([NO, NO, (2, 2), (0, 4)], "its color space is not read"),
         ([NO, YES, (0, 2)], "the ICC profile in its codestream is not read"),
-        ([NO, NO, (0, 2), (2, 2), (0, 4), *POINT, (1, 2), NO, (2, 2), (11, 4)], "its colors are not sRGB"),
-        ([NO, NO, (0, 2), (1, 2), (2, 2), (0, 4), *POINT * 3, NO, (2, 2), (11, 4)], "its colors are not sRGB"),
+        ([NO, NO, (0, 2), (2, 2), (0, 4), *POINT, (1, 2), *SRGB_TRANSFER], "its colors are not sRGB"),
+        ([NO, NO, (0, 2), (1, 2), (2, 2), (0, 4), *POINT * 3, *SRGB_TRANSFER], "its colors are not sRGB"),
         ([NO, NO, (0, 2), (1, 2), (1, 2), YES], "its colors are not sRGB"),
     ],
 )
@@ -128,7 +128,7 @@ def test_a_profile_does_not_matter_if_libjxl_or_a_jpeg_replaces_it() -> None:
 
 
 def test_a_header_that_ends_early_is_truncated() -> None:
-    whole = _picture(NO, NO, (1, 2), (1, 2), NO, (2, 2), (11, 4))
+    whole = _picture(NO, NO, (1, 2), (1, 2), *SRGB_TRANSFER)
     for length in range(2, len(whole)):
         assert _fault(whole[:length]).message == "jpeg_xl: it ends in its header"
     assert _fault(iso_files.box(b"jbrd", b"")).message == "jpeg_xl: it has no pixels"

@@ -297,7 +297,6 @@ def test_repeated_values_of_a_dictionary_are_stored_once(tmp_path: Path) -> None
     assert sum(file.stat().st_size for file in spooled) < 2_000_000
 
 
-_SIX = table_of(_IMAGES, label=_LABELS)
 _KINDS = st.sampled_from(["none", "snappy", "zstd", "file", "stream"])
 _CHANGES = st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1, max_size=4)
 
@@ -305,11 +304,17 @@ _CHANGES = st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min
 @settings(max_examples=120, deadline=None)
 @given(_KINDS, _CHANGES)
 def test_a_damaged_file_is_refused_or_has_all_rows(kind: str, changes: list[tuple[int, int]]) -> None:
+    six = table_of(_IMAGES, label=_LABELS)
     with tempfile.TemporaryDirectory() as folder:
         if kind in ("file", "stream"):
-            path = write_arrow(Path(folder, "x.arrow"), _SIX, kind == "file")
+            path = write_arrow(Path(folder, "x.arrow"), six, kind == "file")
         else:
-            path = write_parquet(Path(folder, "x.parquet"), _SIX, compression=kind, row_group_size=3)
+            path = write_parquet(
+                Path(folder, "x.parquet"),
+                table_of(_IMAGES, label=_LABELS),
+                compression=kind,
+                row_group_size=3,
+            )
         data = bytearray(path.read_bytes())
         for place, value in changes:
             data[-1 - place % len(data)] = value
