@@ -37,8 +37,8 @@ from rounds import SPEED, SPEED_BY_PROCESSOR, Turn, summarize, take_turns, timed
 from shardwright.loader import Records
 from shardwright.pipelines.datasets import resolve_target, schema_of
 from shardwright.pipelines.validate import list_tasks, validate
-from shardwright.transforms.buckets import bucket_count
 from shardwright.transforms.concurrency.workers import usable_cpus
+from shardwright.transforms.hash_buckets import bucket_count
 from shardwright.transforms.validation.duplicate_keys import bucket_rows
 from shardwright.transforms.validation.shard import Depth, check_shard
 

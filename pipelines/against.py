@@ -20,7 +20,7 @@ from shardwright.schemas.configuration.settings_values import setting_fields, se
 from shardwright.schemas.dataset import RUN_JSON, WORK_DIR
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.lost import LOST_JSONL
+from shardwright.schemas.lost_records import LOST_JSONL
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import left_behind, read_dataset
 from shardwright.transforms.sources.choices import check_settings, choices_of

@@ -48,8 +48,8 @@ from shardwright.schemas.dataset import DATASET_JSON, OUTCOME_JSON, RUN_JSON, Da
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import remove_work_leftovers
-from shardwright.transforms.sources.effects import without_effect
 from shardwright.transforms.sources.spool import Spool
+from shardwright.transforms.sources.unused_settings import without_effect
 
 if TYPE_CHECKING:
     from shardwright.transforms.commit import ConversionSpec

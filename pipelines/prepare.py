@@ -20,15 +20,15 @@ from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.schemas.plan import Forecast, Plan
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.workers import has_one_worker
-from shardwright.transforms.images.hook import hook_version
+from shardwright.transforms.images.map_hook import hook_version
 from shardwright.transforms.overwrite import repair_swap
-from shardwright.transforms.sources.effects import ConversionFacts, given_names
 from shardwright.transforms.sources.folder_tree import WITH_METADATA
 from shardwright.transforms.sources.inputs import check_inputs
 from shardwright.transforms.sources.label_rules import LabelRules, make_label_rules
 from shardwright.transforms.sources.selection import ListingRules, make_listing_rules
 from shardwright.transforms.sources.source import SOURCES, Context, Input
 from shardwright.transforms.sources.spool import Spool
+from shardwright.transforms.sources.unused_settings import ConversionFacts, given_names
 from shardwright.transforms.versions.pointer import located
 
 

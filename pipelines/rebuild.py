@@ -58,9 +58,9 @@ from shardwright.transforms.rebuild.begin import is_overtaken
 from shardwright.transforms.rebuild.outcome import outcome_file, read_outcome
 from shardwright.transforms.rebuild.task import RebuildTask
 from shardwright.transforms.rebuild.unchanged import end_if_unchanged, find_input
-from shardwright.transforms.sources.effects import without_effect
 from shardwright.transforms.sources.listed_parts import LISTED_PARTS
 from shardwright.transforms.sources.spool import Spool
+from shardwright.transforms.sources.unused_settings import without_effect
 from shardwright.transforms.versions.listing import list_versions, version_names
 
 EXAMPLE = """

@@ -20,7 +20,7 @@ from shardwright.schemas import __version__
 from shardwright.schemas.conversion_speed import ConversionSpeed
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.images.encode import codec_versions, decoder_versions, installed_version
-from shardwright.transforms.images.hook import hook_versions
+from shardwright.transforms.images.map_hook import hook_versions
 
 #: Packages of this project whose code decides what is made, and packages that read sources.
 _PACKAGES = ("schemas", "transforms", "pipelines")

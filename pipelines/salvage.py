@@ -32,7 +32,7 @@ from shardwright.schemas.dataset import (
 )
 from shardwright.schemas.errors import DataRefused, UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.lost import LOST_JSONL
+from shardwright.schemas.lost_records import LOST_JSONL
 from shardwright.schemas.plan import shard_file
 from shardwright.schemas.shell import shell_word
 from shardwright.schemas.units import counted

@@ -17,8 +17,8 @@ from shardwright.schemas.split_order import by_split
 from shardwright.schemas.units import counted, format_size
 from shardwright.schemas.version import INDEX_HTML
 from shardwright.transforms import storage
-from shardwright.transforms.sources.effects import without_effect
 from shardwright.transforms.sources.folder_tree import CLASS_FOLDERS
+from shardwright.transforms.sources.unused_settings import without_effect
 
 if TYPE_CHECKING:
     from shardwright.pipelines.prepare import ConversionRequest

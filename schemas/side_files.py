@@ -21,7 +21,7 @@ from shardwright.schemas.dataset import (
     STATS_PB,
     WORK_DIR,
 )
-from shardwright.schemas.lost import LOST_JSONL
+from shardwright.schemas.lost_records import LOST_JSONL
 from shardwright.schemas.sidecars import SIDECARS
 from shardwright.schemas.version import CHECKS_DIR, DIFF_JSON, PINNED_JSON, VERSION_JSON
 

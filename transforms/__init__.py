@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shardwright.schemas.missing_packages import needed_by
 
 if TYPE_CHECKING:
-    from shardwright.transforms.images.hook import DecodedImage, DroppedImage, MappedImage
+    from shardwright.transforms.images.map_hook import DecodedImage, DroppedImage, MappedImage
     from shardwright.transforms.images.transforms import DecodeAndResize, ReadImages
     from shardwright.transforms.plan.transforms import AssignShards, ForecastDataset
     from shardwright.transforms.records.transforms import BuildExamples
@@ -23,11 +23,11 @@ _HOME = {
     "AssignShards": "plan.transforms",
     "BuildExamples": "records.transforms",
     "DecodeAndResize": "images.transforms",
-    "DecodedImage": "images.hook",
-    "DroppedImage": "images.hook",
+    "DecodedImage": "images.map_hook",
+    "DroppedImage": "images.map_hook",
     "ForecastDataset": "plan.transforms",
     "ListSources": "sources.transforms",
-    "MappedImage": "images.hook",
+    "MappedImage": "images.map_hook",
     "ReadImages": "images.transforms",
     "ValidateShards": "validation.validate",
     "WritePlannedShards": "shards.write",

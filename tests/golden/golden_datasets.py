@@ -22,8 +22,8 @@ from PIL import Image
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.schemas.dataset import DATASET_JSON
+from shardwright.transforms.images.byte_ranges import tiff_of
 from shardwright.transforms.images.encode import codec_versions
-from shardwright.transforms.images.parts import tiff_of
 
 PHOTOS = Path(__file__).parents[2] / "examples" / "photos"
 Settings = Mapping[str, Any]

@@ -25,7 +25,7 @@ from shardwright.pipelines.validate import validate
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import UsageError
 from shardwright.transforms.dataset_files import read_dataset
-from shardwright.transforms.images.hook import hook_version, load_hook
+from shardwright.transforms.images.map_hook import hook_version, load_hook
 
 HOOKS = """
 from shardwright.transforms import DroppedImage, MappedImage

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from shardwright.schemas.errors import EngineError
 from shardwright.transforms.storage import range_listing
 from shardwright.transforms.storage.listings import ListedPage
-from shardwright.transforms.storage.objects import StoredObject
 from shardwright.transforms.storage.range_listing import between, pages_in_ranges
+from shardwright.transforms.storage.stored_object import StoredObject
 
 _ROOT = "gs://bucket/"
 _NAMES = st.text(

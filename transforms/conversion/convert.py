@@ -39,7 +39,7 @@ from shardwright.transforms.images.boxes import upright_size
 from shardwright.transforms.images.convert import ConvertedImage, Frame, Reserve, convert_image, map_image
 from shardwright.transforms.images.decode import no_image
 from shardwright.transforms.images.encode import FORMAT_NAMES
-from shardwright.transforms.images.hook import Hook, MappedImage, call_hook, load_hook
+from shardwright.transforms.images.map_hook import Hook, MappedImage, call_hook, load_hook
 from shardwright.transforms.images.mapped_refs import decoded_image, mapped_ref
 from shardwright.transforms.images.private_metadata import private_metadata
 from shardwright.transforms.images.read import check_sha256, read_image

@@ -12,8 +12,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.ledger import Entry, load_ledger
 from shardwright.schemas.plan import ledger_file
-from shardwright.transforms import buckets as shared
-from shardwright.transforms import storage
+from shardwright.transforms import hash_buckets, storage
 
 #: Number of hex digits of a sha256 that is enough to avoid collisions.
 _ENOUGH = 32
@@ -179,7 +178,7 @@ def by_key(rows: Iterable[LedgerRow], whose: str) -> dict[str, LedgerRow]:
 
 def bucket_count(records: int) -> int:
     """Returns the number of buckets that keeps each bucket small, for the records of both datasets."""
-    return shared.bucket_count(-(-records // _ROWS_PER_BUCKET))
+    return hash_buckets.bucket_count(-(-records // _ROWS_PER_BUCKET))
 
 
 class Packer:
@@ -196,7 +195,7 @@ class Packer:
 
     def add(self, side: int, row: LedgerRow, buckets: int) -> Iterator[PackedRows]:
         """Adds a row; yields packed rows when a bucket is full."""
-        self._rows[shared.bucket_of(self._what(row), buckets), side].append(row)
+        self._rows[hash_buckets.bucket_of(self._what(row), buckets), side].append(row)
         self._count += 1
         if self._count >= _WAITING:
             yield from self.rest()
@@ -205,9 +204,9 @@ class Packer:
         """Yields the remaining rows."""
         rows, self._rows, self._count = self._rows, defaultdict(list), 0
         for (bucket, side), found in rows.items():
-            yield bucket, (side, shared.pack_rows(found))
+            yield bucket, (side, hash_buckets.pack_rows(found))
 
 
 def unpack_rows(pack: bytes) -> Iterator[LedgerRow]:
     """Yields the rows that a `Packer` packed."""
-    return map(LedgerRow._make, shared.unpack_rows(pack))
+    return map(LedgerRow._make, hash_buckets.unpack_rows(pack))

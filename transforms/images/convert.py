@@ -20,7 +20,7 @@ from shardwright.transforms.images import color, decode, deep_pixels
 from shardwright.transforms.images.deep_header import FLOAT32, UINT8, UINT16, DeepHeader
 from shardwright.transforms.images.encode import FORMAT_NAMES, encode_image
 from shardwright.transforms.images.geometry import Geometry, plan_geometry
-from shardwright.transforms.images.hook import MappedImage
+from shardwright.transforms.images.map_hook import MappedImage
 from shardwright.transforms.images.metadata import strip_metadata
 from shardwright.transforms.images.resize import resize, resize_steps
 

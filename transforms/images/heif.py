@@ -24,7 +24,7 @@ from shardwright.schemas.bounds import Bounds
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.missing_packages import MissingPackage, needed_by
 from shardwright.transforms.images.bounds import check_tags
-from shardwright.transforms.images.box_files import (
+from shardwright.transforms.images.iso_boxes import (
     Box,
     boxes,
     corrupt,

@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from shardwright.schemas.bounds import Bounds
-from shardwright.transforms.images.box_files import (
+from shardwright.transforms.images.iso_boxes import (
     Box,
     boxes,
     corrupt,

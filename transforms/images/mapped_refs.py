@@ -16,7 +16,7 @@ from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, one_label
 from shardwright.schemas.layouts import Needs
 from shardwright.transforms.images.boxes import are_upright, turn, upright_size
 from shardwright.transforms.images.convert import Frame
-from shardwright.transforms.images.hook import DecodedImage, MappedImage
+from shardwright.transforms.images.map_hook import DecodedImage, MappedImage
 
 #: Stands between the key of a source image and the suffix of a picture that was made of it.
 SUFFIX_SEPARATOR = "#"

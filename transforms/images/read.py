@@ -14,7 +14,7 @@ from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
-from shardwright.transforms.images.parts import read_part, read_part_head
+from shardwright.transforms.images.byte_ranges import read_part, read_part_head
 
 #: Errors of a single file; any other OSError is a fault of the storage or the machine.
 _FAULTS_OF_ONE_FILE = frozenset(

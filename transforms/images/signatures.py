@@ -67,6 +67,14 @@ _SGI_SIDES = (b"\0\1", b"\0\2", b"\0\3")
 _BITS_OF_ICONS = frozenset((0, 1, 4, 8, 16, 24, 32))
 
 
+#: Extensions of files that are never images; the first bytes of all other files are checked.
+_OTHER_KINDS = frozenset(
+    """txt json jsonl xml csv tsv md html htm yaml yml toml ini cfg log py ipynb js css sh bat c h cpp java
+    pdf doc docx xls xlsx ppt pptx mp3 wav flac ogg mp4 avi mov mkv webm npy npz pkl pickle pt pth h5 hdf5
+    mat parquet tfrecord db sqlite cls caption sha256 md5""".split()  # noqa: SIM905
+)
+
+
 def kind_of(head: bytes) -> str | None:
     """Returns the image format that a file's first bytes show, or None.
 
@@ -143,7 +151,7 @@ def _kind_further_on(head: bytes) -> str | None:
 
 def claims_to_be_image(name: str) -> bool:
     """Returns whether a file has the extension of a supported image format."""
-    return _extension(name) in EXTENSIONS
+    return extension_of(name) in EXTENSIONS
 
 
 def unsupported_kind_by_name(name: str) -> str | None:
@@ -152,20 +160,26 @@ def unsupported_kind_by_name(name: str) -> str | None:
     >>> unsupported_kind_by_name("IMG_0001.DNG"), unsupported_kind_by_name("a.jpg")
     ('camera_raw', None)
     """
-    return KIND_OF_EXTENSION.get(_extension(name))
+    return KIND_OF_EXTENSION.get(extension_of(name))
 
 
 def is_image_name(name: str) -> bool:
     """Returns whether a file has the extension of any image format, supported or not."""
-    extension = _extension(name)
+    extension = extension_of(name)
     return extension in EXTENSIONS or extension in KIND_OF_EXTENSION
 
 
 def has_extension_of(name: str, kind: str) -> bool:
     """Returns whether a file has an extension of a supported image format."""
-    return _extension(name) in SUPPORTED_KINDS[kind]
+    return extension_of(name) in SUPPORTED_KINDS[kind]
 
 
-def _extension(name: str) -> str:
+def could_be_image(name: str) -> bool:
+    """Returns whether a file with this name could be an image, so that its bytes must be checked."""
+    return extension_of(name) not in _OTHER_KINDS
+
+
+def extension_of(name: str) -> str:
+    """Returns a file name's extension in lower case; empty if it has none."""
     stem, _, extension = name.rpartition(".")
     return extension.lower() if stem else ""

@@ -44,8 +44,8 @@ from shardwright.transforms.plan.assign import (
 from shardwright.transforms.plan.forecast import Placement, RefSummary, make_forecast
 from shardwright.transforms.plan.parts import FOLD, SPLIT
 from shardwright.transforms.plan.planned_shard import PlannedShard, ShardId
-from shardwright.transforms.sources.effects import ConversionFacts, without_effect
 from shardwright.transforms.sources.label_rules import LabelRules
+from shardwright.transforms.sources.unused_settings import ConversionFacts, without_effect
 from shardwright.transforms.storage import is_remote
 
 _LOG = logging.getLogger(__name__)

@@ -14,6 +14,7 @@ from shardwright.schemas.example import Feature, parse_example
 from shardwright.schemas.layouts import Encoding, FeatureRole
 from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.tensor_proto import parse_tensor
+from shardwright.transforms.images.byte_ranges import as_image_file
 from shardwright.transforms.images.contact_sheet import (
     raw_thumbnail,
     thumbnail,
@@ -21,7 +22,6 @@ from shardwright.transforms.images.contact_sheet import (
     with_masks,
     with_points,
 )
-from shardwright.transforms.images.parts import as_image_file
 from shardwright.transforms.preview.plain import is_bare_pixels, sample_type, without_encodings
 from shardwright.transforms.records.encodings import plain_spec
 from shardwright.transforms.records.record_schema import RecordSchema

@@ -22,7 +22,7 @@ from shardwright.transforms.report.charts import (
 from shardwright.transforms.report.data import ReportData, ShownFinding
 from shardwright.transforms.report.pages import LETTERS
 from shardwright.transforms.report.samples import class_totals, ranked
-from shardwright.transforms.sources.effects import ConversionFacts, has_effect
+from shardwright.transforms.sources.unused_settings import ConversionFacts, has_effect
 
 #: Up to this many classes all bars are shown, else those of this many largest and smallest classes.
 _ALL_CLASSES, _SOME_CLASSES = 60, 30

@@ -17,7 +17,7 @@ from shardwright.schemas.dataset import STATEMENTS_VERSION, Dataset, pretty_json
 from shardwright.schemas.errors import DataRefused
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT, printable
 from shardwright.schemas.ledger import ShardHeader
-from shardwright.schemas.lost import LOST_JSONL
+from shardwright.schemas.lost_records import LOST_JSONL
 from shardwright.schemas.plan import ledger_file
 from shardwright.schemas.sidecars import with_sidecars
 from shardwright.transforms import storage

@@ -19,7 +19,7 @@ from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult, ledger_of, load_index
 from shardwright.schemas.ledger_lines import LedgerLines
-from shardwright.schemas.lost import LostRecord
+from shardwright.schemas.lost_records import LostRecord
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.pool import map_ordered

@@ -34,7 +34,7 @@ from shardwright.transforms.conversion.convert import Converted, convert_ref, co
 from shardwright.transforms.conversion.reusable import ReusableRecord
 from shardwright.transforms.global_window import in_global_window
 from shardwright.transforms.images.encode import HEIF_DECODER, codec_versions, decoder_versions
-from shardwright.transforms.images.hook import hook_versions
+from shardwright.transforms.images.map_hook import hook_versions
 from shardwright.transforms.lease import HeldLease
 from shardwright.transforms.plan.planned_shard import PlannedShard
 from shardwright.transforms.records.framing import FRAME_BYTES

@@ -23,10 +23,10 @@ from shardwright.transforms.images.decode import check_kind
 from shardwright.transforms.images.signatures import (
     HEAD_BYTES,
     claims_to_be_image,
+    could_be_image,
     is_image_name,
     kind_of,
 )
-from shardwright.transforms.sources.file_kinds import could_be_image
 from shardwright.transforms.sources.files_beside import (
     FolderMetadata,
     MetadataReader,

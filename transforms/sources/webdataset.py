@@ -13,7 +13,7 @@ from shardwright.schemas.errors import ImageFault, UsageError
 from shardwright.schemas.image_ref import ImageRef, is_image, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
-from shardwright.transforms.images.parts import read_part
+from shardwright.transforms.images.byte_ranges import read_part
 from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.archives import why_filtered
 from shardwright.transforms.sources.archives.files import (

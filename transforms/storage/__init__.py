@@ -28,8 +28,8 @@ from shardwright.transforms.storage.deadlines import LAST_TRY_SECONDS, at_most
 from shardwright.transforms.storage.faults import changed, fault, translated_errors
 from shardwright.transforms.storage.listings import ListedPage, folder_names, folder_prefix, objects_of
 from shardwright.transforms.storage.local import local_version, read_fully, unfinished
-from shardwright.transforms.storage.objects import NoConditions, StoredObject
 from shardwright.transforms.storage.range_listing import pages_in_ranges
+from shardwright.transforms.storage.stored_object import NoConditions, StoredObject
 from shardwright.transforms.storage.worker_waits import SCRATCH_VARIABLE
 
 __all__ = [

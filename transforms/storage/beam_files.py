@@ -15,7 +15,7 @@ from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.missing_packages import needed_by
 from shardwright.transforms.concurrency.underway import UNDERWAY
-from shardwright.transforms.storage.objects import StoredObject
+from shardwright.transforms.storage.stored_object import StoredObject
 
 _COPY_BYTES = 1 << 20
 

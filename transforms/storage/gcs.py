@@ -61,7 +61,7 @@ from shardwright.transforms.storage.listings import (
     listed_pages,
     objects_of,
 )
-from shardwright.transforms.storage.objects import StoredObject, content_type
+from shardwright.transforms.storage.stored_object import StoredObject, content_type
 
 Result = TypeVar("Result")
 

@@ -6,7 +6,7 @@ import contextlib
 
 from shardwright.transforms.storage import gcs
 from shardwright.transforms.storage.faults import changed
-from shardwright.transforms.storage.objects import content_type
+from shardwright.transforms.storage.stored_object import content_type
 
 #: Number of attempts to read an object that is written between the request for its state and its reading.
 _ATTEMPTS_TO_MEET = 20

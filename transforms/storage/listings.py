@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
-from shardwright.transforms.storage.objects import StoredObject
+from shardwright.transforms.storage.stored_object import StoredObject
 
 #: Number of consecutive pages without new paths; storages send some where objects were deleted.
 MOST_EMPTY_PAGES = 1000

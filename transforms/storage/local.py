@@ -18,7 +18,7 @@ from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.storage.faults import changed
-from shardwright.transforms.storage.objects import StoredObject
+from shardwright.transforms.storage.stored_object import StoredObject
 
 #: Errors if a file cannot get a second name: another disk or owner, too many names, no links on the disk.
 _NO_LINKS = frozenset(

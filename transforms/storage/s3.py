@@ -31,9 +31,9 @@ from shardwright.transforms.storage.listings import (
     listed_pages,
     objects_of,
 )
-from shardwright.transforms.storage.objects import NoConditions, StoredObject, content_type
 from shardwright.transforms.storage.quick_reads import QuickReader, client_options, is_md5, no_retries
 from shardwright.transforms.storage.retries import retried
+from shardwright.transforms.storage.stored_object import NoConditions, StoredObject, content_type
 from shardwright.transforms.storage.versioned_reads import local_copy, read_latest
 
 Result = TypeVar("Result")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import IO
 
 from shardwright.transforms.storage.faults import changed
-from shardwright.transforms.storage.objects import StoredObject
+from shardwright.transforms.storage.stored_object import StoredObject
 
 #: Number of attempts to read an object that is written between the request for its state and its reading.
 _ATTEMPTS = 8

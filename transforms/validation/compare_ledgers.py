@@ -13,7 +13,7 @@ from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.transforms import storage
-from shardwright.transforms.buckets import bucket_count
+from shardwright.transforms.hash_buckets import bucket_count
 from shardwright.transforms.validation.compared_records import ComparedRecords
 from shardwright.transforms.validation.duplicate_keys import bucket_rows, compare_bucket, rows_of_ledger
 from shardwright.transforms.validation.duplicates import Bucket

@@ -9,7 +9,7 @@ from typing import Any
 
 from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.findings import Finding, Where
-from shardwright.transforms.buckets import pack_columns, places_by_bucket, unpack_rows
+from shardwright.transforms.hash_buckets import pack_columns, places_by_bucket, unpack_rows
 from shardwright.transforms.validation.compared_records import ComparedRecord, ComparedRecords
 from shardwright.transforms.validation.equal_pictures import SAME_SOURCE, EqualPictures, describe_pair
 from shardwright.transforms.validation.ledger import ledger_lines

@@ -10,7 +10,7 @@ import apache_beam as beam
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.pictures import Picture
-from shardwright.transforms.buckets import bucket_count
+from shardwright.transforms.hash_buckets import bucket_count
 from shardwright.transforms.images.quality_metrics import describe_issue, score_of_issue
 from shardwright.transforms.merging import MergeAll
 from shardwright.transforms.records.record_schema import RecordSchema

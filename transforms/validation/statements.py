@@ -31,7 +31,7 @@ from shardwright.schemas.findings import Finding
 from shardwright.schemas.image_ref import NO_SPLIT
 from shardwright.schemas.layouts import features_json
 from shardwright.schemas.ledger import LedgerTotals
-from shardwright.schemas.lost import LOST_JSONL
+from shardwright.schemas.lost_records import LOST_JSONL
 from shardwright.schemas.page_digest import has_page_digest
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars

@@ -10,9 +10,9 @@ import apache_beam as beam
 
 from shardwright.schemas.findings import FindingSummary
 from shardwright.schemas.statistics.dataset_statistics import Statistics
-from shardwright.transforms.buckets import bucket_count
 from shardwright.transforms.concurrency.pool import converting_executor
 from shardwright.transforms.concurrency.progress import PROGRESS
+from shardwright.transforms.hash_buckets import bucket_count
 from shardwright.transforms.lease import HeldLease
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.validation.balance import ClassCounts

@@ -10,7 +10,7 @@ from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.example import ExampleSpans, Feature, FeatureType, encode_example
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import FeatureRole, Needs
-from shardwright.transforms.images.parts import read_part
+from shardwright.transforms.images.byte_ranges import read_part
 from shardwright.transforms.sources.class_files import class_names_of
 from shardwright.transforms.sources.tfrecord.files import RecordFile, compression_in, split_of
 from shardwright.transforms.sources.tfrecord.images import NoImage, find_image

@@ -16,9 +16,16 @@ from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.transforms import storage
+from shardwright.transforms.images.byte_ranges import read_part_head
 from shardwright.transforms.images.decode import check_kind
-from shardwright.transforms.images.parts import read_part_head
-from shardwright.transforms.images.signatures import HEAD_BYTES, claims_to_be_image, is_image_name, kind_of
+from shardwright.transforms.images.signatures import (
+    HEAD_BYTES,
+    claims_to_be_image,
+    could_be_image,
+    extension_of,
+    is_image_name,
+    kind_of,
+)
 from shardwright.transforms.sources.archives.files import (
     NOTHING,
     OpenArchive,
@@ -40,7 +47,6 @@ from shardwright.transforms.sources.archives.kinds import (
 from shardwright.transforms.sources.archives.members import ArchiveDamage, Member, member_key
 from shardwright.transforms.sources.archives.metadata import MemberMetadata
 from shardwright.transforms.sources.class_folders import NO_FOLDER, list_labelled
-from shardwright.transforms.sources.file_kinds import could_be_image, extension_of
 from shardwright.transforms.sources.files_beside import MetadataReader, check_columns
 from shardwright.transforms.sources.folder_tree import IGNORE
 from shardwright.transforms.sources.input_probe import InputProbe

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.transforms.images.parts import read_part
+from shardwright.transforms.images.byte_ranges import read_part
 from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.archives.files import OpenArchive
 from shardwright.transforms.sources.archives.members import Member, member_key

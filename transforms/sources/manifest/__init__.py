@@ -43,7 +43,7 @@ from shardwright.transforms.sources.manifest.paths import FileFault, ImageRoot, 
 from shardwright.transforms.sources.manifest.rows import SETTINGS, Rows, bare_rows
 from shardwright.transforms.sources.moved_files import find_moved
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
-from shardwright.transforms.storage.objects import StoredObject
+from shardwright.transforms.storage.stored_object import StoredObject
 
 #: Number of bytes of CSV or JSON Lines in one split.
 STRETCH = 16_000_000

@@ -19,7 +19,7 @@ from shardwright.transforms.images.signatures import is_image_name, kind_of
 from shardwright.transforms.sources.content_digest import content_digest
 from shardwright.transforms.sources.manifest.embedded_image import EmbeddedImage
 from shardwright.transforms.sources.manifest.lines import LONGEST, Row, named_value
-from shardwright.transforms.storage.objects import StoredObject
+from shardwright.transforms.storage.stored_object import StoredObject
 
 #: Fields of an image that is an object.
 BYTES, PATH = "bytes", "path"

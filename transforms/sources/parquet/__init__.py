@@ -48,7 +48,7 @@ from shardwright.transforms.sources.parquet.row_groups import (
     parquet_table,
 )
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
-from shardwright.transforms.storage.objects import StoredObject
+from shardwright.transforms.storage.stored_object import StoredObject
 
 _OTHERS = "others"
 #: Number of files that are opened before the conversion begins; others are opened when they are listed.

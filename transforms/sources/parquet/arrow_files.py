@@ -31,8 +31,8 @@ from shardwright.transforms.sources.parquet.row_groups import (
     values_of_batch,
 )
 from shardwright.transforms.sources.spool import Spool
-from shardwright.transforms.storage.objects import StoredObject
 from shardwright.transforms.storage.ranges import RangeReader, file_of
+from shardwright.transforms.storage.stored_object import StoredObject
 
 #: First bytes of a file; a stream begins with its first message.
 _FILE = b"ARROW1"

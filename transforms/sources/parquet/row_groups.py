@@ -40,8 +40,8 @@ from shardwright.transforms.sources.parquet.pages import (
     column_entries,
 )
 from shardwright.transforms.sources.spool import Spool
-from shardwright.transforms.storage.objects import StoredObject
 from shardwright.transforms.storage.ranges import RangeReader
+from shardwright.transforms.storage.stored_object import StoredObject
 
 #: Smallest number of bytes, or of rows, in a split, except for the last split.
 _BYTES_A_PART, _ROWS_A_PART = 32 << 20, 20_000

@@ -18,7 +18,7 @@ from shardwright.schemas.sample_types import HIGHEST
 from shardwright.schemas.tensor_proto import tensor_sides
 from shardwright.schemas.units import counted
 from shardwright.schemas.wire_format import fields_in, read_varint
-from shardwright.transforms.images.parts import bare_pixels
+from shardwright.transforms.images.byte_ranges import bare_pixels
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.sources.tfrecord.layouts import FeatureNames
 from shardwright.transforms.sources.tfrecord.own import OwnRecords

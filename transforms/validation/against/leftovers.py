@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.findings import Finding
-from shardwright.transforms.buckets import bucket_of, pack_rows, unpack_rows
+from shardwright.transforms.hash_buckets import bucket_of, pack_rows, unpack_rows
 from shardwright.transforms.validation.against.record import classes, labels_of
 
 #: (what, bucket), packed leftovers.

@@ -12,13 +12,13 @@ from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.image_ref import NO_SPLIT, EncodedRefs, decode_refs
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plan import Forecast
-from shardwright.transforms.buckets import bucket_count
 from shardwright.transforms.concurrency.pool import converting_executor
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.dedupe import DedupeExact
 from shardwright.transforms.dedupe_near import DedupeNear
+from shardwright.transforms.hash_buckets import bucket_count
 from shardwright.transforms.images.encode import codec_versions
-from shardwright.transforms.images.hook import hook_versions
+from shardwright.transforms.images.map_hook import hook_versions
 from shardwright.transforms.plan.class_limit import LimitPerClass
 from shardwright.transforms.plan.planned_shard import ShardId
 from shardwright.transforms.plan.transforms import (

@@ -17,7 +17,7 @@ from shardwright.schemas.errors import ImageFault, LeftOut, UsageError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.transforms.images.convert import Frame
 from shardwright.transforms.images.geometry import plan_geometry
-from shardwright.transforms.images.hook import (
+from shardwright.transforms.images.map_hook import (
     DecodedImage,
     DroppedImage,
     MappedImage,

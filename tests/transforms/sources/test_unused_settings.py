@@ -11,8 +11,13 @@ import pytest
 from shardwright.schemas.configuration.settings import Condition, ConvertSettings
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.plan import SplitsFrom
-from shardwright.transforms.sources.effects import ConversionFacts, given_names, has_effect, without_effect
 from shardwright.transforms.sources.source import SOURCES, all_sources, source_by_name
+from shardwright.transforms.sources.unused_settings import (
+    ConversionFacts,
+    given_names,
+    has_effect,
+    without_effect,
+)
 
 ROOT = Path(__file__).parents[3]
 SPLITS = "train=0.8,test=0.2"
