@@ -101,6 +101,7 @@ def rebuild_job(request: pytest.FixtureRequest, bucket: Any) -> Described:
     return dry_run(f"--input=gs://{BUCKET}/photos", verify, command="rebuild")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("command", ["convert", "rebuild"])
 def test_a_dry_run_says_so_and_writes_nothing(
     command: str, bucket: Any, capsys: pytest.CaptureFixture[str]
@@ -112,6 +113,7 @@ def test_a_dry_run_says_so_and_writes_nothing(
     assert objects(bucket) == before
 
 
+@pytest.mark.sampled(1)
 def test_the_steps_have_readable_names(job: Described, full_job: Described, rebuild_job: Described) -> None:
     assert sorted(job.top) == STEPS
     assert sorted(rebuild_job.top) == REBUILD_STEPS
@@ -178,6 +180,7 @@ def test_the_description_does_not_grow_with_the_images(bucket: Any, tmp_path: Pa
     assert 10_000 < max(sizes) < MOST_BYTES / 50
 
 
+@pytest.mark.sampled(1)
 def test_the_description_of_a_rebuild_contains_no_content_of_versions(
     bucket: Any, rebuild_job: Described
 ) -> None:
@@ -192,6 +195,7 @@ def test_the_description_of_a_rebuild_contains_no_content_of_versions(
         assert len(described.pipeline.SerializeToString()) < MOST_BYTES / 50
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("command", ["convert", "rebuild"])
 def test_class_names_do_not_fill_the_description(command: str, bucket: Any) -> None:
     names = "".join(f"class_{number:06d}\n" for number in range(20_000))

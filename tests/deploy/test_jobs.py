@@ -208,6 +208,7 @@ LAST_WORD = (
 )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("error", "code"),
     [

@@ -189,7 +189,7 @@ def _check(folder: Path, made: str, versions: int) -> None:
     assert not list((folder / "out").rglob("*.tmp")) and (folder / "out" / "index.html").exists()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_step_that_is_repeated_at_once_changes_nothing(step: str, folder: Path) -> None:
     before = _latest(folder)
@@ -288,6 +288,7 @@ def test_an_abandoned_worker_does_not_refuse_an_accepted_version(folder: Path) -
     assert validate(str(folder / "out")).records == 13
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("step", ["BeginRebuild", "FinishRebuild"])
 def test_a_step_repeated_after_a_run_without_changes_changes_nothing(step: str, folder: Path) -> None:
     made = _rebuild(folder)
@@ -317,6 +318,7 @@ def test_a_finished_job_that_is_repeated_changes_nothing(folder: Path) -> None:
     assert _everything(folder) == before and _told(folder)[2:] == ["no_change"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "step",
     [

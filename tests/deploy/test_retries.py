@@ -54,7 +54,7 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("overwrite", [False, True], ids=["fresh", "overwrite"])
 def test_a_repeated_commit_publishes_the_same(overwrite: bool, output: str, truth: Path) -> None:
     notes: list[Any] = []

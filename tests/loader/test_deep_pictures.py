@@ -52,6 +52,7 @@ def test_records_have_the_stored_pixels(name: str) -> None:
         assert label == number % 2
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", OF_ONE_SCALE)
 def test_load_keeps_the_type_of_the_dataset(name: str) -> None:
     _, pictures = deep_dataset(name)
@@ -93,6 +94,7 @@ def test_floats_next_to_integers_need_a_type(name: str) -> None:
     assert loaded(name, dtype="bfloat16")[0].dtype.name == "bfloat16"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.one_size])
 def test_batches_have_a_static_shape(name: str) -> None:
     directory, pictures = deep_dataset(name)
@@ -121,6 +123,7 @@ def test_pictures_for_display_have_8_bits(name: str) -> None:
             np.testing.assert_array_equal(np.asarray(shown).reshape(wanted.shape), wanted)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["png of 16 bits", "png of 8 and 16 bits", "floats"])
 def test_resizing_keeps_the_type(name: str) -> None:
     _, pictures = deep_dataset(name)

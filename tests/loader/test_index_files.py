@@ -194,6 +194,7 @@ def test_empty_indexes_of_version_0_1_are_allowed_and_removed(sparse: Path) -> N
     assert sorted((sparse / "_index").iterdir()) == before
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("damage", "message"),
     [

@@ -104,7 +104,7 @@ def pixels_by_tensorflow(records: Records, features: dict[str, list[Any]]) -> np
     return np.asarray(tf.io.decode_png(value, channels))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", CASES)
 def test_values_and_pictures_equal_tensorflows(datasets: dict[str, Path], layout: str) -> None:
     records = Records(datasets[layout])

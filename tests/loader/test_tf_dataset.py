@@ -61,6 +61,7 @@ def rows(data: tf.data.Dataset) -> list[tuple[bytes, int]]:
     ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_every_image_equals_tensorflows(small: Path, shuffle: bool) -> None:
     expected = [(pixels.tobytes(), label) for pixels, label in plain_reading(small).values()]
@@ -123,6 +124,7 @@ def test_the_order_depends_on_the_seed(small: Path) -> None:
     assert Counter(unordered) == Counter(first)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_a_cache_gives_the_same_examples_in_another_order_each_epoch(
     made: Callable[..., Path], tmp_path: Path, in_memory: bool

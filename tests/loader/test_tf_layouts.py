@@ -103,6 +103,7 @@ def test_a_custom_layout_can_be_loaded(converted: Callable[..., Path], as_png: P
         assert_same(examples(directory), examples(as_png))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("pixels", [True, False])
 def test_gray_pictures_have_one_channel(converted: Callable[..., Path], pixels: bool) -> None:
     directory = converted(resize="24x16", color="gray", image_format="raw" if pixels else "jpeg")
@@ -197,6 +198,7 @@ def test_boxes_are_ragged_tensors(photos: Path, tmp_path: Path) -> None:
             load(output, as_dict=False)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("classes", [3, 300])
 def test_masks_come_with_their_pictures(photos: Path, tmp_path: Path, classes: int) -> None:
     pictures, masks = tmp_path / "in", tmp_path / "masks"

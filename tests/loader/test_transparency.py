@@ -42,6 +42,7 @@ def _originals(folder: Path, photo: Path) -> dict[str, np.ndarray]:
     return seen
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("only", [".png", ".webp", "g"])  # one format, the other, and both
 def test_transparent_pixels_are_white(photos: Path, tmp_path: Path, only: str) -> None:
     expected = _originals(tmp_path / "all" / "in", next((photos / "birds").glob("*.jpg")))

@@ -106,6 +106,7 @@ def copy(made: Path, tmp_path: Path) -> Path:
     return tmp_path / "copy"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("name", "mode"), KINDS)
 def test_a_sound_dataset_has_no_finding(made: Path, name: str, mode: str) -> None:
     report = validate(str(made / name), mode=mode, against=str(made / "source"))
@@ -119,6 +120,7 @@ def test_files_copied_elsewhere_are_the_same_source(made: Path, tmp_path: Path) 
     assert compare(made / "resized", tmp_path / "elsewhere") == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("name", "mode"), KINDS)
 def test_changes_in_the_source_are_reported(copy: Path, photos: Path, name: str, mode: str) -> None:
     source = copy / "source"

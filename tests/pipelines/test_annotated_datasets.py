@@ -116,6 +116,7 @@ def test_an_image_may_be_quarantined_because_of_its_boxes(coco: Path, tmp_path: 
     assert made.dataset.ledger["written"] == len(BIRDS) - 1
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("foreign", [False, True])
 def test_detection_records_are_inspected_drawn_and_validated(
     coco: Path, tmp_path: Path, foreign: bool, capsys: pytest.CaptureFixture[str]

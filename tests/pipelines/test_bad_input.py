@@ -159,6 +159,7 @@ def test_hyphens_work_in_option_names_and_values_keep_them(capfd: Capture, tmp_p
     assert document(tmp_path / "o-u-t")["plan"]["settings"]["image_format"] == "png"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
@@ -200,6 +201,7 @@ def test_one_class_is_a_warning(capfd: Capture, tmp_path: Path) -> None:
     assert "warning: There is only one class, 'ant'" in done.out
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("place", "code", "says"),
     [

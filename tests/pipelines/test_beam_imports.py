@@ -213,6 +213,7 @@ sys.exit(convert.main())
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("options", "imported"), [([], False), (["--no_auth"], True)])
 def test_worker_processes_begin_before_the_command_imports_beam(
     options: list[str], imported: bool, tmp_path: Path

@@ -104,6 +104,7 @@ def test_every_command_that_runs_beam_takes_both_spellings(
     assert "--runner DirectRunnr: Beam has no such runner; did you mean" in capsys.readouterr().err
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", [["--runner", "DirectRunner", "--project", "p"],
                                      ["--runner=DirectRunner", "--project=p"]])  # fmt: skip
 def test_every_command_on_a_dataset_takes_both_spellings(

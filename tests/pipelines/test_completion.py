@@ -81,6 +81,7 @@ def _read_until(terminal: int, wanted: str) -> str:
     return said
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("line", "offered"), CASES)
 def test_bash_completes(workplace: Path, line: str, offered: set[str]) -> None:
     assert offered_by_bash(line) == offered

@@ -56,6 +56,7 @@ def reference(path: Path, size: tuple[int, int]) -> np.ndarray:
     return np.asarray(canvas.convert("RGB").resize(size, Image.Resampling.BILINEAR))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
 def test_tensorflow_reads_every_record_with_the_right_pixels(
     convert_photos: Callable[..., ConvertResult], compression: str
@@ -86,6 +87,7 @@ def test_tensorflow_reads_every_record_with_the_right_pixels(
         assert psnr >= 42 if path.suffix == ".jpg" else np.abs(difference).max() <= 2, path
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("image_format", "stored", "decode"),
     [
@@ -158,7 +160,7 @@ def test_the_shard_ledgers_locate_every_record(sound_dataset: Path) -> None:
     assert counted == {name: document["ledger"][name] for name in counted}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fit", ["stretch", "contain", "cover", "fit", "pad"])
 def test_sizes_follow_imageops(convert_photos: Callable[..., ConvertResult], fit: str) -> None:
     result = convert_photos(resize="60x40", fit=fit, image_format="png")

@@ -133,7 +133,7 @@ def widened(pixels: Pixels, dtype: str) -> Pixels:
     return pixels.astype(np.float32) / np.iinfo(pixels.dtype).max
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", CASES)
 def test_the_loader_returns_the_pixels_of_the_sources(made: dict[str, Path], name: str) -> None:
     dataset = made[name]
@@ -153,7 +153,7 @@ def test_the_loader_returns_the_pixels_of_the_sources(made: dict[str, Path], nam
         np.testing.assert_allclose(loaded, widened(pixels, widest), rtol=2e-7 if options else 0)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", CASES)
 def test_parse_py_and_tfds_return_the_pixels_of_the_sources(made: dict[str, Path], name: str) -> None:
     dataset = made[name]

@@ -116,6 +116,7 @@ def test_channels_and_images_with_others(tmp_path: Path) -> None:
     assert record["image/dtype"] == b"uint8" and len(record["image/encoded"]) == 8 * 8 * 6
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("shape", "dtype", "settings", "stored"),
     [

@@ -36,6 +36,7 @@ def png(pixels: np.ndarray) -> bytes:
     return bytes(imagecodecs.png_encode(pixels))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", ["classification", BARE], ids=["classification", "bare"])
 def test_a_resumed_run_makes_only_the_missing_shard(tmp_path: Path, layout: str) -> None:
     (tmp_path / "in" / "a").mkdir(parents=True)
@@ -85,6 +86,7 @@ def coco_of(folder: Path, bits: int) -> Path:
     return path
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fit", ["contain", "pad", "fit"])
 def test_boxes_and_key_points_are_those_of_8_bits(tmp_path: Path, fit: str) -> None:
     found = []

@@ -42,6 +42,7 @@ def made(folder: Path, output: Path, **settings: object) -> ConvertResult:
 COUNTS = {"LABEL_CONFLICT": 1, "SPLIT_LEAKAGE": 1}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("verify", ["none", "fast", "full"])
 def test_convert_reports_them_at_every_verification(folder: Path, tmp_path: Path, verify: str) -> None:
     result = made(folder, tmp_path / "out", verify=verify)
@@ -66,6 +67,7 @@ def test_convert_prints_them(folder: Path, tmp_path: Path, capsys: pytest.Captur
     assert "1 LABEL_CONFLICT" in said and "1 SPLIT_LEAKAGE" in said
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", ["classification", "tfds", pytest.param("raw", marks=pytest.mark.slow)])
 def test_validate_reports_them_at_every_depth(folder: Path, tmp_path: Path, layout: str) -> None:
     """Also if the records do not state their sources, and only the ledgers know them."""
@@ -81,6 +83,7 @@ def test_validate_reports_them_at_every_depth(folder: Path, tmp_path: Path, layo
     assert validate_main([str(output), "--fast"]) == 0
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("verify", ["none", "fast"])
 def test_rebuild_reports_them(folder: Path, tmp_path: Path, verify: str) -> None:
     result = rebuild(input=str(folder / "train"), output=str(tmp_path / "out"), shards=2, verify=verify)

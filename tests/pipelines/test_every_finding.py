@@ -329,6 +329,7 @@ def test_planted_defects_are_reported_and_nothing_else(
         assert (finding.record is None) == (finding.offset is None)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [PHOTO, OWN, OBJECTS])
 @pytest.mark.parametrize("mode", ["fast", "full"])
 def test_a_sound_dataset_has_no_findings(

@@ -90,7 +90,7 @@ def finish(capfd: Capture, argv: tuple[object, ...], output: Path, clean: dict[s
     return reused
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("target", "text", "call", "reused"),
     [
@@ -138,6 +138,7 @@ def test_ctrl_c_in_a_command_without_resume_does_not_advise_it(tmp_path: Path, t
     assert done == (130, "", "shardwright: interrupted; run again.\n")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_at_any_time_end_in_order(
     capfd: Capture, tmp_path: Path, tree: Path, clean: dict[str, str], number: signal.Signals
@@ -203,6 +204,7 @@ def test_the_root_of_a_file_system_can_be_written_but_not_replaced(
     assert identity(tiny_disk) == before
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("change", ["grow", "touch", "replace"])
 def test_a_source_that_changes_stops_the_job(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path, change: str
@@ -249,6 +251,7 @@ def test_a_source_that_disappears_is_unreadable(
     assert (found["reason"], found["stage"]) == ("UNREADABLE", "read")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("where", ["convert_image", "read_image", "build_example"])
 def test_a_lack_of_memory_stops_the_job(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path, where: str

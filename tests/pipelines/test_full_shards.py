@@ -48,6 +48,7 @@ def test_as_many_images_as_shards_fill_each_shard(capfd: pytest.CaptureFixture[s
     assert document(again)["fingerprint"] == document(output)["fingerprint"]
 
 
+@pytest.mark.slow
 def test_a_rebuild_equals_a_full_build(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     source = make_tree(tmp_path / "in", images=10)
     argv = ("rebuild", "--input", source, "--output", tmp_path / "out", "--shards=8")

@@ -120,6 +120,7 @@ def test_picks_the_first_records_of_each_class_and_stops_when_it_has_them():
     assert len(pick_evenly((RecordLocation("shard", i, "new") for i in range(9)), {"a": 0}, 4, 100)) == 4
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("compression", "suffix"), [("gzip", ".gz"), ("zlib", ".zlib")])
 def test_compressed_shards_of_raw_pixels_are_shown(tmp_path, capsys, compression, suffix):
     out = tmp_path / "out"

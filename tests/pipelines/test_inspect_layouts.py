@@ -58,6 +58,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", [*_RAW, "files"])
 def test_pictures_are_shown_however_they_are_stored(layout: str, places: Path, tmp_path: Path) -> None:
     found, middles = sheet_of(places / layout, tmp_path)

@@ -171,6 +171,7 @@ def test_a_changed_hook_converts_everything_again(photos: Path, tmp_path: Path) 
     assert again.changed and again.outcome["work"]["copied"] == 0
 
 
+@pytest.mark.slow
 def test_worker_processes_run_hooks(photos: Path, tmp_path: Path) -> None:
     made = [
         convert(

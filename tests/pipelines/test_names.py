@@ -174,6 +174,7 @@ def keys_in_records(dataset: Path) -> list[bytes]:
     ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dedupe", ["none", "exact"])
 def test_odd_names_are_preserved_in_records_ledgers_and_quarantine(
     capfd: Capture, tmp_path: Path, dedupe: str

@@ -78,6 +78,7 @@ def test_reports_of_earlier_releases_are_read() -> None:
     assert verdict({**older, "mode": "none"}) == ("? Not verified", "unknown")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("verify", "depth", "sound"), [("none", "none", None), ("fast", "frames", True)])
 def test_a_conversion_states_the_depth_of_its_check(
     tmp_path: Path, verify: str, depth: str, sound: bool | None
@@ -90,6 +91,7 @@ def test_a_conversion_states_the_depth_of_its_check(
     assert (fast.mode, fast.run.check_depth, fast.sound) == ("fast", CheckDepth.FAST, True)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("verify", "depth", "sound"), [("none", "none", None), ("fast", "frames", True)])
 def test_a_rebuild_states_the_depth_of_its_check(
     tmp_path: Path, verify: str, depth: str, sound: bool | None

@@ -116,7 +116,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_resume_repeats_only_damaged_shards(capfd: Capture, tree: Path, made: Path, damage: str) -> None:
     before = identity(made)
@@ -167,6 +167,7 @@ def test_resume_with_other_settings_leaves_no_stale_file_beside_the_shards(
     assert hashes_beside_the_shards(made) == first
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("next_file", ["parse.py", "dataset.json"])
 def test_resume_works_after_a_kill_between_the_files_beside_the_shards(
     capfd: Capture, tmp_path: Path, tree: Path, made: Path, next_file: str
@@ -266,6 +267,7 @@ def test_a_name_without_room_for_its_sibling_is_refused(capfd: Capture, tmp_path
     assert "the name is too long" in refused(capfd, tmp_path, *argv, "--overwrite")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fault", ["usage", "bad images", "duplicate key", "changed"])
 def test_a_failing_overwrite_leaves_the_old_dataset(  # and explains how to continue
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, made: Path, fault: str
@@ -316,7 +318,7 @@ MOMENTS = [
 ]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("target", "text", "call", "command"),
     [(*moment, "validate") for moment in MOMENTS]

@@ -151,6 +151,7 @@ OWN_TENSOR = "extends: raw\nfeatures: {image: {fill: encoded, tensor: true}}"
 OWN_BASE64 = "extends: minimal\nfeatures: {image: {fill: encoded, base64: true}}"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("layout", "settings", "tolerance"),
     [

@@ -50,6 +50,7 @@ def test_settings_of_pixels_convert_everything_and_others_nothing(make: Make, tm
     assert work(rebuilt, quality=95) == (0, 0, 8)
 
 
+@pytest.mark.slow
 def test_another_license_makes_a_version_of_the_same_shards(make: Make, tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 8)
     rebuilt = make(license="CC-BY-4.0")
@@ -241,6 +242,7 @@ def test_a_damaged_shard_never_reaches_the_next_version(make: Make, tmp_path: Pa
     assert unchanged(rebuilt)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "kind",
     [

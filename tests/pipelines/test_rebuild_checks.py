@@ -238,6 +238,7 @@ def test_a_damaged_ledger_refuses_the_version(place: Place, monkeypatch: pytest.
         place.rebuild("fast")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("said", "asked", "mode"),
     [

@@ -62,6 +62,7 @@ def _check_sound(folder: Path, versions: int) -> None:
     assert validate(output).sound
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("place", [0, 3, 10, *slow([1, 6])])
 def test_a_full_disk_ends_the_rebuild_and_the_next_one_continues(
     folder: Path, monkeypatch: pytest.MonkeyPatch, place: int
@@ -129,6 +130,7 @@ def test_an_empty_input_is_refused(folder: Path) -> None:
     _check_sound(folder, 1)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("jump", [-(10**8), 10**9, *slow([-3600])])
 def test_a_clock_that_jumps_does_not_matter(folder: Path, monkeypatch: pytest.MonkeyPatch, jump: int) -> None:
     before, real = list_versions(str(folder / "out"))[-1].version, time.time
@@ -176,6 +178,7 @@ def test_the_second_rebuild_names_the_first(folder: Path, capsys: pytest.Capture
     assert _rebuild(folder).changed
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_end_a_rebuild_in_order(
     folder: Path, capsys: pytest.CaptureFixture[str], number: signal.Signals
@@ -206,7 +209,8 @@ def test_signals_end_a_rebuild_in_order(
     _check_sound(folder, 2)
 
 
-@pytest.mark.parametrize(("number", "workers"), [*slow([(signal.SIGINT, 2)]), (signal.SIGTERM, 1)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "workers"), [(signal.SIGINT, 2), (signal.SIGTERM, 1)])
 def test_a_signal_for_the_launcher_alone_ends_its_workers_too(
     folder: Path, number: signal.Signals, workers: int
 ) -> None:

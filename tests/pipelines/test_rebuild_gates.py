@@ -104,7 +104,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_gate_refuses_and_its_message_says_what_to_run(
     name: str, folder: Path, capsys: pytest.CaptureFixture[str]

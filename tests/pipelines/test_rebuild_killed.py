@@ -73,7 +73,7 @@ def _check(folder: Path, generations: int, seed: int) -> None:
 
 
 def test_readers_never_notice_that_rebuilds_are_killed(tmp_path: Path) -> None:
-    _check(tmp_path, 4, 1)
+    _check(tmp_path, 3, 1)
 
 
 @pytest.mark.slow

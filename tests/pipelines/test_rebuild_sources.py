@@ -154,6 +154,7 @@ def masked(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path / "masks"
 
 
+@pytest.mark.slow
 def test_a_changed_mask_converts_only_its_image(make: Make, masked: Path) -> None:
     rebuilt = make(layout="segmentation", source="semantic_masks", mask_dir=str(masked))
     mask = masked / "b" / "1.png"

@@ -318,6 +318,7 @@ def test_another_rebuild_at_work_is_not_disturbed(here: Path, monkeypatch: pytes
     assert reported
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("most", [100, 3])
 def test_a_changed_input_is_listed_only_once(here: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """Unless there are too many references to keep, which are then listed again."""

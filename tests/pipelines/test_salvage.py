@@ -192,6 +192,7 @@ def test_the_keys_of_a_missing_shard_are_reported_as_lost(damaged: Path, tmp_pat
     assert (path / SHARD).read_bytes() == b""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("state", ["missing", "damaged", "of another build"])
 @pytest.mark.parametrize("hit", [False, True])
 def test_without_a_ledger_records_are_identified_by_their_content(
@@ -255,6 +256,7 @@ def test_sound_frames_with_unsound_contents_are_left_out(damaged: Path, tmp_path
         _check(result, damaged, 2)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("compression", ["gzip", "zlib"])
 def test_records_before_the_damage_in_a_compressed_shard_are_saved(
     convert_photos: Callable[..., ConvertResult], tmp_path: Path, compression: str

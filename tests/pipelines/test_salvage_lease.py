@@ -22,6 +22,7 @@ from shardwright.transforms.salvage.commit import SalvageJob, outcome_of
 LEASE = "_work/lease.json"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("foreign", [False, True])
 def test_a_described_salvage_takes_a_lease_each_time(
     sound_dataset: Path, tmp_path: Path, foreign: bool

@@ -85,6 +85,7 @@ def test_images_keep_their_split_and_new_classes_meet_their_shares(
     assert class_counts(rebuilt.latest)["cat"] == [63, 18, 9]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mode", ["exact", "stratified"])
 def test_groups_stay_whole(mode: str, tmp_path: Path, capsys: Capture) -> None:
     write(tmp_path / "in", "cat", range(100))

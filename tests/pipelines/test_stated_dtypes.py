@@ -63,7 +63,7 @@ CASES: dict[str, tuple[str, str, str, dict[str, np.ndarray], list[np.ndarray]]] 
 }  # fmt: skip
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", CASES)
 def test_every_reader_takes_the_type_from_the_layout(tmp_path: Path, name: str) -> None:
     dtype, extra, more, files, stored = CASES[name]

@@ -45,6 +45,7 @@ def test_a_sound_dataset_has_no_findings(dataset: Path) -> None:
     assert stored["sound"] and stored["findings"] == []
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("code", "edit"),
     [
@@ -161,6 +162,7 @@ def foreign_example(image: bytes, label: int) -> bytes:
     return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 def test_foreign_files_validate_with_features_inferred(
     tmp_path: Path, photos: Path, compression: str, capsys: pytest.CaptureFixture[str]

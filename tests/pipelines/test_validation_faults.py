@@ -91,6 +91,7 @@ class _Failing:
         return getattr(self._file, name)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("number", "said"), [
     (errno.EACCES, "permission denied"), (errno.EIO, "input/output error"),
     (errno.EMFILE, "too many files are open"),

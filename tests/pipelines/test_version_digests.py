@@ -65,6 +65,7 @@ def test_an_unchanged_version_has_no_findings(version: Path) -> None:
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("file", FILES)
 def test_a_flipped_byte_is_detected(version: Path, file: str) -> None:
     path = version / file

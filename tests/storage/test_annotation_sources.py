@@ -36,6 +36,7 @@ def _references(root: str, kind: str, name: str) -> dict[str, tuple[Any, ...]]:
     }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", SETS)
 def test_references_equal_those_of_a_local_disk(bucket: Bucket, tmp_path: Path, kind: str) -> None:
     name = SETS[kind][0](tmp_path / "in")
@@ -44,7 +45,7 @@ def test_references_equal_those_of_a_local_disk(bucket: Bucket, tmp_path: Path, 
     assert len(local) >= 3 and _references(f"{bucket.url}/in", kind, name) == local
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", [*_CONVERTED, *slow(kind for kind in SETS if kind not in _CONVERTED)])
 def test_annotated_images_give_the_same_dataset_as_on_a_disk(
     bucket: Bucket, tmp_path: Path, kind: str

@@ -212,6 +212,7 @@ def test_an_unreachable_storage_is_reported(
         assert "Google Cloud Storage does not answer" in sentence and "again and again" in sentence
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["media", "upload"])
 def test_a_storage_that_disappears_ends_the_job_and_resume_continues(
     capfd: Capture, retries: Retries, shared: Bucket, bucket: Bucket, proxy: Proxy,

@@ -151,6 +151,7 @@ def test_an_object_that_is_listed_twice_counts_once(store: Store) -> None:
         assert paths_below(store) == ["a", "b", "c", "d", "e", "aa", "f"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("said", [Said(status=503), Said(head=30.0)], ids=["busy", "silent"])
 def test_every_operation_keeps_to_its_deadline(store: Store, said: Said) -> None:
     bucket, path = f"{store.scheme}://b", f"{store.scheme}://b/a"

@@ -79,7 +79,7 @@ def test_ranges_are_quick(serve: Serve) -> None:
     assert [is_quick(asked) for asked in server.asked] == [True]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "bad",
     [

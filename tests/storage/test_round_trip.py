@@ -170,6 +170,7 @@ def test_the_installed_command_works_with_worker_processes(
     assert done.code == 0 and json.loads(done.out)["fingerprint"] == document(small_local)["fingerprint"]
 
 
+@pytest.mark.slow
 def test_the_installed_command_reads_and_writes_buckets(
     shared: Bucket, bucket: Bucket, small_local: Path
 ) -> None:

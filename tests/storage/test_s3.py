@@ -107,6 +107,7 @@ def test_wrong_credentials_are_reported(
     assert "there are no credentials for S3; run `aws configure`" in sentence_of(done, 3)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "argv",
     [

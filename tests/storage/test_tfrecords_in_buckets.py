@@ -12,6 +12,7 @@ from helpers.storage.buckets import Bucket
 from shardwright.pipelines.convert import convert
 
 
+@pytest.mark.slow
 def test_a_dataset_in_a_bucket_can_be_resharded(bucket: Bucket, sound_dataset: Path, tmp_path: Path) -> None:
     bucket.put_tree(sound_dataset, "own/")
     convert(input=str(sound_dataset), output=str(tmp_path / "local"), shards=2)

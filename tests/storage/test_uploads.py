@@ -64,6 +64,7 @@ def test_a_large_shard_is_uploaded_in_parts(
         assert proxy.names("begin") == [name] and proxy.names("chunk") == [name]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "fault", [Fault("flip_upload"), Fault("lose"), Fault("status", 410), Fault("status", 404)]
 )

@@ -47,7 +47,7 @@ def out(place: str, small_local: Path) -> Iterator[str]:
     opening._pinned.clear()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_versions_can_be_read(out: str, small_local: Path) -> None:
     assert located(out) == f"{out}/versions/{V3}" and located(f"{out}@{V1}") == f"{out}/versions/{V1}"
     assert inspect(out)["dataset"] == f"{out}@{V3}"

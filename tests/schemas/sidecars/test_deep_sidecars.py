@@ -66,6 +66,7 @@ def test_parse_py_reads_the_pixels(name: str) -> None:
             np.testing.assert_allclose(found, wanted, rtol=2e-7)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", KINDS)
 def test_tensorflow_datasets_reads_the_pixels(name: str) -> None:
     directory, pictures = deep_dataset(name)

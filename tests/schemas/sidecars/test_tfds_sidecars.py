@@ -99,6 +99,7 @@ def test_whole_batches_and_data_frames_are_read(sound_dataset: Path) -> None:
     assert "image/class/label" in frame.to_html()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("settings", "shape", "encoding_format"),
     [
@@ -154,7 +155,7 @@ def test_compressed_datasets_have_no_sidecars_for_tfds(compression: str, kind: s
     assert not list(directory.glob("features.json")) + list(directory.glob("dataset_info.json"))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", [name for name, one in LAYOUTS.items() if one.needs is Needs.LABEL])
 def test_layouts_with_classes_are_read(tmp_path: Path, layout: str) -> None:
     if layout in CONVERTED:
@@ -197,6 +198,7 @@ def test_several_labels_and_extra_columns_are_read(tmp_path: Path) -> None:
     assert [found[name]["new"].dtype for name in found] == [np.bool_] * 3
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", ["detection", "vision"])
 def test_objects_are_read(layout: str) -> None:
     directory = described(layout)

@@ -118,6 +118,7 @@ def feature_spec(features: dict[str, schema_pb2.Feature]) -> dict[str, Any]:
     return spec
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", KINDS)
 def test_records_parse_as_in_tensorflow_transform(kind: str) -> None:
     spec = feature_spec(written(kind))

@@ -262,6 +262,7 @@ def _receive_bytes(clock: Clock, tmp_path: Path) -> None:
         operation.flowed(1.0)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "work",
     [

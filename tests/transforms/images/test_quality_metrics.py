@@ -159,6 +159,7 @@ def test_white_on_transparent_is_measured() -> None:
     assert measure_quality(page).patch == measure_quality(page.convert("RGB")).patch
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "I;16"])
 def test_memory_is_bounded(mode: str) -> None:
     image = Image.new(mode, (6000, 4000))

@@ -62,6 +62,7 @@ def _damage_and_save(dataset: Path, tmp: Path, known_by: str, rng: random.Random
     assert {lost.key for lost in result.lost}.isdisjoint(key_of[data] for data in survivors)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("known_by", ["ledger", "index", "nothing"])
 def test_records_with_keys_are_salvaged(sound_dataset: Path, tmp_path: Path, known_by: str) -> None:
     rng = random.Random(known_by)

@@ -183,6 +183,7 @@ def test_a_page_of_many_versions_stays_small() -> None:
     assert "From 1,000 to 1,999 records in 1,000 versions." in text
 
 
+@pytest.mark.slow
 def test_a_page_of_many_long_refusals_stays_small() -> None:
     said = tuple(refusal(f"max_rise.CLASS_{number}", "<&>\u202e" * 100) for number in range(50))
     records = records_of(1_000, state=VersionState.REFUSED, refusals=said)

@@ -62,7 +62,7 @@ def from_folder(few: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     return records(output)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz", "a.tar.zst"])
 def test_photos_in_an_archive_give_the_same_records(
     tmp_path: Path, name: str, few: Path, from_folder: dict[str, tuple[str, int, bytes]]

@@ -233,7 +233,7 @@ def _damaged(path: Path, place: int, data: bytes) -> None:
     os.close(descriptor)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("how", ["none", "snappy", "checksum", "dictionary"])
 def test_damaged_pages_are_quarantined_and_no_row_is_lost(tmp_path: Path, how: str) -> None:
     compression = "snappy" if how == "snappy" else "none"

@@ -310,7 +310,7 @@ def _keep_one_shard(dataset: Path) -> Path:
     return kept
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", _CASES)
 def test_the_dataset_is_the_same_everywhere(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

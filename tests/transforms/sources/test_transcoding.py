@@ -125,7 +125,7 @@ def check_pair(made: Path, first: str, second: str, output: Path) -> None:
         assert shard_hashes(output) == shard_hashes(made / second)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("first", "second"), itertools.pairwise([*_CLASS_LAYOUTS, _CLASS_LAYOUTS[0]]))
 def test_classes_from_each_layout_to_the_next(made: Path, first: str, second: str, tmp_path: Path) -> None:
     """Each layout is read once and written once."""
@@ -174,6 +174,7 @@ def test_kept_bytes_stay_the_same_and_keys_come_from_the_ledger(made: Path, tmp_
     assert len(lost) == 9 and all(".tfrecord!00000" in key for key in lost)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("labels", "settings", "from_one"),
     [
@@ -332,6 +333,7 @@ def test_scenes_survive_detection_and_back(scenes: Path, tmp_path: Path) -> None
     assert shard_hashes(back) == shard_hashes(detection)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("layout", "names"), [("segmentation", _MASKS[:1]), ("panoptic", _MASKS[1:])])
 def test_masks_of_scenes_survive(scenes: Path, layout: str, names: tuple[str, ...], tmp_path: Path) -> None:
     made = converted(scenes / "vision", tmp_path / "1", layout=layout, max_bad_fraction=1)

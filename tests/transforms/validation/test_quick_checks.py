@@ -114,6 +114,7 @@ def test_all_mutations_give_the_same_findings(root: Path, tmp_path: Path) -> Non
     assert compare_mutations(root, tmp_path, OF_SHARDS) > 50
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", [RESIZED, KEPT, OBJECTS])
 def test_damaged_shards_give_the_same_findings(root: Path, tmp_path: Path, name: str) -> None:
     chance = random.Random(name)
@@ -149,6 +150,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "out"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("field", "value"),
     [
