@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
-from itertools import groupby, islice, repeat
+from itertools import chain, groupby, islice, repeat
 from typing import Any, NamedTuple
 
 from shardwright.schemas.codes import Outcome
@@ -31,7 +31,7 @@ _MAX_LINE = 1 << 24
 #: Number of bytes to unpack at once to read the whole ledger.
 _BLOCK_BYTES = 1 << 16
 #: Number of bytes of lines that are kept, so that the ledger of an ordinary shard is unpacked only once.
-_KEPT_BYTES = 1 << 21
+_KEPT_BYTES = 3 << 20
 
 
 #: Types of values that a line states even if they are zero or empty; other such values say nothing.
@@ -183,9 +183,48 @@ class WrittenEntries(NamedTuple):
 
     def entries(self) -> Iterator[Entry]:
         """Yields the entries."""
-        columns: dict[str, Iterable[Any]] = {
+        columns, defaults = self._by_field(), Entry._field_defaults
+        return map(
+            Entry._make, zip(*(columns.get(name) or repeat(defaults.get(name)) for name in Entry._fields))
+        )
+
+    def lines(self) -> bytes:
+        """Returns the lines of the entries as `entry_lines` does, in a tenth of its time."""
+        columns = self._by_field()
+        said = {
+            name: '"{}"' if name in _WRITTEN_TEXTS else "{}"
+            for name in Entry._fields
+            if any(columns.get(name, ())) or (name in _WRITTEN_NUMBERS and columns[name])
+        }
+        texts = (columns[name] for name in said if name in _WRITTEN_TEXTS)
+        if "key" not in said or not all(map(all, texts)):  # some entries lack a field that others have
+            return entry_lines(self.entries())
+        line = "".join(("{{", ", ".join(f'"{name}": {value}' for name, value in said.items()), "}}\n"))
+        values = (_escaped(columns[name]) if name in _WRITTEN_TEXTS else columns[name] for name in said)
+        return "".join(map(line.format, *values)).encode("ascii")
+
+    def index_lines(self) -> bytes:
+        """Returns the lines of the entries in the index of their shard (`dump_index`)."""
+        return b"".join(map(index_line, self.offsets, self.lengths))
+
+    def part(self, first: int, stop: int) -> WrittenEntries:
+        """Returns some of the entries."""
+        columns: Iterable[Any] = (column[first:stop] for column in self)
+        return WrittenEntries(*columns)
+
+    def moved(self, distance: int) -> WrittenEntries:
+        """Returns the entries of the same records in another shard.
+
+        Args:
+          distance: number of bytes by which the records lie farther behind; it may be negative.
+        """
+        return self._replace(offsets=[offset + distance for offset in self.offsets])
+
+    def _by_field(self) -> dict[str, Sequence[Any]]:
+        """Returns field of `Entry` -> column, which may be empty."""
+        return {
             "key": self.keys,
-            "outcome": repeat(Outcome.WRITTEN.value),
+            "outcome": (Outcome.WRITTEN.value,) * len(self.keys),
             "fingerprint": self.fingerprints,
             "sha256": self.sha256,
             "label": self.labels,
@@ -198,10 +237,6 @@ class WrittenEntries(NamedTuple):
             "source_height": self.heights,
             "source_bytes": self.sizes,
         }
-        defaults = Entry._field_defaults
-        return map(
-            Entry._make, zip(*(columns.get(name) or repeat(defaults.get(name)) for name in Entry._fields))
-        )
 
 
 #: Fields of the entries that `written_columns` accepts: texts, and integers.
@@ -275,6 +310,14 @@ def _unescaped(texts: tuple[str, ...]) -> tuple[str, ...]:
     """
     joined = '","'.join(texts)
     return tuple(json.loads(f'["{joined}"]')) if "\\" in joined else texts
+
+
+def _escaped(texts: Sequence[str]) -> Sequence[str]:
+    """Returns texts as JSON has them between quotation marks."""
+    joined = "".join(texts)
+    if joined.isascii() and joined.isprintable() and not any(char in joined for char in '"\\'):
+        return texts
+    return [json.dumps(text)[1:-1] for text in texts]
 
 
 def written_runs(lines: Sequence[bytes]) -> Iterator[tuple[Sequence[bytes], WrittenEntries | None]]:
@@ -521,8 +564,30 @@ def pack_ledger(header: ShardHeader, lines: Iterable[bytes]) -> bytes:
     return buffer.getvalue()
 
 
+#: Consecutive entries of a ledger: as columns if possible.
+EntryBlock = WrittenEntries | list[Entry]
+
+
 def load_ledger(data: bytes) -> tuple[ShardHeader, Iterator[Entry]]:
     """Reads a shard's ledger.
+
+    Raises:
+      ValueError: if it is damaged or of another version.
+    """
+    header, blocks = load_blocks(data)
+    return header, chain.from_iterable(map(entries_of, blocks))
+
+
+def entries_of(block: EntryBlock) -> Iterable[Entry]:
+    """Returns the entries of a block."""
+    return block.entries() if isinstance(block, WrittenEntries) else block
+
+
+def load_blocks(data: bytes) -> tuple[ShardHeader, Iterator[EntryBlock]]:
+    """Reads a shard's ledger in blocks of consecutive entries.
+
+    The blocks are parsed when they are needed, which raises ValueError, TypeError or RecursionError if a line
+    is wrong.
 
     Raises:
       ValueError: if it is damaged or of another version.
@@ -541,10 +606,10 @@ def load_ledger(data: bytes) -> tuple[ShardHeader, Iterator[Entry]]:
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"the shard ledger is damaged: {error}") from error
     blocks = kept if kept_bytes <= _KEPT_BYTES else islice(line_blocks(data), 1, None)
-    return header, (entry for lines in blocks for entry in _parsed_entries(lines))
+    return header, chain.from_iterable(map(_parsed_blocks, blocks))
 
 
-def _parsed_entries(lines: Sequence[bytes]) -> Iterable[Entry]:
+def _parsed_blocks(lines: Sequence[bytes]) -> Iterator[EntryBlock]:
     """Parses lines of a ledger, mostly by column.
 
     Raises:
@@ -552,7 +617,7 @@ def _parsed_entries(lines: Sequence[bytes]) -> Iterable[Entry]:
       TypeError: if a line is not one of a ledger.
     """
     for run, columns in written_runs(lines):
-        yield from columns.entries() if columns else map(Entry.from_json, parsed_lines(run))
+        yield columns or [Entry.from_json(line) for line in parsed_lines(run)]
 
 
 def parsed_lines(lines: Sequence[bytes]) -> list[dict[str, Any]]:

@@ -6,7 +6,14 @@ import zlib
 from collections.abc import Iterable
 from itertools import chain
 
-from shardwright.schemas.ledger import Entry, ShardHeader, dump_index, entry_lines, pack_ledger
+from shardwright.schemas.ledger import (
+    Entry,
+    ShardHeader,
+    WrittenEntries,
+    dump_index,
+    entry_lines,
+    pack_ledger,
+)
 from shardwright.schemas.shard_totals import ShardTotals
 
 #: Number of entries that are turned into lines at once, and bytes of lines that are compressed at once. The
@@ -23,7 +30,8 @@ class LedgerLines:
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
-        self._text = b""
+        self._texts: list[bytes] = []
+        self._bytes = 0
         self._packed: list[bytes] = []
         self._index: list[bytes] = []
         self._totals = ShardTotals()
@@ -42,15 +50,26 @@ class LedgerLines:
         if len(self._entries) >= _ENTRIES_TOGETHER:
             self._settle()
 
+    def add_written(self, entries: WrittenEntries) -> None:
+        """Adds some entries at once, as `add` adds each of them."""
+        self._settle()
+        self._totals.add_written(entries)
+        self._put(entries.index_lines(), entries.lines())
+
     def _settle(self) -> None:
-        entries, self._entries = self._entries, []
-        for entry in entries:
-            self._totals.add(entry)
-        self._index.append(dump_index(entries))
-        self._text += entry_lines(entries)
-        if len(self._text) >= _BLOCK_BYTES:
-            self._packed.append(zlib.compress(self._text, 1))
-            self._text = b""
+        if self._entries:
+            entries, self._entries = self._entries, []
+            for entry in entries:
+                self._totals.add(entry)
+            self._put(dump_index(entries), entry_lines(entries))
+
+    def _put(self, index: bytes, text: bytes) -> None:
+        self._index.append(index)
+        self._texts.append(text)
+        self._bytes += len(text)
+        if self._bytes >= _BLOCK_BYTES:
+            self._packed.append(zlib.compress(b"".join(self._texts), 1))
+            self._texts, self._bytes = [], 0
 
     def header(self, split: str, shard: int, num_shards: int) -> ShardHeader:
         """Returns the header with the sums, without the fields that need the shard's file.
@@ -72,4 +91,4 @@ class LedgerLines:
     def dump(self, header: ShardHeader) -> bytes:
         """Returns the ledger file."""
         self._settle()
-        return pack_ledger(header, chain(map(zlib.decompress, self._packed), [self._text]))
+        return pack_ledger(header, chain(map(zlib.decompress, self._packed), [b"".join(self._texts)]))

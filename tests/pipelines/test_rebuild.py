@@ -29,6 +29,7 @@ from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused
 from shardwright.transforms import storage
 from shardwright.transforms.images import read as reading
+from shardwright.transforms.shards.kept_runs import KeptRun
 
 Make = Callable[..., Rebuilt]
 
@@ -239,6 +240,26 @@ def test_a_damaged_shard_never_reaches_the_next_version(make: Make, tmp_path: Pa
     paths[0].write_bytes(picture(77, "BMP", 8))
     reused, copied, converted = work(rebuilt)
     assert reused == 0 and copied + converted == 8 and converted > 1
+    assert unchanged(rebuilt)
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_records_are_copied_together_unless_one_is_damaged_meanwhile(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sound: bool
+) -> None:
+    paths = write_bmps(tmp_path / "in", 9)
+    rebuilt = make(resize="8", image_format="png", shards="1", splits="train=1")
+    paths[4].write_bytes(picture(77, "BMP", 8))
+    tried: list[int] = []
+
+    def frames(run: KeptRun) -> bytes | None:
+        tried.append(run.size)
+        return right(run) if sound else None
+
+    right = KeptRun.frames
+    monkeypatch.setattr(KeptRun, "frames", frames)
+    assert work(rebuilt) == (0, 8, 1)
+    assert sum(tried) == 8 and len(tried) <= 2
     assert unchanged(rebuilt)
 
 

@@ -12,7 +12,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardwright.schemas import ledger
-from shardwright.schemas.ledger import Entry, ShardHeader, load_ledger
+from shardwright.schemas.ledger import (
+    Entry,
+    ShardHeader,
+    WrittenEntries,
+    dump_index,
+    entry_lines,
+    load_blocks,
+    load_ledger,
+)
 
 _TEXTS = st.text(max_size=8) | st.sampled_from(
     ["a", "class/a b.jpg", 'a"b', "a\\u0062", "a\\", "é", "\U0001f41f", "\ud83d", "\ude00", "~", "\x7f", "\n"]
@@ -44,22 +52,37 @@ def dumped(entries: list[Entry]) -> bytes:
     )
 
 
-@given(
-    st.lists(_ORDINARY | _OTHER, max_size=6)
-    | _ORDINARY.flatmap(
-        lambda first: st.lists(
-            st.tuples(_TEXTS, _TEXTS, st.integers(0, 10**17)).map(
-                lambda values: first._replace(key=values[0], sha256=values[1], offset=values[2])
-            ),
-            max_size=6,
-        )
+#: Lists of entries that mostly have the same fields.
+_ALIKE = _ORDINARY.flatmap(
+    lambda first: st.lists(
+        st.tuples(_TEXTS, _TEXTS, st.integers(0, 10**17)).map(
+            lambda values: first._replace(key=values[0], sha256=values[1], offset=values[2])
+        ),
+        max_size=6,
     )
 )
+
+
+@given(st.lists(_ORDINARY | _OTHER, max_size=6) | _ALIKE)
 @example(
     [Entry(f"é{number % 3}.jpg", "filtered" if number in (0, 5, 19) else "written") for number in range(20)]
 )
 def test_a_ledger_reads_as_it_was_written(entries: list[Entry]) -> None:
     assert list(load_ledger(dumped(entries))[1]) == entries
+
+
+@given(_ALIKE, st.integers(0, 6), st.integers(0, 6), st.integers(-5, 5))
+def test_columns_give_the_lines_of_their_entries(
+    entries: list[Entry], first: int, stop: int, distance: int
+) -> None:
+    for block in load_blocks(dumped(entries))[1]:
+        if isinstance(block, WrittenEntries):
+            found = list(block.entries())
+            assert block.lines() == entry_lines(found)
+            assert block.index_lines() == dump_index(found)
+            assert list(block.part(first, stop).entries()) == found[first:stop]
+            moved = [entry._replace(offset=(entry.offset or 0) + distance) for entry in found]
+            assert list(block.moved(distance).entries()) == moved
 
 
 def test_a_long_ledger_is_unpacked_again() -> None:

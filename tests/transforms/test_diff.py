@@ -31,6 +31,7 @@ from shardwright.transforms.diff.rows import (
     LedgerRow,
     Packer,
     bucket_count,
+    differing_rows,
     ledger_rows,
     unpack_rows,
 )
@@ -237,10 +238,49 @@ def test_the_order_of_several_classes_does_not_matter(tmp_path: Path) -> None:
         shard = write(tmp_path / name, [entry(Image("a", "x", label))])
         file = ledger_file("train", 0, 1)
         data = (tmp_path / name / file).read_bytes()
-        rows += ledger_rows(data, name, file, shard.sha256, "train")
+        rows += differing_rows(ledger_rows(data, name, file, shard.sha256, "train"), [], "train").old
     changes = Changes()
     assert list(compare_rows({"a": rows[0]}, {"a": rows[1]}, changes)) == []
     assert changes.unchanged == 1
+
+
+_STATED = st.tuples(
+    st.integers(0, 5).map(str),
+    st.sampled_from(["written", "written", "written", "filtered"]),
+    st.sampled_from(["", "1:1"]),
+    st.sampled_from(["", "a" * 64, "b" * 64]),
+    st.sampled_from(["cat", "dog"]),
+    st.integers(0, 99),
+    st.integers(0, 1),
+    st.just("kept"),
+).map(lambda values: Entry(*values))
+
+
+@given(*(st.lists(_STATED, max_size=6, unique_by=lambda entry: entry.key) for _ in range(2)))
+def test_equal_records_need_no_rows(old: list[Entry], new: list[Entry]) -> None:
+    sides = []
+    for entries in (old, new):
+        counts = {name: sum(entry.outcome == name for entry in entries) for name in ("written", "filtered")}
+        data = dump_ledger(ShardHeader("f", "train", 0, 1, "", 0, 0, "s", counts, {}, {}), entries)
+        sides.append(ledger_rows(data, "d", "f", "s", "train"))
+    whole, changes = Changes(), Changes()
+    every, rows = (
+        (differing_rows(sides[OLD], [], "train").old, differing_rows([], sides[NEW], "train").new),
+        [],
+    )
+    rows.append(sorted(compare_rows(*({row.key: row for row in side} for side in every), whole)))
+    found = differing_rows(*sides, "train")
+    changes.unchanged += found.equal
+    named = ({row.key: row for row in side} for side in (found.old, found.new))
+    rows.append(sorted(compare_rows(*named, changes)))
+    assert rows[0] == rows[1] and whole.as_json() == changes.as_json()
+
+
+def test_a_key_that_occurs_twice_keeps_its_rows() -> None:
+    twice = [entry(Image("a", "x")), entry(Image("a", "y"))]
+    data = dump_ledger(ShardHeader("f", "train", 0, 1, "", 0, 0, "s", {"written": 2}, {}, {}), twice)
+    rows = ledger_rows(data, "d", "f", "s", "train")
+    assert [len(side) for side in differing_rows(rows, rows, "train")[:2]] == [2, 2]
 
 
 def test_sources_without_a_checksum_are_compared_by_state() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from shardwright.schemas.ledger import Entry
@@ -10,12 +11,12 @@ from shardwright.schemas.ledger import Entry
 class EarlierShard(Protocol):
     """A shard of an earlier build."""
 
-    def frame(self, offset: int, length: int) -> bytes | None:
-        """Returns the frame of a record; None if the frame is damaged.
+    def frames(self, offset: int, lengths: Sequence[int]) -> bytes | None:
+        """Returns the frames of records that follow each other; None if one of them is damaged.
 
         Args:
-          offset: offset of the frame in the uncompressed shard.
-          length: length of the frame in bytes.
+          offset: offset of the first frame in the uncompressed shard.
+          lengths: length of each frame in bytes.
         """
 
 
@@ -40,7 +41,7 @@ class ReusableRecord(NamedTuple):
         for entry in (self.entry, *self.more):
             if entry.offset is None or entry.length is None:
                 return None
-            frame = self.shard.frame(entry.offset, entry.length)
+            frame = self.shard.frames(entry.offset, (entry.length,))
             if frame is None:
                 return None
             found.append((entry, frame))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
-from shardwright.schemas.ledger import Entry, load_ledger
+from shardwright.schemas.ledger import Entry, EntryBlock, WrittenEntries, load_blocks
 from shardwright.schemas.plan import ledger_file
 from shardwright.transforms import hash_buckets, storage
 
@@ -109,15 +109,39 @@ def read_ledger(directory: str, file: str) -> bytes:
             ) from None
 
 
-def open_ledger(data: bytes, directory: str, file: str, sha256: str) -> tuple[int, Iterator[Entry]]:
-    """Reads the number of records in a ledger and, lazily, its lines.
+def count_of_ledger(data: bytes, directory: str, file: str, sha256: str) -> int:
+    """Returns the number of records in a ledger.
 
     Raises:
       UsageError: If it is damaged, or does not belong to the shard with this checksum.
     """
+    return _open_ledger(data, directory, file, sha256)[0]
+
+
+#: Rows of consecutive lines of a ledger, as columns if possible.
+RowBlock = WrittenEntries | list[LedgerRow]
+
+
+def ledger_rows(data: bytes, directory: str, file: str, sha256: str, split: str) -> list[RowBlock]:
+    """Returns a ledger's lines as rows.
+
+    Raises:
+      UsageError: If it is damaged, or does not belong to the shard with this checksum.
+    """
+    _, blocks = _open_ledger(data, directory, file, sha256)
+    try:
+        return [
+            block if isinstance(block, WrittenEntries) else [_row(entry, split) for entry in block]
+            for block in blocks
+        ]
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise _damaged(printable(storage.join(directory, file)), error) from None
+
+
+def _open_ledger(data: bytes, directory: str, file: str, sha256: str) -> tuple[int, Iterator[EntryBlock]]:
     where = printable(storage.join(directory, file))
     try:
-        result, entries = load_ledger(data)
+        result, blocks = load_blocks(data)
         records = int(result.records)
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise _damaged(where, error) from None
@@ -126,20 +150,82 @@ def open_ledger(data: bytes, directory: str, file: str, sha256: str) -> tuple[in
             f"{where} belongs to another build than the dataset.json there; compare again when nothing "
             "writes to the dataset, or convert again."
         )
-    return records, entries
+    return records, blocks
 
 
-def ledger_rows(data: bytes, directory: str, file: str, sha256: str, split: str) -> list[LedgerRow]:
-    """Returns a ledger's lines as rows.
+class DifferingRows(NamedTuple):
+    """The rows of two ledgers that may differ.
 
-    Raises:
-      UsageError: If `open_ledger` raises it.
+    Attributes:
+      old: Rows of the old ledger that the new one does not have.
+      new: Rows of the new ledger that the old one does not have.
+      equal: Number of records that are equal in both. They have no rows here.
     """
-    _, entries = open_ledger(data, directory, file, sha256)
-    try:
-        return [_row(entry, split) for entry in entries]
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise _damaged(printable(storage.join(directory, file)), error) from None
+
+    old: list[LedgerRow]
+    new: list[LedgerRow]
+    equal: int
+
+
+def differing_rows(old: Sequence[RowBlock], new: Sequence[RowBlock], split: str) -> DifferingRows:
+    """Returns the rows of two ledgers of one split, without most of those that are equal.
+
+    Args:
+      old: Rows of the old ledger.
+      new: Rows of the new ledger.
+      split: Name of the split.
+    """
+    equal: set[_Stated] = set()
+    if _has_own_keys(old) and _has_own_keys(new):
+        equal = {stated for block in old for stated in _stated(block)}
+        equal.intersection_update(stated for block in new for stated in _stated(block))
+    return DifferingRows(_other_rows(old, equal, split), _other_rows(new, equal, split), len(equal))
+
+
+#: What a ledger states about a record: key, fingerprint, sha256, label, length, stored and format.
+_Stated = tuple[str, str, str, str, int, str, str]
+
+
+def _stated(block: RowBlock) -> Iterator[_Stated]:
+    """Yields what is stated about the records of a block that has columns."""
+    if isinstance(block, WrittenEntries):
+        lengths = block.lengths or (0,) * len(block.keys)
+        yield from zip(
+            block.keys, block.fingerprints, block.sha256, block.labels, lengths, block.stored, block.formats
+        )
+
+
+def _has_own_keys(blocks: Sequence[RowBlock]) -> bool:
+    """Returns whether no key occurs twice."""
+    keys = [key for block in blocks for key in _keys(block)]
+    return len(keys) == len(set(keys))
+
+
+def _keys(block: RowBlock) -> Iterable[str]:
+    return block.keys if isinstance(block, WrittenEntries) else (row.key for row in block)
+
+
+def _other_rows(blocks: Sequence[RowBlock], equal: Container[_Stated], split: str) -> list[LedgerRow]:
+    """Returns the rows that are not among the equal ones."""
+    rows = list[LedgerRow]()
+    for block in blocks:
+        if isinstance(block, list):
+            rows += block
+        for stated in _stated(block):
+            if stated not in equal:
+                key, fingerprint, sha256, label, length, stored, kind = stated
+                entry = Entry(
+                    key,
+                    Outcome.WRITTEN,
+                    fingerprint,
+                    sha256,
+                    label,
+                    length=length,
+                    stored=stored,
+                    format=kind,
+                )
+                rows.append(_row(entry, split))
+    return rows
 
 
 def _damaged(where: str, error: Exception) -> UsageError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from shardwright.schemas.changes import Changes
 from shardwright.transforms.concurrency.progress import PROGRESS
@@ -12,9 +12,11 @@ from shardwright.transforms.diff.rows import (
     OLD,
     LedgerPair,
     LedgerRow,
+    RowBlock,
     by_key,
+    count_of_ledger,
+    differing_rows,
     ledger_rows,
-    open_ledger,
     read_ledger,
 )
 
@@ -56,14 +58,14 @@ def _compare_pair(pair: LedgerPair, changes: Changes, elsewhere: _Rows) -> None:
     datas = [read_ledger(place, pair.file) if place is not None else None for place in pair.places]
     same = datas[NEW]
     if same is not None and datas[OLD] == same and pair.sha256[OLD] == pair.sha256[NEW]:
-        changes.unchanged += open_ledger(same, str(pair.places[NEW]), pair.file, pair.sha256[NEW])[0]
+        changes.unchanged += count_of_ledger(same, str(pair.places[NEW]), pair.file, pair.sha256[NEW])
         return
-    found: _Rows = ([], [])
-    for side, data in enumerate(datas):
-        if data is not None:
-            place = str(pair.places[side])
-            found[side].extend(ledger_rows(data, place, pair.file, pair.sha256[side], pair.split))
-    PROGRESS.add(listed=len(found[OLD]) + len(found[NEW]))
-    old, new = (by_key(rows, whose) for rows, whose in zip(found, _WHOSE, strict=True))
-    for side, row in compare_rows(old, new, changes):
+    found: list[Sequence[RowBlock]] = [
+        ledger_rows(data, str(place), pair.file, sha256, pair.split) if data is not None else ()
+        for data, place, sha256 in zip(datas, pair.places, pair.sha256, strict=True)
+    ]
+    rows = differing_rows(found[OLD], found[NEW], pair.split)
+    changes.unchanged += rows.equal
+    PROGRESS.add(listed=2 * rows.equal + len(rows.old) + len(rows.new))
+    for side, row in compare_rows(by_key(rows.old, _WHOSE[OLD]), by_key(rows.new, _WHOSE[NEW]), changes):
         elsewhere[side].append(row)

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -21,10 +21,12 @@ from shardwright.transforms.diff.rows import (
     LedgerPair,
     LedgerRow,
     Packer,
+    RowBlock,
     bucket_count,
     by_key,
+    count_of_ledger,
+    differing_rows,
     ledger_rows,
-    open_ledger,
     read_ledger,
     unpack_rows,
 )
@@ -79,13 +81,15 @@ class _CompareLedgers(_Comparing):
     def process(self, pair: LedgerPair) -> Iterator[Any]:
         old_data, new_data = datas = [self._data(pair, side) for side in (OLD, NEW)]
         if new_data is not None and old_data == new_data and pair.sha256[OLD] == pair.sha256[NEW]:
-            self._changes.unchanged += open_ledger(
+            self._changes.unchanged += count_of_ledger(
                 new_data, str(pair.places[NEW]), pair.file, pair.sha256[NEW]
-            )[0]
+            )
             return
-        rows = [self._rows(pair, side, data) for side, data in enumerate(datas)]
-        PROGRESS.add(listed=len(rows[OLD]) + len(rows[NEW]))
-        old, new = (by_key(found, whose) for found, whose in zip(rows, _WHOSE, strict=True))
+        found = [self._rows(pair, side, data) for side, data in enumerate(datas)]
+        rows = differing_rows(found[OLD], found[NEW], pair.split)
+        self._changes.unchanged += rows.equal
+        PROGRESS.add(listed=2 * rows.equal + len(rows.old) + len(rows.new))
+        old, new = by_key(rows.old, _WHOSE[OLD]), by_key(rows.new, _WHOSE[NEW])
         for side, row in compare_rows(old, new, self._changes):
             for packed in self._packer.add(side, row, bucket_count(pair.records)):
                 yield beam.pvalue.TaggedOutput(_ROWS, packed)
@@ -99,12 +103,12 @@ class _CompareLedgers(_Comparing):
             return read_ledger(place, pair.file)
         return None
 
-    def _rows(self, pair: LedgerPair, side: int, data: bytes | None) -> list[LedgerRow]:
+    def _rows(self, pair: LedgerPair, side: int, data: bytes | None) -> Sequence[RowBlock]:
         if data is None:
-            return []
+            return ()
         with self._losses(side):
             return ledger_rows(data, str(pair.places[side]), pair.file, pair.sha256[side], pair.split)
-        return []
+        return ()
 
     def _losses(self, side: int) -> contextlib.AbstractContextManager[None]:
         """Suppresses the error about a lost ledger where that is allowed."""

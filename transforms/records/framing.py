@@ -11,7 +11,7 @@ import os
 import struct
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import IO, Any, NamedTuple
 
@@ -60,6 +60,21 @@ def data_of_frame(frame: bytes) -> bytes | None:
         return None
     data = frame[HEADER_BYTES:-FOOTER_BYTES]
     return data if _FOOTER.unpack(frame[-FOOTER_BYTES:])[0] == masked_crc32c(data) else None
+
+
+def are_sound(frames: bytes, lengths: Iterable[int]) -> bool:
+    """Returns whether bytes are frames of these lengths, one after another, whose checksums are right.
+
+    Args:
+      frames: the bytes.
+      lengths: number of bytes of each frame.
+    """
+    position = 0
+    for length in lengths:
+        if data_of_frame(frames[position : position + length]) is None:
+            return False
+        position += length
+    return position == len(frames)
 
 
 class Record(NamedTuple):

@@ -9,23 +9,36 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import lru_cache
+from itertools import chain
 from types import TracebackType
 from typing import IO, NamedTuple
 
 from shardwright.schemas.codes import Outcome, QuarantineReason, Stage
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult, dump_index, ledger_header, load_ledger
+from shardwright.schemas.ledger import (
+    Entry,
+    EntryBlock,
+    ShardHeader,
+    ShardResult,
+    WrittenEntries,
+    dump_index,
+    entries_of,
+    ledger_header,
+    load_blocks,
+    load_ledger,
+)
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file, shard_file
 from shardwright.schemas.version import check_file
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.workers import usable_cpus
 from shardwright.transforms.conversion.convert import ShardRecipe
 from shardwright.transforms.conversion.reusable import ReusableRecord
-from shardwright.transforms.conversion.selection import BY_BYTES, decides_same
+from shardwright.transforms.conversion.selection import BY_BYTES, content_decides, decides_same
 from shardwright.transforms.lease import HeldLease, write_held
 from shardwright.transforms.plan.assign import HASH_RANGE, NEVER_EMPTY, shard_of
-from shardwright.transforms.records.framing import data_of_frame, uncompressed
+from shardwright.transforms.records.framing import are_sound, uncompressed
 from shardwright.transforms.shards.finish import ShardPlace, files_of
+from shardwright.transforms.shards.kept_runs import KeptRun, ListedImages
 
 #: Number of bytes of an old shard that are read at once, since records are copied in their order.
 _BLOCK_BYTES = 1 << 18
@@ -270,27 +283,51 @@ class _OldShard:
             self._file = self._open.enter_context(storage.open_local(self._path))
         return self._file
 
-    def frame(self, offset: int, length: int) -> bytes | None:
-        """Returns the frame at an offset; None if it is damaged or cannot be read."""
+    def frames(self, offset: int, lengths: Sequence[int]) -> bytes | None:
+        """Returns frames that follow each other; None if one of them is damaged or cannot be read."""
         try:
             with self._lock:
-                if self._descriptor < 0 and not self._gone:
-                    self._gone = True  # reset below on success
-                    file = self._opened()
-                    file.seek(0)
-                    plain, _, _ = self._open.enter_context(uncompressed(file, self._path))
-                    self._descriptor = plain.fileno()
-                    self._gone = False
-                if self._gone:
-                    return None
-                if not self._start <= offset <= offset + length <= self._start + len(self._block):
-                    self._block = storage.read_fully(self._descriptor, offset, max(length, _BLOCK_BYTES))
-                    self._start = offset
-                first = offset - self._start
-                frame = self._block[first : first + length]
-            return None if data_of_frame(frame) is None else frame
+                frames = self._read(offset, sum(lengths))
         except OSError:
             return None
+        return frames if are_sound(frames, lengths) else None
+
+    def _read(self, offset: int, length: int) -> bytes:
+        """Returns bytes of the uncompressed shard; none if it cannot be unpacked.
+
+        Raises:
+          OSError: if it cannot be read.
+        """
+        if self._descriptor < 0 and not self._gone:
+            self._gone = True  # reset below on success
+            file = self._opened()
+            file.seek(0)
+            plain, _, _ = self._open.enter_context(uncompressed(file, self._path))
+            self._descriptor = plain.fileno()
+            self._gone = False
+        if self._gone:
+            return b""
+        if not self._start <= offset <= offset + length <= self._start + len(self._block):
+            self._block = storage.read_fully(self._descriptor, offset, max(length, _BLOCK_BYTES))
+            self._start = offset
+        first = offset - self._start
+        return self._block[first : first + length]
+
+
+class _OldLedger(NamedTuple):
+    """The ledger of an earlier shard, and the shard.
+
+    Attributes:
+      name: name of the shard file.
+      sha256: checksum of the shard.
+      shard: the shard.
+      blocks: the entries of the ledger.
+    """
+
+    name: str
+    sha256: str
+    shard: _OldShard
+    blocks: Sequence[EntryBlock]
 
 
 class PreviousRecords:
@@ -326,6 +363,7 @@ class PreviousRecords:
         self._recipe = recipe
         self._trust_mtime = trust_mtime
         self._opened: list[_OldShard] = []
+        self._ledgers: dict[tuple[str, int], _OldLedger | None] = {}
 
     def __enter__(self) -> PreviousRecords:
         return self
@@ -336,11 +374,40 @@ class PreviousRecords:
         for shard in self._opened:
             shard.close()
 
-    def find(self, refs: Sequence[tuple[ImageRef, str]]) -> dict[str, ReusableRecord]:
+    def find_runs(self, refs: Sequence[ImageRef], digests: Sequence[str]) -> dict[int, KeptRun]:
+        """Returns place of the first image -> run, for records that the earlier build has in the same order.
+
+        Args:
+          refs: references of the shard, in order.
+          digests: digest of each reference.
+        """
+        split = self._place.split
+        if not self._trust_mtime or split not in self._build.shards or self._contents_decide:
+            return {}
+        images, found = ListedImages(refs, digests), dict[int, KeptRun]()
+        for number in self._numbers(split, len(refs)):
+            ledger = self._ledger(split, number)
+            if ledger is not None:
+                blocks = (block for block in ledger.blocks if isinstance(block, WrittenEntries))
+                runs = [run for block in blocks for run in images.runs(block, ledger.shard)]
+                if runs and self._is_sound(ledger):
+                    found |= {run.place: run for run in runs}
+        return found
+
+    @property
+    def _contents_decide(self) -> bool:
+        """Whether images may be left out by their content, or `--map` may make several of one."""
+        made_by = self._made_by
+        return made_by is not None and (
+            bool(made_by.settings.map) or content_decides(made_by.keys, made_by.settings)
+        )
+
+    def find(self, refs: Sequence[tuple[ImageRef, str]], listed: int = 0) -> dict[str, ReusableRecord]:
         """Returns key -> reusable record, for images that the earlier build has.
 
         Args:
           refs: references of the shard, each with its digest.
+          listed: number of all references of the shard; 0 if these are all.
         """
         wanted = {ref.key: (ref, digest) for ref, digest in refs if ref.is_candidate}
         found: dict[str, ReusableRecord] = {}
@@ -348,52 +415,67 @@ class PreviousRecords:
         for split in sorted(self._build.shards, key=lambda name: (name != own, name)):
             if not wanted:
                 break
-            shards = self._build.shards[split]
-            few = len(refs) < NEVER_EMPTY
-            for shard in near(self._place, shards) if few else overlapping(self._place, shards):
-                for key, known in self._known(split, shard, wanted):
+            for number in self._numbers(split, listed or len(refs)):
+                for key, known in self._known(split, number, wanted):
                     found[key] = known
                 wanted = {key: value for key, value in wanted.items() if key not in found}
                 if not wanted:
                     break
         return found
 
+    def _numbers(self, split: str, refs: int) -> Sequence[int]:
+        """Returns the numbers of the earlier shards in a split that may have images of this shard."""
+        shards = self._build.shards[split]
+        return near(self._place, shards) if refs < NEVER_EMPTY else overlapping(self._place, shards)
+
+    def _ledger(self, split: str, number: int) -> _OldLedger | None:
+        """Returns the ledger of an earlier shard; None if nothing can be copied from the shard."""
+        if (split, number) not in self._ledgers:
+            self._ledgers[split, number] = None
+            with contextlib.suppress(OSError, ValueError, TypeError):
+                self._ledgers[split, number] = self._read_ledger(split, number)
+        return self._ledgers[split, number]
+
+    def _read_ledger(self, split: str, number: int) -> _OldLedger | None:
+        place = ShardPlace(split, number, self._build.shards[split])
+        name = shard_file(*place, self._build.suffix)
+        data = storage.read_bytes(storage.join(self._build.directory, ledger_file(*place)))
+        header = ledger_header(data)
+        digests = self._build.digests
+        if header.recipe != self._recipe or (digests and digests.get(name) != header.sha256):
+            return None  # nothing can be copied, or the ledger belongs to another shard
+        shard = _OldShard(storage.join(self._build.directory, name))
+        self._opened.append(shard)
+        likely = split == self._place.split and number in overlapping(self._place, place.num_shards)
+        if likely and name not in self._verdicts:
+            shard.begin_digest()  # another thread computes it while this one reads the ledger
+        return _OldLedger(name, header.sha256, shard, list(load_blocks(data)[1]))
+
+    def _is_sound(self, ledger: _OldLedger) -> bool:
+        """Returns whether a shard has not changed. Otherwise no line of its ledger is used."""
+        if ledger.name not in self._verdicts:
+            self._verdicts[ledger.name] = ledger.shard.has_digest(ledger.sha256)
+        if not self._verdicts[ledger.name] and ledger.name not in self.rejected:
+            self.rejected.append(ledger.name)
+        return self._verdicts[ledger.name]
+
     def _known(
         self, split: str, number: int, wanted: Mapping[str, tuple[ImageRef, str]]
     ) -> Iterator[tuple[str, ReusableRecord]]:
-        place = ShardPlace(split, number, self._build.shards[split])
-        name = shard_file(*place, self._build.suffix)
-        try:
-            data = storage.read_bytes(storage.join(self._build.directory, ledger_file(*place)))
-            header = ledger_header(data)
-            digests = self._build.digests
-            if header.recipe != self._recipe or (digests and digests.get(name) != header.sha256):
-                return  # nothing can be copied, or the ledger belongs to another shard
-            shard = _OldShard(storage.join(self._build.directory, name))
-            self._opened.append(shard)
-            likely = split == self._place.split and number in overlapping(self._place, place.num_shards)
-            if likely and name not in self._verdicts:
-                shard.begin_digest()  # another thread computes it while this one reads the ledger
-            entries = list(load_ledger(data)[1])
-        except (OSError, ValueError, TypeError):
+        ledger = self._ledger(split, number)
+        if ledger is None:
             return
         same_refs: dict[str, list[Entry]] = {}
-        for entry in entries:
+        for entry in chain.from_iterable(map(entries_of, ledger.blocks)):
             source = entry.source
             if source in wanted and wanted[source][1] == entry.digest and self._stays(entry):
                 same_refs.setdefault(source, []).append(entry)
-        if not same_refs:
-            return
-        # If the bytes of the shard have changed, no line of its ledger is used.
-        if name not in self._verdicts:
-            self._verdicts[name] = shard.has_digest(header.sha256)
-        if not self._verdicts[name]:
-            self.rejected.append(name)
+        if not same_refs or not self._is_sound(ledger):
             return
         for source, (entry, *more) in same_refs.items():
             ref = wanted[source][0]
             same = self._trust_mtime and ref.fingerprint == entry.fingerprint and ref.has_known_state
-            yield source, ReusableRecord(entry, same, shard, tuple(more))
+            yield source, ReusableRecord(entry, same, ledger.shard, tuple(more))
 
     def _stays(self, entry: Entry) -> bool:
         made_by = self._made_by

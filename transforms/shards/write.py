@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -21,8 +21,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.image_ref import NO_SPLIT
-from shardwright.schemas.ledger import Entry, ShardResult
+from shardwright.schemas.image_ref import NO_SPLIT, ImageRef
+from shardwright.schemas.ledger import Entry, ShardResult, WrittenEntries
 from shardwright.schemas.ledger_lines import LedgerLines
 from shardwright.schemas.metrics import NAMESPACE
 from shardwright.schemas.plan import Forecast, shard_file
@@ -39,6 +39,7 @@ from shardwright.transforms.lease import HeldLease
 from shardwright.transforms.plan.planned_shard import PlannedShard
 from shardwright.transforms.records.framing import FRAME_BYTES
 from shardwright.transforms.shards.finish import ShardPlace, discard, finish_shard, write_ledger
+from shardwright.transforms.shards.kept_runs import KeptRun
 from shardwright.transforms.shards.reuse import PreviousRecords, ReusableBuilds, take_over
 from shardwright.transforms.shards.shard_plan import ShardPlan, plan_shard
 
@@ -126,6 +127,10 @@ class _Work:
     rejected: tuple[str, ...] = ()
     processor_seconds: float = 0.0
 
+    def add_run(self, entries: WrittenEntries) -> None:
+        self.lines.add_written(entries)
+        self.copied += len(entries.keys)
+
     def add(self, image: Converted, entry: Entry) -> None:
         self.lines.add(entry)
         self.copied += bool(image.frame)
@@ -154,6 +159,9 @@ class _Frames:
         self._size = 0
 
     def write(self, frame: bytes) -> None:
+        if not self._waiting and len(frame) >= _WRITE_BYTES:
+            self._file.write(frame)
+            return
         self._waiting.append(frame)
         self._size += len(frame)
         if self._size >= _WRITE_BYTES:
@@ -234,8 +242,8 @@ class _WriteShard(beam.DoFn):
             yield result
             return
         started = time.time()
-        with self._faults():
-            temporary, work = self._write_records(place, plan, reusable, hold)
+        with self._faults(), self._previous_records(place, plan, reusable) as records:
+            temporary, work = self._write_records(place, plan, records, hold)
         # A shard is hashed, moved and recorded while the images of the next one are converted.
         yield from self._finished()
         self._finishing = self._finisher.submit(self._finish, place, plan, temporary, work, started, hold)
@@ -302,7 +310,7 @@ class _WriteShard(beam.DoFn):
         return None
 
     def _write_records(
-        self, place: ShardPlace, plan: ShardPlan, reusable: ReusableBuilds, hold: HeldLease | None
+        self, place: ShardPlace, plan: ShardPlan, records: PreviousRecords | None, hold: HeldLease | None
     ) -> tuple[str, _Work]:
         """Writes the records of a shard to a temporary file; returns its path and the work done."""
         name = shard_file(*place, self._settings.suffix)
@@ -310,14 +318,15 @@ class _WriteShard(beam.DoFn):
         work = _Work()
         begun = time.process_time()
         try:
-            with (
-                self._previous_records(place, plan, reusable) as records,
-                self._opened(temporary) as handle,
-            ):
-                known = _known(plan, records)
-                work.rejected = tuple(records.rejected) if records else ()
+            with self._opened(temporary) as handle:
                 offset, frames = 0, _Frames(handle)
-                for image, digest in _convert(plan, known):
+                for made in _convert(plan, records):
+                    if isinstance(made, _CopiedRun):
+                        frames.write(made.frames)
+                        work.add_run(made.entries.moved(offset - made.entries.offsets[0]))
+                        offset += len(made.frames)
+                        continue
+                    image, digest = made
                     if image.frame:
                         frames.write(image.frame)
                     elif image.example:
@@ -329,6 +338,7 @@ class _WriteShard(beam.DoFn):
                     work.add(image, image.entry._replace(digest=digest, offset=offset, length=length))
                     offset += length
                 frames.flush()
+                work.rejected = tuple(records.rejected) if records else ()
         except BaseException:
             discard(temporary)
             raise
@@ -386,22 +396,56 @@ class _WriteShard(beam.DoFn):
         ), work
 
 
-def _convert(plan: ShardPlan, known: Mapping[str, ReusableRecord]) -> Iterator[tuple[Converted, str]]:
-    """Yields all images that are made of a shard's references, each with the digest of its reference."""
-    threads, budget = worker_threads(), working_budget()
+class _CopiedRun(NamedTuple):
+    """The frames of a run of records that are kept, and their entries in the earlier ledger."""
+
+    frames: bytes
+    entries: WrittenEntries
+
+
+def _convert(
+    plan: ShardPlan, records: PreviousRecords | None
+) -> Iterator[_CopiedRun | tuple[Converted, str]]:
+    """Yields all records that are kept, and all other images that are made of a shard's references, in order.
+
+    Each of the other images comes with the digest of its reference.
+    """
     for refs, digests in plan.parts():
-        images = convert_refs(refs, plan.recipe, converting_executor(), threads, budget, known)
-        for converted, digest in zip(images, digests, strict=True):
-            for image in converted.images:
-                yield image, digest
+        runs: Mapping[int, KeptRun] = {}
+        known: Mapping[str, ReusableRecord] = {}
+        others = refs
+        if records is not None:
+            runs = records.find_runs(refs, digests)
+            kept = {place for run in runs.values() for place in range(run.place, run.place + run.size)}
+            places = [place for place in range(len(refs)) if place not in kept]
+            others = [refs[place] for place in places]
+            known = records.find([(refs[place], digests[place]) for place in places], len(plan.refs))
+        converted = _converted(others, plan, known)
+        place = 0
+        while place < len(refs):
+            run = runs.get(place)
+            if run is None:
+                for image in next(converted).images:
+                    yield image, digests[place]
+                place += 1
+                continue
+            stop = place + run.size
+            frames = run.frames()
+            if frames is not None:
+                PROGRESS.add(images=run.size)
+                yield _CopiedRun(frames, run.entries)
+            else:  # a record was damaged after its shard was compared with its checksum
+                again = _converted(refs[place:stop], plan, run.records())
+                for made, digest in zip(again, digests[place:stop], strict=True):
+                    yield from ((image, digest) for image in made.images)
+            place = stop
 
 
-def _known(plan: ShardPlan, records: PreviousRecords | None) -> Mapping[str, ReusableRecord]:
-    """Returns the reusable records of a shard's images."""
-    if records is None:
-        return {}
-    listed = (item for part in plan.parts() for item in zip(*part, strict=True))
-    return records.find([(ref, digest) for ref, digest in listed if ref.is_candidate])
+def _converted(
+    refs: Sequence[ImageRef], plan: ShardPlan, known: Mapping[str, ReusableRecord]
+) -> Iterator[Converted]:
+    """Converts images, or copies their records, in order."""
+    return convert_refs(refs, plan.recipe, converting_executor(), worker_threads(), working_budget(), known)
 
 
 def _check_codec(recorded: Mapping[str, str], spec: str) -> None:

@@ -14,7 +14,6 @@ from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.transforms import storage
 from shardwright.transforms.hash_buckets import bucket_count
-from shardwright.transforms.validation.compared_records import ComparedRecords
 from shardwright.transforms.validation.duplicate_keys import bucket_rows, compare_bucket, rows_of_ledger
 from shardwright.transforms.validation.duplicates import Bucket
 from shardwright.transforms.validation.tagged_types import with_tagged_types
@@ -68,9 +67,9 @@ class _ReadLedger(beam.DoFn):
         path = storage.join(self._directory, ledger)
         with storage.translated_errors("read", path):
             data = storage.read_bytes(path)
-        rows = rows_of_ledger(data, result.header.split, result.header.file)
         try:
-            packed = [*bucket_rows(ComparedRecords(rows), count, keys=False)]
+            rows = rows_of_ledger(data, result.header.split, result.header.file)
+            packed = [*bucket_rows(rows, count, keys=False)]
         except (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError) as error:
             message = f"its ledger {ledger} is damaged ({error})"
             yield FindingSummary().add([Finding(FindingCode.LEDGER_MISMATCH, message, result.header.file)])

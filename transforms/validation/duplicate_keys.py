@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
 from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.findings import Finding, Where
+from shardwright.schemas.ledger import line_blocks, parsed_lines, written_runs
 from shardwright.transforms.hash_buckets import pack_columns, places_by_bucket, unpack_rows
 from shardwright.transforms.validation.compared_records import ComparedRecord, ComparedRecords
 from shardwright.transforms.validation.equal_pictures import SAME_SOURCE, EqualPictures, describe_pair
-from shardwright.transforms.validation.ledger import ledger_lines
 
 #: Numbers of the columns of `ComparedRecord` whose values are compared.
 _KEY, _SOURCE = ComparedRecord._fields.index("key"), ComparedRecord._fields.index("source")
@@ -77,8 +78,8 @@ def _by_bucket(
         )
 
 
-def rows_of_ledger(data: bytes, split: str, file: str) -> Iterator[ComparedRecord]:
-    """Yields the rows for the records in a shard's ledger.
+def rows_of_ledger(data: bytes, split: str, file: str) -> ComparedRecords:
+    """Returns the rows for the records in a shard's ledger.
 
     Args:
       data: Contents of the ledger.
@@ -88,11 +89,27 @@ def rows_of_ledger(data: bytes, split: str, file: str) -> Iterator[ComparedRecor
     Raises:
       OSError, EOFError, zlib.error, ValueError, LookupError: If the ledger is damaged.
     """
-    written = (line for line in ledger_lines(data) if line.get("outcome") == Outcome.WRITTEN)
-    for number, line in enumerate(written):
-        # Images that --map made of one source may have different classes.
-        label = "" if line.get("source_key") else line.get("label", "")
-        yield ComparedRecord(line["key"], line.get("sha256"), split, file, number, line["offset"], label)
+    rows = ComparedRecords()
+    for lines, columns in chain.from_iterable(map(written_runs, line_blocks(data))):
+        if columns is None:
+            for line in parsed_lines(lines):
+                if line.get("outcome") == Outcome.WRITTEN:
+                    # Images that --map made of one source may have different classes.
+                    label = "" if line.get("source_key") else line.get("label", "")
+                    place = split, file, len(rows), line["offset"]
+                    rows.append(ComparedRecord(line["key"], line.get("sha256"), *place, label))
+            continue
+        count, first = len(columns.keys), len(rows)
+        rows.extend(
+            columns.keys,
+            [sha256 or None for sha256 in columns.sha256],
+            [split] * count,
+            [file] * count,
+            range(first, first + count),
+            columns.offsets,
+            columns.labels,
+        )
+    return rows
 
 
 def compare_bucket(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Finding]:

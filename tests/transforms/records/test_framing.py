@@ -16,6 +16,7 @@ from helpers.shard_damage import assert_complete
 from shardwright.transforms.records.framing import (
     DamagedRange,
     Record,
+    are_sound,
     compression_of,
     decompress,
     masked_crc32c,
@@ -35,6 +36,17 @@ def _frame(data: bytes) -> bytes:
     return b"".join(
         (length, masked_crc32c(length).to_bytes(4, "little"), data, masked_crc32c(data).to_bytes(4, "little"))
     )
+
+
+def test_frames_of_stated_lengths_are_sound_or_not() -> None:
+    frames = [_frame(b"x" * size) for size in (0, 1, 300)]
+    data, lengths = b"".join(frames), [len(frame) for frame in frames]
+    assert are_sound(data, lengths) and are_sound(b"", ())
+    for wrong in (lengths[:-1], [*lengths, 16], lengths[::-1], [sum(lengths)]):
+        assert not are_sound(data, wrong)
+    for place in range(0, len(data), 7):
+        assert not are_sound(data[:place] + bytes((data[place] ^ 4,)) + data[place + 1 :], lengths)
+    assert not are_sound(data[:-1], lengths) and not are_sound(data + b"x", lengths)
 
 
 def _sound(found: list[Record | DamagedRange]) -> list[bytes]:
