@@ -60,11 +60,11 @@ class Picture:
         #: Size to resize images to; None if that is never needed.
         self._target = size if self._stored[:2] != size else None
         self._size = size
-        said = (
+        stated = (
             feature_of(dataset.features, f)
             for f in (FeatureRole.SHAPE, FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
         )
-        self._shape, *self._sides = said
+        self._shape, *self._sides = stated
         self._stated_type = feature_of(dataset.features, FeatureRole.DTYPE) if len(self._types) > 1 else None
         self.needed: tuple[FeatureSpec, ...] = (found,)
         if "raw" in self._formats and not self._is_tensor and None in self._stored:

@@ -138,8 +138,8 @@ def _not_started(error: Exception) -> str:
     text = " ".join(str(error).split()).rstrip(".")
     if lacks_memory(error):
         return _NO_MEMORY
-    said = f"{type(error).__name__}: {text[-_SHOWN_CHARACTERS:]}" if text else type(error).__name__
-    return f"The command cannot start ({said}); install shardwright again."
+    sentence = f"{type(error).__name__}: {text[-_SHOWN_CHARACTERS:]}" if text else type(error).__name__
+    return f"The command cannot start ({sentence}); install shardwright again."
 
 
 if __name__ == "__main__":

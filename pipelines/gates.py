@@ -20,9 +20,9 @@ _LISTED = "; shardwright validate --help lists them."
 MODES = {"fast": Depth.FAST, "full": Depth.FULL, "quality": Depth.QUALITY}
 
 
-def _codes(said: str | Sequence[str]) -> tuple[str, ...]:
+def _codes(stated: str | Sequence[str]) -> tuple[str, ...]:
     """Returns the given codes, from a list or from an option's value in any case and with any spaces."""
-    codes = said.split(",") if isinstance(said, str) else said
+    codes = stated.split(",") if isinstance(stated, str) else stated
     return tuple(code.strip().upper() for code in codes if code.strip())
 
 
@@ -87,13 +87,13 @@ def expected_of(gates: JobGates, path: str) -> Expectations:
     return gates.alone
 
 
-def findings_of(said: Gates, file: Gates) -> Gates:
+def findings_of(stated: Gates, file: Gates) -> Gates:
     """Merges the gates of options with those of a file; options take precedence."""
-    chosen = (*said.fail_on, *said.warn_on)
+    chosen = (*stated.fail_on, *stated.warn_on)
     fail_on, warn_on = (
         tuple(code for code in codes if code not in chosen) for codes in (file.fail_on, file.warn_on)
     )
-    return Gates((*said.fail_on, *fail_on), (*said.warn_on, *warn_on))
+    return Gates((*stated.fail_on, *fail_on), (*stated.warn_on, *warn_on))
 
 
 def tell(path: str, notes: Iterable[str]) -> None:
@@ -113,7 +113,7 @@ def mode_for(mode: str, gates: Gates, expectations: Expectations, target: Target
     asking = [f"--fail_on {code}" for code in gates.fail_on if code in QUALITY]
     asking += [f"--warn_on {code}" for code in gates.warn_on if code in QUALITY]
     counted = target.directory is not None
-    asking += [f"--expect {name}" for name in expectations.names_of_looks(counted)]
+    asking += [f"--expect {name}" for name in expectations.measured_names(counted)]
     for name in ("min_images_per_split", "max_bad_fraction"):
         if name in expectations.names and not counted:
             raise UsageError(

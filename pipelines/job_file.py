@@ -326,8 +326,8 @@ def _check_plain(text: Any, *path: str) -> None:
         for key, item in text.items() if isinstance(text, Mapping) else enumerate(text):
             _check_plain(item, *path, str(key))
     elif not isinstance(text, str):
-        said = "has no value" if text is None else "is not text"
-        raise WrongValue(f"{': '.join(path)} {said}; write one, in quotes if needed", *path)
+        sentence = "has no value" if text is None else "is not text"
+        raise WrongValue(f"{': '.join(path)} {sentence}; write one, in quotes if needed", *path)
 
 
 def _checked(name: str, value: Any) -> Any:

@@ -27,26 +27,26 @@ _SHELL = frozenset({"|", "||", "&", "&&", ";", ">", ">>", "<", "2>", "2>&1"})
 _OPTION_NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
 
 
-def read_job_gates(said: Any, path: str) -> JobGates:
+def read_job_gates(stated: Any, path: str) -> JobGates:
     """Reads `gates`, which contains gates or names a gate file.
 
     Args:
-      said: Value of the key, expanded; None if it is missing.
+      stated: Value of the key, expanded; None if it is missing.
       path: Path of the job file; a gate file is searched for beside it.
 
     Raises:
       WrongValue: The value is wrong; the error has its keys, the mistake and a correct value.
     """
-    if isinstance(said, str) and said:
-        return _gate_file(said, path, "gates")
-    said = _mapping(said, "max_count_drop: 0.2", "gates")
-    named = said.get(EXPECT)
+    if isinstance(stated, str) and stated:
+        return _gate_file(stated, path, "gates")
+    stated = _mapping(stated, "max_count_drop: 0.2", "gates")
+    named = stated.get(EXPECT)
     try:
         if not isinstance(named, str):
-            return gates_from(said)
-        gates = gates_from({key: value for key, value in said.items() if key != EXPECT})
+            return gates_from(stated)
+        gates = gates_from({key: value for key, value in stated.items() if key != EXPECT})
         block = _gate_file(named, path, "gates", EXPECT)
-        notes = (*gates.notes, *block.notes, *notes_of(said))
+        notes = (*gates.notes, *block.notes, *notes_of(stated))
         return replace(with_expectations(gates, block.alone), notes=notes)
     except WrongValue as error:
         below = error.path[1:] if error.path[:1] == ("gates",) else error.path
@@ -66,11 +66,11 @@ def _gate_file(name: str, path: str, *keys: str) -> JobGates:
         raise WrongValue(error.message, *keys) from None
 
 
-def verification_for(said: str, gates: JobGates) -> str:
+def verification_for(stated: str, gates: JobGates) -> str:
     """Returns how to check a new version: as the job says, or as deeply as its gates need.
 
     Args:
-      said: Value in the job; empty if it is missing.
+      stated: Value in the job; empty if it is missing.
       gates: Gates for a new version.
 
     Raises:
@@ -92,17 +92,17 @@ def verification_for(said: str, gates: JobGates) -> str:
                     name,
                 )
     asking = [FindingCode(code) for codes in named.values() for code in codes]
-    looks = gates.expectations.names_of_looks()
-    if (asking or looks) and said == "none":
+    measured = gates.expectations.measured_names()
+    if (asking or measured) and stated == "none":
         raise WrongValue(
-            f"verify: none finds nothing, but the gates need {[*asking, *looks][0]}; write verify: fast",
+            f"verify: none finds nothing, but the gates need {[*asking, *measured][0]}; write verify: fast",
             "verify",
         )
-    if looks or any(code in QUALITY for code in asking):
+    if measured or any(code in QUALITY for code in asking):
         return "quality"
-    if said in ("", "fast"):
+    if stated in ("", "fast"):
         return "fast" if OF_FILES.issuperset(asking) else "full"
-    return said
+    return stated
 
 
 #: Keys with a single value: name -> (default, function that reads it).
@@ -113,11 +113,11 @@ SCALARS: Mapping[str, tuple[Any, Callable[[Any], Any]]] = {
 read_fraction = reader_of("scrub")
 
 
-def read_hooks(said: Any, variables: Variables) -> dict[str, tuple[Hook, ...]]:
+def read_hooks(stated: Any, variables: Variables) -> dict[str, tuple[Hook, ...]]:
     """Reads `hooks`. Messages never show their values, which may contain secrets.
 
     Args:
-      said: Value of the key, as it is written; commands are split before they are expanded, so that
+      stated: Value of the key, as it is written; commands are split before they are expanded, so that
         no variable adds an argument.
       variables: Values of placeholders.
 
@@ -125,7 +125,7 @@ def read_hooks(said: Any, variables: Variables) -> dict[str, tuple[Hook, ...]]:
       WrongValue: The value is wrong; the error has its keys, the mistake and a correct value.
     """
     hooks: dict[str, list[Hook]] = {}
-    for key, value in _mapping(said, "on_failure: {command: ...}", "hooks").items():
+    for key, value in _mapping(stated, "on_failure: {command: ...}", "hooks").items():
         if key not in _EVENT_KEYS:
             hint = nearest(str(key), _EVENT_KEYS) or f"; choose one of {', '.join(_EVENT_KEYS)}"
             raise WrongValue(f"hooks: there is no event {str(key)!r}{hint}", "hooks", key)
@@ -141,25 +141,25 @@ def read_hooks(said: Any, variables: Variables) -> dict[str, tuple[Hook, ...]]:
     return {event: tuple(hooks[event]) for event in EVENTS if event in hooks}
 
 
-def _hook(said: Any, variables: Variables, *path: str) -> Hook:
-    if not isinstance(said, Mapping):
-        return Hook(command=_command(said, variables, *path))
-    for key in said:
+def _hook(value: Any, variables: Variables, *path: str) -> Hook:
+    if not isinstance(value, Mapping):
+        return Hook(command=_command(value, variables, *path))
+    for key in value:
         if key not in _HOOK_KEYS:
             hint = nearest(str(key), _HOOK_KEYS) or "; write command or webhook"
             raise WrongValue(f"a hook has no {str(key)!r}{hint}", *path, key)
-    if not said:
+    if not value:
         raise WrongValue("write command: or webhook: below it", *path)
-    command = _command(said["command"], variables, *path, "command") if "command" in said else ()
-    webhook = _webhook(said["webhook"], variables, *path, "webhook") if "webhook" in said else ""
+    command = _command(value["command"], variables, *path, "command") if "command" in value else ()
+    webhook = _webhook(value["webhook"], variables, *path, "webhook") if "webhook" in value else ""
     return Hook(command, webhook)
 
 
-def _command(said: Any, variables: Variables, *path: str) -> tuple[str, ...]:
-    parts = said
-    if isinstance(said, str):
+def _command(value: Any, variables: Variables, *path: str) -> tuple[str, ...]:
+    parts = value
+    if isinstance(value, str):
         try:
-            parts = shlex.split(said)
+            parts = shlex.split(value)
         except ValueError:
             raise WrongValue("a quote in the command is not closed", *path) from None
         if _SHELL.intersection(parts):
@@ -176,8 +176,8 @@ def _command(said: Any, variables: Variables, *path: str) -> tuple[str, ...]:
     return command
 
 
-def _webhook(said: Any, variables: Variables, *path: str) -> str:
-    url = expanded(said, variables, *path)
+def _webhook(value: Any, variables: Variables, *path: str) -> str:
+    url = expanded(value, variables, *path)
     try:
         parts = urlsplit(url) if isinstance(url, str) else urlsplit("")
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -188,17 +188,17 @@ def _webhook(said: Any, variables: Variables, *path: str) -> str:
     return str(url)
 
 
-def read_beam(said: Any) -> tuple[str, ...]:
+def read_beam(stated: Any) -> tuple[str, ...]:
     """Reads `runner`: Beam's options, in the form of a command line.
 
     Args:
-      said: Value of the key, expanded, with each value as it is written.
+      stated: Value of the key, expanded, with each value as it is written.
 
     Raises:
       WrongValue: The value is wrong; the error has its keys, the mistake and a correct value.
     """
     options: list[str] = []
-    for key, value in _mapping(said, "runner: DataflowRunner", "runner").items():
+    for key, value in _mapping(stated, "runner: DataflowRunner", "runner").items():
         name = str(key).removeprefix("--").replace("-", "_")
         if not _OPTION_NAME.fullmatch(name):
             raise WrongValue(f"runner: {str(key)!r} is not the name of an option", "runner", key)
@@ -227,10 +227,10 @@ def _switched_off(name: str) -> list[str]:
     return [f"--{opposite}"] if opposite else []
 
 
-def _mapping(said: Any, example: str, section: str) -> Mapping[Any, Any]:
+def _mapping(value: Any, example: str, section: str) -> Mapping[Any, Any]:
     """Returns the keys of a section; empty if all its lines are comments."""
-    if said is None:
+    if value is None:
         return {}
-    if not isinstance(said, Mapping):
+    if not isinstance(value, Mapping):
         raise WrongValue(f"{section}: write `name: value` lines below it, such as {example}", section)
-    return said
+    return value

@@ -140,10 +140,10 @@ def this_account() -> str:
 
 def _which_one(output: str, records: Mapping[str, VersionRecord]) -> str:
     refused = [name for name, record in records.items() if record.state is VersionState.REFUSED]
-    said = f"shardwright publish takes one version, {shell_word(output)}@V"
+    text = f"shardwright publish takes one version, {shell_word(output)}@V"
     if not refused:
-        return f"{said}, and none is refused; see shardwright versions {shell_word(output)}."
-    return f"{said}; refused are {', '.join(refused[: -_SHOWN - 1 : -1])}."
+        return f"{text}, and none is refused; see shardwright versions {shell_word(output)}."
+    return f"{text}; refused are {', '.join(refused[: -_SHOWN - 1 : -1])}."
 
 
 def _accepted(output: str, record: VersionRecord, given: Sequence[str]) -> tuple[str, ...]:
@@ -175,13 +175,13 @@ def _accepted(output: str, record: VersionRecord, given: Sequence[str]) -> tuple
     still = [refusal for refusal in errors if not is_accepted(refusal, accepted)]
     if not still or record.state is not VersionState.REFUSED:
         return accepted
-    said = "; ".join(refusal.message.rstrip(".") for refusal in still[:_SHOWN])
+    text = "; ".join(refusal.message.rstrip(".") for refusal in still[:_SHOWN])
     more = f"; and {len(still) - _SHOWN} more" if len(still) > _SHOWN else ""
     command = accept_command(place, replace(record, accepted=accepted))
     base, _, rest = command.partition(" --accept ")
     words = ",".join(dict.fromkeys((*given, *filter(None, rest.split(",")))))
     raise DataRefused(
-        f"{printable(place)} was not published, because gates refused it: {printable(said)}{more}; to "
+        f"{printable(place)} was not published, because gates refused it: {printable(text)}{more}; to "
         f"publish it anyway, run {base} --accept {words}."
     )
 

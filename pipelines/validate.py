@@ -273,12 +273,12 @@ def _validate(
         expectations = expect
     else:
         path = os.fspath(expect)
-        said = read_gate_file("--expect", path)
-        if path and said == JobGates():
+        stated = read_gate_file("--expect", path)
+        if path and stated == JobGates():
             raise UsageError(
                 f"--expect {path} has no gates; write one on each line, such as min_images: 1000."
             )
-        gates, expectations = findings_of(gates, said.findings), expected_of(said, path)
+        gates, expectations = findings_of(gates, stated.findings), expected_of(stated, path)
     target = resolve_target(os.fspath(dataset))
     mode = mode_for(mode, gates, expectations, target)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:

@@ -248,13 +248,13 @@ def _row(record: VersionRecord, latest: str) -> list[str]:
 
 def what_changed(record: VersionRecord) -> str:
     """Returns the changes of images since the previous version, or why this version was refused."""
-    said = changes_text(record.changes)
+    stated = changes_text(record.changes)
     if record.state is VersionState.REFUSED:
         errors = (refusal for refusal in record.refusals if refusal.severity is Severity.ERROR)
         names = list(dict.fromkeys(refusal.name for refusal in errors))
-        return "; ".join(filter(None, (said, f"refused: {', '.join(names)}" if names else "")))
-    if said or not record.fingerprint:
-        return said
+        return "; ".join(filter(None, (stated, f"refused: {', '.join(names)}" if names else "")))
+    if stated or not record.fingerprint:
+        return stated
     return "no image" if record.previous else "the first version"
 
 

@@ -252,13 +252,13 @@ class ValidationReport:
 
     def line(self, code: FindingCode) -> str:
         """Returns the number of findings of a code, and the message of the first one."""
-        said = f"{self.counts[code.value]:,} {code}"
+        text = f"{self.counts[code.value]:,} {code}"
         first = next((finding for finding in self.findings if finding.code is code), None)
         if first is not None:
             where = f" in {first.shard}" if first.shard else ""
             key = f" ({first.key})" if first.key else ""
-            said += f", the first{where}{key}: {first.sentence}"
-        return printable(said)
+            text += f", the first{where}{key}: {first.sentence}"
+        return printable(text)
 
     def as_json(self) -> dict[str, Any]:
         """Returns the report as `findings.json` stores it."""

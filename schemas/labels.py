@@ -129,7 +129,7 @@ def merge_class_texts(found: Iterable[ClassId]) -> dict[str, str]:
     for item in found:
         if item.text:
             texts.setdefault(item.name, set()).add(item.text)
-    return {name: min(said) for name, said in texts.items() if len(said) == 1}
+    return {name: min(stated) for name, stated in texts.items() if len(stated) == 1}
 
 
 def unused_ids(

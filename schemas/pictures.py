@@ -82,7 +82,7 @@ class Picture(NamedTuple):
       channels: number of channels, 1 to 16.
       boxes: width and height of each object's box, as shares of the picture's width and height.
       source: sha256 of the source picture, if the record states it.
-      looks: measurements of the pixels; None if they were not decoded.
+      quality: measurements of the pixels; None if they were not decoded.
     """
 
     file: str
@@ -98,4 +98,4 @@ class Picture(NamedTuple):
     channels: int
     boxes: tuple[tuple[float, float], ...] = ()
     source: str | None = None
-    looks: ImageQuality | None = None
+    quality: ImageQuality | None = None

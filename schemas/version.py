@@ -72,8 +72,8 @@ class Acceptance(NamedTuple):
     def __str__(self) -> str:
         """Returns the decision in one line."""
         moment = time_text(self.when)
-        said = f"{', '.join(self.names)} accepted by {self.who}" + (f", {moment} UTC" if moment else "")
-        return f"{said}: {self.reason}" if self.reason else said
+        text = f"{', '.join(self.names)} accepted by {self.who}" + (f", {moment} UTC" if moment else "")
+        return f"{text}: {self.reason}" if self.reason else text
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Acceptance:

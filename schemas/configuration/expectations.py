@@ -65,14 +65,14 @@ class Expectations:
         """Returns the names of the expectations that `dataset.json` cannot answer."""
         return tuple(name for name in self.names if name in (*_OF_PICTURES, "max_fraction"))
 
-    def names_of_looks(self, counted: bool = True) -> tuple[str, ...]:
+    def measured_names(self, counted: bool = True) -> tuple[str, ...]:
         """Returns the names of the expectations that need every image decoded.
 
         Args:
           counted: whether `dataset.json` counts the images of each class and format.
         """
-        by_looks = any(FindingCode(code) in QUALITY for code in self.max_fraction)
-        asking = {*_OF_PICTURES, *(() if counted else _OF_CLASSES), *(["max_fraction"] if by_looks else [])}
+        by_quality = any(FindingCode(code) in QUALITY for code in self.max_fraction)
+        asking = {*_OF_PICTURES, *(() if counted else _OF_CLASSES), *(["max_fraction"] if by_quality else [])}
         return tuple(name for name in self.names if name in asking)
 
 

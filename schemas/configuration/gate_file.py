@@ -260,18 +260,18 @@ def parse_gates(text: str, option: str, path: str) -> JobGates:
         raise UsageError(f"{option} {path}, line {line}, column {column}: {error}{end}") from None
 
 
-def gates_from(said: Any) -> JobGates:
+def gates_from(value: Any) -> JobGates:
     """Returns the gates in a file or a mapping.
 
     Args:
-      said: Content of the YAML; None for an empty file.
+      value: Content of the YAML; None for an empty file.
 
     Raises:
       WrongValue: if a value is wrong; it has the keys of the first one, and says what to write instead.
     """
-    said = {} if said is None else said
-    expected = said.get(EXPECT) if isinstance(said, Mapping) else None
-    model = read_model(GateFile, _without(said, EXPECT), "gate", _EXAMPLE)
+    value = {} if value is None else value
+    expected = value.get(EXPECT) if isinstance(value, Mapping) else None
+    model = read_model(GateFile, _without(value, EXPECT), "gate", _EXAMPLE)
     given = {name: getattr(model, name) for name in model.model_fields_set if name != "min_records"}
     if "min_records" in model.model_fields_set:
         given["min_records"] = model.__dict__["min_records"]
@@ -282,8 +282,8 @@ def gates_from(said: Any) -> JobGates:
             raise WrongValue(f"{code} is in both fail_on and warn_on; choose one", "fail_on")
     limits = Thresholds(**_chosen(given, Thresholds))
     expectations = Expectations(**_chosen({**given, "max_bad_fraction": None}, Expectations))
-    gates = JobGates(Gates(**codes), expectations, limits, tuple(notes_of(said)))
-    if EXPECT not in said:
+    gates = JobGates(Gates(**codes), expectations, limits, tuple(notes_of(value)))
+    if EXPECT not in value:
         return gates
     if isinstance(expected, Mapping):
         try:
@@ -307,17 +307,21 @@ def with_expectations(gates: JobGates, block: Expectations) -> JobGates:
     return replace(gates, expectations=replace(gates.expectations, **both))
 
 
-def _expectations_from(said: Mapping[str, Any]) -> Expectations:
-    if not said:
+def _expectations_from(values: Mapping[str, Any]) -> Expectations:
+    if not values:
         raise WrongValue(f"write one `gate: value` on each line, such as {_EXAMPLE}")
-    model = read_model(DatasetGates, said, "gate", _EXAMPLE)
+    model = read_model(DatasetGates, values, "gate", _EXAMPLE)
     given = {name: getattr(model, name) for name in model.model_fields_set}
     _check_pairs(given)
     return Expectations(**_chosen(given, Expectations))
 
 
-def _without(said: Any, name: str) -> Any:
-    return {key: value for key, value in said.items() if key != name} if isinstance(said, Mapping) else said
+def _without(stated: Any, name: str) -> Any:
+    return (
+        {key: value for key, value in stated.items() if key != name}
+        if isinstance(stated, Mapping)
+        else stated
+    )
 
 
 def _chosen(given: Mapping[str, Any], cls: type) -> dict[str, Any]:
@@ -337,10 +341,10 @@ def _check_pairs(given: Mapping[str, Any]) -> None:
             raise WrongValue(f"min_{what} {low} is above max_{what} {high}", f"min_{what}")
 
 
-def notes_of(said: Mapping[str, Any]) -> Iterator[str]:
+def notes_of(values: Mapping[str, Any]) -> Iterator[str]:
     """Yields a note for each gate in an old form: how to write it now."""
-    if EXPECT in said:
+    if EXPECT in values:
         yield "expect: its gates can now stand directly below gates:, without expect:"
-    if "min_records" in said:
-        per_split = isinstance(said["min_records"], Mapping)
+    if "min_records" in values:
+        per_split = isinstance(values["min_records"], Mapping)
         yield f"min_records: write {'min_images_per_split' if per_split else 'min_images'} instead"

@@ -50,32 +50,32 @@ def quoted_value(value: Any) -> str:
     return repr(text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "...")
 
 
-def read_model(model: type[_Model], said: Any, what: str, example: str) -> _Model:
+def read_model(model: type[_Model], value: Any, what: str, example: str) -> _Model:
     """Returns the content of a file as its model.
 
     Args:
       model: type of the result.
-      said: content of the YAML.
+      value: content of the YAML.
       what: what to call a key, such as "gate".
       example: an example of a correct line.
 
     Raises:
       WrongValue: if a value is wrong; it has the keys of the first one, and says what to write instead.
     """
-    if not isinstance(said, Mapping):
+    if not isinstance(value, Mapping):
         raise WrongValue(f"write one `{what}: value` on each line, such as {example}")
     known = [*(name for name, item in model.model_fields.items() if not item.deprecated)]
     older = [name for name in model.model_fields if name not in known]
-    for name in said:
+    for name in value:
         if name not in known and name not in older:
             hint = nearest(str(name), known) or f"; choose from {', '.join(known)}"
             raise WrongValue(f"there is no {what} {quoted_value(name)}{hint}", name)
-        if said[name] is None:
+        if value[name] is None:
             raise WrongValue(f"{name} has no value; write one or take it out", name)
     try:
-        return model.model_validate(dict(said))
+        return model.model_validate(dict(value))
     except ValidationError as error:
-        order = list(said)
+        order = list(value)
         first = min(error.errors(), key=lambda item: order.index(item["loc"][0]))
         path = [part for part in first["loc"] if part != "[key]"]
         raise WrongValue(f"{path[0]}: {first['msg']}", *path) from None

@@ -76,32 +76,32 @@ def parse_layout_file(text: str, path: str) -> Layout:
     return layout
 
 
-def _layout(said: Mapping[str, Any], stem: str) -> Layout:
-    _known_keys(said, _KEYS, "the file")
+def _layout(values: Mapping[str, Any], stem: str) -> Layout:
+    _known_keys(values, _KEYS, "the file")
     base = Layout("", ())
-    if "extends" in said:
-        base = LAYOUTS[_choice(said["extends"], tuple(LAYOUTS), "extends")]
-    pixels = _flag(said.get("pixels", base.pixels), "pixels")
-    features = {spec.name: spec for spec in _inherited(base, said)}
-    for name, how in _mapping(said.get("features", {}), "features").items():
+    if "extends" in values:
+        base = LAYOUTS[_choice(values["extends"], tuple(LAYOUTS), "extends")]
+    pixels = _flag(values.get("pixels", base.pixels), "pixels")
+    features = {spec.name: spec for spec in _inherited(base, values)}
+    for name, how in _mapping(values.get("features", {}), "features").items():
         where = f"features: {_name(name, 'features')}"
         features[name] = _feature(name, _mapping(how, where), pixels, where)
     return replace(
         base,
-        name=_own_name(said.get("name", stem)),
+        name=_own_name(values.get("name", stem)),
         features=tuple(features.values()),
-        first_label=_small_number(said.get("first_label", base.first_label), "first_label"),
-        needs=Needs(_choice(said.get("needs", base.needs), tuple(Needs), "needs")),
-        format_names=_format_names(said.get("format_names", base.format_names)),
+        first_label=_small_number(values.get("first_label", base.first_label), "first_label"),
+        needs=Needs(_choice(values.get("needs", base.needs), tuple(Needs), "needs")),
+        format_names=_format_names(values.get("format_names", base.format_names)),
         pixels=pixels,
         summary="a layout of your own",
     )
 
 
-def _inherited(base: Layout, said: Mapping[str, Any]) -> list[FeatureSpec]:
+def _inherited(base: Layout, values: Mapping[str, Any]) -> list[FeatureSpec]:
     """Returns the features of the layout named by `extends`, without dropped ones and with new names."""
-    dropped = _names(said.get("drop", []), "drop")
-    renamed = _mapping(said.get("rename", {}), "rename")
+    dropped = _names(values.get("drop", []), "drop")
+    renamed = _mapping(values.get("rename", {}), "rename")
     if not base.features and (dropped or renamed):
         raise _Wrong("drop and rename are for the features of a built-in layout; name it with extends")
     for old in dropped:
@@ -117,18 +117,18 @@ def _inherited(base: Layout, said: Mapping[str, Any]) -> list[FeatureSpec]:
     return features
 
 
-def _feature(name: str, said: Mapping[str, Any], pixels: bool, where: str) -> FeatureSpec:
-    _known_keys(said, _FEATURE_KEYS, where)
-    if len([key for key in _FILLED_BY if key in said]) != 1:
+def _feature(name: str, values: Mapping[str, Any], pixels: bool, where: str) -> FeatureSpec:
+    _known_keys(values, _FEATURE_KEYS, where)
+    if len([key for key in _FILLED_BY if key in values]) != 1:
         raise _Wrong(f"{where}: write one of fill, column and constant, which say what fills it")
     tensor, base64, optional = (
-        _flag(said.get(key, False), where) for key in ("tensor", "base64", "optional")
+        _flag(values.get(key, False), where) for key in ("tensor", "base64", "optional")
     )
     if tensor and base64:
         raise _Wrong(f"{where}: write tensor or base64, not both")
-    spec = replace(_filled(name, said, tensor, where), optional=optional)
-    if "dtype" in said:
-        spec = replace(spec, dtype=_pixel_type(said["dtype"], spec, pixels, tensor, where))
+    spec = replace(_filled(name, values, tensor, where), optional=optional)
+    if "dtype" in values:
+        spec = replace(spec, dtype=_pixel_type(values["dtype"], spec, pixels, tensor, where))
     if optional and not _can_be_absent(spec):
         raise _Wrong(f"{where}: every image has it; leave optional out")
     if base64:
@@ -138,27 +138,27 @@ def _feature(name: str, said: Mapping[str, Any], pixels: bool, where: str) -> Fe
     return _as_tensor(spec, pixels) if tensor else spec
 
 
-def _filled(name: str, said: Mapping[str, Any], tensor: bool, where: str) -> FeatureSpec:
+def _filled(name: str, values: Mapping[str, Any], tensor: bool, where: str) -> FeatureSpec:
     """Returns a feature without its encoding."""
-    if "fill" in said:
-        role = FeatureRole(_choice(said["fill"], _ROLES, f"{where}: fill"))
-        if {"type", "values", "shape"} & said.keys():
+    if "fill" in values:
+        role = FeatureRole(_choice(values["fill"], _ROLES, f"{where}: fill"))
+        if {"type", "values", "shape"} & values.keys():
             raise _Wrong(f"{where}: {role} has its own type and shape; leave type, values and shape out")
         return FeatureSpec(name, FEATURE_ROLES[role].type, FEATURE_ROLES[role].shape, role)
-    if said.get("type") not in TYPE_NAMES:
+    if values.get("type") not in TYPE_NAMES:
         raise _Wrong(
             f"{where}: write its type, one of {', '.join(TYPE_NAMES)}"
-            f"{_nearest(said.get('type', ''), TYPE_NAMES)}"
+            f"{_nearest(values.get('type', ''), TYPE_NAMES)}"
         )
-    type_ = value_type(said["type"])
-    names = _names(said.get("values", []), f"{where}: values")
+    type_ = value_type(values["type"])
+    names = _names(values.get("values", []), f"{where}: values")
     if names and type_ is not ValueType.ENUM:
         raise _Wrong(f"{where}: values are the names of an enum; write type: enum")
-    shape = _shape(said["shape"], where) if "shape" in said else ()
+    shape = _shape(values["shape"], where) if "shape" in values else ()
     spec = FeatureSpec(name, feature_type(type_), shape, value_type=type_)
-    if "constant" in said:
-        return _with_constant(spec, said["constant"], names, tensor, where)
-    column = _name(said["column"], f"{where}: column")
+    if "constant" in values:
+        return _with_constant(spec, values["constant"], names, tensor, where)
+    column = _name(values["column"], f"{where}: column")
     return replace(spec, fill=FeatureRole.EXTRA, value=names, column=column if column != name else "")
 
 
@@ -281,8 +281,8 @@ def _mapping(value: Any, where: str) -> Mapping[Any, Any]:
     return value
 
 
-def _known_keys(said: Mapping[Any, Any], known: Sequence[str], where: str) -> None:
-    for key in said:
+def _known_keys(values: Mapping[Any, Any], known: Sequence[str], where: str) -> None:
+    for key in values:
         if key not in known:
             raise _Wrong(
                 f"{where}: {short_repr(key)} is not a key here; write "

@@ -39,13 +39,15 @@ class ChannelSums:
     means: list[int] = field(default_factory=list)
     mean_squares: list[int] = field(default_factory=list)
 
-    def add(self, looks: ImageQuality) -> None:
+    def add(self, quality: ImageQuality) -> None:
         """Adds a picture."""
         means, mean_squares = (
-            [(value << FRACTION_BITS) // looks.pixels for value in values]
-            for values in (looks.sums, looks.squares)
+            [(value << FRACTION_BITS) // quality.pixels for value in values]
+            for values in (quality.sums, quality.squares)
         )
-        self.merge(ChannelSums(1, looks.pixels, list(looks.sums), list(looks.squares), means, mean_squares))
+        self.merge(
+            ChannelSums(1, quality.pixels, list(quality.sums), list(quality.squares), means, mean_squares)
+        )
 
     def merge(self, other: ChannelSums) -> ChannelSums:
         """Adds the sums over other pictures with the same number of channels; returns itself."""
@@ -123,10 +125,10 @@ class PictureStatistics:
         self._add("width", picture.width)
         self._add("height", picture.height)
         self._add("aspect_ratio", picture.width / max(1, picture.height))
-        if picture.looks is not None and picture.looks.samples is not None:
-            self.samples.add(picture.looks.samples)
-        elif picture.looks is not None and picture.looks.pixels:
-            self.channels.setdefault(len(picture.looks.sums), ChannelSums()).add(picture.looks)
+        if picture.quality is not None and picture.quality.samples is not None:
+            self.samples.add(picture.quality.samples)
+        elif picture.quality is not None and picture.quality.pixels:
+            self.channels.setdefault(len(picture.quality.sums), ChannelSums()).add(picture.quality)
         if self.of_class:
             return
         self._add("megapixels", picture.width * picture.height / 1e6)
@@ -136,7 +138,7 @@ class PictureStatistics:
                 self._add("box_width", width)
                 self._add("box_height", height)
                 self._add("box_area", width * height)
-        for number, score in enumerate(picture.looks.scores if picture.looks is not None else ()):
+        for number, score in enumerate(picture.quality.scores if picture.quality is not None else ()):
             if math.isfinite(score):
                 self._add(f"{_SCORE}{number}", score)
 

@@ -31,7 +31,7 @@ def _found(paths: list[Path]) -> list[tuple[Path, Path]]:
         image = Image.open(path)
         if image.width * image.height <= _MOST_PIXELS:
             picture = Picture(
-                str(path), 0, 0, None, "", (), 0, "", *image.size, 3, looks=measure_quality(image)
+                str(path), 0, 0, None, "", (), 0, "", *image.size, 3, quality=measure_quality(image)
             )
             pictures.append(picture)
     buckets = defaultdict(list)

@@ -63,20 +63,22 @@ def read_mask(ref: ImageRef, settings: ConvertSettings) -> bytes | None:
     layout = settings.record_layout
     if not ref.annotations or layout.by_role().keys().isdisjoint((FeatureRole.SEMANTIC_MASK, *_PANOPTIC)):
         return None
-    said = decode_annotations(ref.annotations)
-    panoptic = bool(said.panoptic_mask) and not layout.by_role().keys().isdisjoint(_PANOPTIC)
-    uri, place = (said.panoptic_mask, "") if panoptic else _semantic_mask_of(said, ref)
+    annotations = decode_annotations(ref.annotations)
+    panoptic = bool(annotations.panoptic_mask) and not layout.by_role().keys().isdisjoint(_PANOPTIC)
+    uri, place = (annotations.panoptic_mask, "") if panoptic else _semantic_mask_of(annotations, ref)
     if not uri:
         return None
     try:
-        return masks.mask_bytes(uri, place, settings, said.mask_size, said.mask_version)
+        return masks.mask_bytes(uri, place, settings, annotations.mask_size, annotations.mask_version)
     except ImageFault as fault:
         raise masks.about(uri, fault) from None
 
 
-def _semantic_mask_of(said: Annotations, ref: ImageRef) -> tuple[str, str]:
+def _semantic_mask_of(annotations: Annotations, ref: ImageRef) -> tuple[str, str]:
     """Returns the file of a class mask (empty without one), and the part of that file that holds it."""
-    return said.semantic_mask or (ref.uri if said.semantic_place else ""), said.semantic_place
+    return annotations.semantic_mask or (
+        ref.uri if annotations.semantic_place else ""
+    ), annotations.semantic_place
 
 
 def has_annotations(layout: Layout) -> bool:
@@ -108,22 +110,27 @@ def annotate(
     """
     if not has_annotations(settings.record_layout):
         return NOTHING
-    said = decode_annotations(ref.annotations) if ref.annotations else Annotations()
-    if reserve is None or not _has_masks(said):
-        return _annotate(said, ref, image.frame, settings, ids, mask)
+    annotations = decode_annotations(ref.annotations) if ref.annotations else Annotations()
+    if reserve is None or not _has_masks(annotations):
+        return _annotate(annotations, ref, image.frame, settings, ids, mask)
     width, height = image.frame.size
     with reserve(width * height * _WORKING_BYTES):
-        return _annotate(said, ref, image.frame, settings, ids, mask)
+        return _annotate(annotations, ref, image.frame, settings, ids, mask)
 
 
-def _has_masks(said: Annotations) -> bool:
-    if said.semantic_mask or said.semantic_place or said.panoptic_mask or said.category_place:
+def _has_masks(annotations: Annotations) -> bool:
+    if (
+        annotations.semantic_mask
+        or annotations.semantic_place
+        or annotations.panoptic_mask
+        or annotations.category_place
+    ):
         return True
-    return any(item.segmentation is not None or item.mask_place for item in said.objects or ())
+    return any(item.segmentation is not None or item.mask_place for item in annotations.objects or ())
 
 
 def _annotate(
-    said: Annotations,
+    annotations: Annotations,
     ref: ImageRef,
     frame: Frame,
     settings: ConvertSettings,
@@ -134,14 +141,14 @@ def _annotate(
     values: dict[FeatureRole, Sequence[Any]] = {}
     tally = ObjectCounts()
     if not wanted.isdisjoint((*OBJECT_ROLES, *KEYPOINT_ROLES, FeatureRole.BOXES)):
-        values |= object_values(said, ref, frame, settings, ids, tally)
-    if said.captions:
-        values[FeatureRole.CAPTION] = [caption.encode("utf-8", "replace") for caption in said.captions]
+        values |= object_values(annotations, ref, frame, settings, ids, tally)
+    if annotations.captions:
+        values[FeatureRole.CAPTION] = [caption.encode("utf-8", "replace") for caption in annotations.captions]
     if FeatureRole.SEMANTIC_MASK in wanted:
-        values |= _semantic_values(said, ref, frame, settings, mask)
+        values |= _semantic_values(annotations, ref, frame, settings, mask)
     if not wanted.isdisjoint(_PANOPTIC):
         segments = ObjectCounts()
-        values |= _panoptic_values(said, ref, frame, settings, ids, segments, mask)
+        values |= _panoptic_values(annotations, ref, frame, settings, ids, segments, mask)
         beside_boxes = settings.record_layout.needs is Needs.OBJECTS
         tally.counts.update(_named_apart(segments.counts) if beside_boxes else segments.counts)
         tally.message = tally.message or segments.message
@@ -170,11 +177,11 @@ def _no_mask(settings: ConvertSettings, role: FeatureRole) -> dict[FeatureRole, 
 
 
 def _semantic_values(
-    said: Annotations, ref: ImageRef, frame: Frame, settings: ConvertSettings, data: bytes | None
+    annotations: Annotations, ref: ImageRef, frame: Frame, settings: ConvertSettings, data: bytes | None
 ) -> dict[FeatureRole, Sequence[Any]]:
-    if data is None or not (said.semantic_mask or said.semantic_place):
+    if data is None or not (annotations.semantic_mask or annotations.semantic_place):
         return _no_mask(settings, FeatureRole.SEMANTIC_MASK)
-    uri, _ = _semantic_mask_of(said, ref)
+    uri, _ = _semantic_mask_of(annotations, ref)
     mask = _class_ids(data, uri, frame, settings)
     encoded = masks.encode_mask(masks.place_class_ids(mask, frame))
     return {FeatureRole.SEMANTIC_MASK: [encoded], FeatureRole.SEMANTIC_FORMAT: [b"png"]}
@@ -188,7 +195,7 @@ def _class_ids(data: bytes, uri: str, frame: Frame, settings: ConvertSettings) -
 
 
 def _panoptic_values(
-    said: Annotations,
+    annotations: Annotations,
     ref: ImageRef,
     frame: Frame,
     settings: ConvertSettings,
@@ -196,20 +203,20 @@ def _panoptic_values(
     tally: ObjectCounts,
     data: bytes | None,
 ) -> dict[FeatureRole, Sequence[Any]]:
-    if said.category_place and said.instance_place:
+    if annotations.category_place and annotations.instance_place:
         return {
-            FeatureRole.PANOPTIC_CATEGORY: [_placed_part(said.category_place, ref, frame, settings)],
-            FeatureRole.PANOPTIC_INSTANCE: [_placed_part(said.instance_place, ref, frame, settings)],
+            FeatureRole.PANOPTIC_CATEGORY: [_placed_part(annotations.category_place, ref, frame, settings)],
+            FeatureRole.PANOPTIC_INSTANCE: [_placed_part(annotations.instance_place, ref, frame, settings)],
         }
-    if data is None or not said.panoptic_mask:
+    if data is None or not annotations.panoptic_mask:
         return _no_mask(
             settings, next(role for role in _PANOPTIC if role in settings.record_layout.by_role())
         )
     try:
         mask = masks.read_segments(data, frame, settings)
     except ImageFault as fault:
-        raise masks.about(said.panoptic_mask, fault) from None
-    known = _known_segments(said.segments, settings, ids, tally)
+        raise masks.about(annotations.panoptic_mask, fault) from None
+    known = _known_segments(annotations.segments, settings, ids, tally)
     category, instance = _paint(masks.segment_ids(masks.place_mask(mask, frame)), known, tally)
     return {
         FeatureRole.PANOPTIC_CATEGORY: [masks.encode_mask(masks.narrow(category))],

@@ -73,21 +73,21 @@ def is_upright(size: tuple[int, int], frame: Frame, what: str) -> bool:
     )
 
 
-def are_upright(said: Annotations, frame: Frame) -> bool:
+def are_upright(annotations: Annotations, frame: Frame) -> bool:
     """Returns whether objects are described for the upright picture, not as the file stores it.
 
     Args:
-      said: the annotations of a picture.
+      annotations: the annotations of a picture.
       frame: sizes and orientation of the picture.
 
     Raises:
       ImageFault: if they are for a picture of another size.
     """
-    if not said.size or min(said.size) <= 0 or said.relative:
-        return said.upright
-    if said.upright and said.size == upright_size(frame):
+    if not annotations.size or min(annotations.size) <= 0 or annotations.relative:
+        return annotations.upright
+    if annotations.upright and annotations.size == upright_size(frame):
         return True
-    return is_upright(said.size, frame, "its annotations are for")
+    return is_upright(annotations.size, frame, "its annotations are for")
 
 
 def check_box(box: Box, size: tuple[int, int]) -> Box | BoxFault:

@@ -33,16 +33,16 @@ def decoded_image(ref: ImageRef, picture: Image.Image, frame: Frame) -> DecodedI
     Raises:
       ImageFault: if the annotations are for an image of another size.
     """
-    said = decode_annotations(ref.annotations) if ref.annotations else Annotations()
-    objects = None if said.objects is None else tuple(_in_picture(said, frame))
+    annotations = decode_annotations(ref.annotations) if ref.annotations else Annotations()
+    objects = None if annotations.objects is None else tuple(_in_picture(annotations, frame))
     return DecodedImage(picture, ref.key, ref.labels, ref.split, decode_extra(ref.extra), objects)
 
 
-def _in_picture(said: Annotations, frame: Frame) -> list[ObjectAnnotation]:
+def _in_picture(annotations: Annotations, frame: Frame) -> list[ObjectAnnotation]:
     """Returns objects with boxes, polygons and key points in pixels of the upright picture."""
-    upright = are_upright(said, frame)
+    upright = are_upright(annotations, frame)
     size = upright_size(frame) if upright else frame.size
-    scale = size if said.relative else (1, 1)
+    scale = size if annotations.relative else (1, 1)
     orientation = 1 if upright else frame.orientation
 
     def placed(left: float, upper: float, right: float, lower: float) -> tuple[float, float, float, float]:
@@ -71,7 +71,7 @@ def _in_picture(said: Annotations, frame: Frame) -> list[ObjectAnnotation]:
             mask_place="",
             keypoints=points(item),
         )
-        for item in said.objects or ()
+        for item in annotations.objects or ()
     ]
 
 
@@ -125,17 +125,17 @@ def _annotations(ref: ImageRef, mapped: MappedImage, settings: ConvertSettings) 
     """Returns the annotations of a picture that the source's do not fit; None if the layout stores none."""
     if settings.record_layout.needs in (Needs.LABEL, Needs.IMAGE):
         return None
-    said = decode_annotations(ref.annotations) if ref.annotations else Annotations()
-    if said.has_mask_parts or said.semantic_mask or said.panoptic_mask:
+    annotations = decode_annotations(ref.annotations) if ref.annotations else Annotations()
+    if annotations.has_mask_parts or annotations.semantic_mask or annotations.panoptic_mask:
         raise failed("the image has a mask, which cannot follow other objects or another size")
     if mapped.objects is None:
-        if not said.objects:
+        if not annotations.objects:
             return None
         raise failed("it changed the size of an image with objects; return them as MappedImage.objects")
     objects = tuple(mapped.objects)
     if not all(isinstance(item, ObjectAnnotation) for item in objects):
         raise failed("its objects are not of the class ObjectAnnotation")
-    return replace(said, objects=objects, relative=False, size=None, upright=True)
+    return replace(annotations, objects=objects, relative=False, size=None, upright=True)
 
 
 def failed(message: str) -> ImageFault:

@@ -66,14 +66,14 @@ class _Object(NamedTuple):
     """An object, as a record stores it.
 
     Attributes:
-      said: its annotation in the source.
+      annotation: its annotation in the source.
       box: its box, as shares of the stored picture.
       area: its area in square pixels of the stored picture.
       mask: its mask for the stored picture, as a PNG; None if the source has none.
       points: its key points in the stored picture.
     """
 
-    said: ObjectAnnotation
+    annotation: ObjectAnnotation
     box: Box
     area: float
     mask: bytes | None
@@ -115,7 +115,7 @@ def _text(value: str) -> bytes:
 
 
 def object_values(
-    said: Annotations,
+    annotations: Annotations,
     ref: ImageRef,
     frame: Frame,
     settings: ConvertSettings,
@@ -125,7 +125,7 @@ def object_values(
     """Returns the values of the features that have one value per object.
 
     Args:
-      said: annotations of the image.
+      annotations: annotations of the image.
       ref: reference of the image.
       frame: the steps from the source image to the stored image.
       settings: checked settings.
@@ -137,13 +137,15 @@ def object_values(
       EngineError: if the storage failed while a mask was read.
     """
     wants_masks = FeatureRole.OBJECT_MASK in settings.record_layout.by_role()
-    upright = are_upright(said, frame)
+    upright = are_upright(annotations, frame)
     stores_points = (
         not settings.record_layout.by_role().keys().isdisjoint((*KEYPOINT_ROLES, FeatureRole.KEYPOINT_NUM))
     )
-    point_names = said.keypoint_names if stores_points else ()
-    task = _Task(ref, frame, said.relative, upright, settings, ids, wants_masks, point_names)
-    objects = [found for i, item in enumerate(said.objects or ()) if (found := _object(i, item, task, tally))]
+    point_names = annotations.keypoint_names if stores_points else ()
+    task = _Task(ref, frame, annotations.relative, upright, settings, ids, wants_masks, point_names)
+    objects = [
+        found for i, item in enumerate(annotations.objects or ()) if (found := _object(i, item, task, tally))
+    ]
     tally.counts["written"] += len(objects)
     values: dict[FeatureRole, Sequence[Any]] = {
         FeatureRole.BOX_XMIN: [item.box[0] for item in objects],
@@ -151,17 +153,17 @@ def object_values(
         FeatureRole.BOX_XMAX: [item.box[2] for item in objects],
         FeatureRole.BOX_YMAX: [item.box[3] for item in objects],
         FeatureRole.BOXES: [item.box[side] for item in objects for side in (1, 0, 3, 2)],
-        FeatureRole.OBJECT_LABEL: [ids[item.said.label] for item in objects],
-        FeatureRole.OBJECT_TEXT: [_text(item.said.label) for item in objects],
-        FeatureRole.OBJECT_CROWD: [int(bool(item.said.crowd)) for item in objects],
+        FeatureRole.OBJECT_LABEL: [ids[item.annotation.label] for item in objects],
+        FeatureRole.OBJECT_TEXT: [_text(item.annotation.label) for item in objects],
+        FeatureRole.OBJECT_CROWD: [int(bool(item.annotation.crowd)) for item in objects],
         FeatureRole.OBJECT_AREA: [item.area for item in objects],
     }
     for role, name in _FLAGS.items():
-        flags = [getattr(item.said, name) for item in objects]
+        flags = [getattr(item.annotation, name) for item in objects]
         if any(flag is not None for flag in flags):
             values[role] = [int(bool(flag)) for flag in flags]
-    if any(item.said.view is not None for item in objects):
-        values[FeatureRole.OBJECT_VIEW] = [_text(item.said.view or "") for item in objects]
+    if any(item.annotation.view is not None for item in objects):
+        values[FeatureRole.OBJECT_VIEW] = [_text(item.annotation.view or "") for item in objects]
     values |= keypoints.keypoint_values([item.points for item in objects], point_names)
     found_masks = [item.mask for item in objects]
     if any(found_masks):
@@ -170,7 +172,7 @@ def object_values(
     return values
 
 
-def _object(number: int, said: ObjectAnnotation, task: _Task, tally: ObjectCounts) -> _Object | None:
+def _object(number: int, annotation: ObjectAnnotation, task: _Task, tally: ObjectCounts) -> _Object | None:
     """Maps an object to the stored picture; if it is bad or cropped away, counts it and returns None.
 
     Raises:
@@ -178,19 +180,19 @@ def _object(number: int, said: ObjectAnnotation, task: _Task, tally: ObjectCount
     """
     policy = task.settings.bad_boxes
     try:
-        if not said.label:
+        if not annotation.label:
             raise _Bad("it has no category")
-        if said.label not in task.ids:
-            raise _Bad(f"its category {said.label!r} is not among the class names")
-        outline = _outline(said, task)
-        points = _points(said, task)
-        box = check_box(_box_of(said, outline, task), task.size)
+        if annotation.label not in task.ids:
+            raise _Bad(f"its category {annotation.label!r} is not among the class names")
+        outline = _outline(annotation, task)
+        points = _points(annotation, task)
+        box = check_box(_box_of(annotation, outline, task), task.size)
         if isinstance(box, BoxFault):
             if policy != "clip" or box.clipped is None:
                 raise _Bad(box.message)
-            placed = _placed(said, box.clipped, outline, task, tally, was_clipped=True)
+            placed = _placed(annotation, box.clipped, outline, task, tally, was_clipped=True)
         else:
-            placed = _placed(said, box, outline, task, tally)
+            placed = _placed(annotation, box, outline, task, tally)
         if placed is None or not task.point_names:
             return placed
         if outside := keypoints.outside_problem(points, task.point_names, task.size):
@@ -204,11 +206,13 @@ def _object(number: int, said: ObjectAnnotation, task: _Task, tally: ObjectCount
         return None
 
 
-def _points(said: ObjectAnnotation, task: _Task) -> list[Keypoint]:
+def _points(annotation: ObjectAnnotation, task: _Task) -> list[Keypoint]:
     """Returns the key points of an object in pixels."""
     names = task.point_names
     try:
-        points = keypoints.read_keypoints(said.keypoints if names else None, names, task.size, task.relative)
+        points = keypoints.read_keypoints(
+            annotation.keypoints if names else None, names, task.size, task.relative
+        )
     except ValueError as error:
         raise _Bad(str(error)) from None
     outside = keypoints.outside_problem(points, names, task.size)
@@ -217,22 +221,24 @@ def _points(said: ObjectAnnotation, task: _Task) -> list[Keypoint]:
     return points
 
 
-def _outline(said: ObjectAnnotation, task: _Task) -> Segmentation | None:
+def _outline(annotation: ObjectAnnotation, task: _Task) -> Segmentation | None:
     """Returns the outline of an object in pixels, if it is needed."""
-    if not said.segmentation or (said.box is not None and not task.wants_masks):
+    if not annotation.segmentation or (annotation.box is not None and not task.wants_masks):
         return None
     try:
-        return outlines.scaled(said.segmentation, task.size) if task.relative else said.segmentation
+        return (
+            outlines.scaled(annotation.segmentation, task.size) if task.relative else annotation.segmentation
+        )
     except ValueError as error:
         raise _Bad(str(error)) from None
 
 
-def _box_of(said: ObjectAnnotation, outline: Segmentation | None, task: _Task) -> Box:
+def _box_of(annotation: ObjectAnnotation, outline: Segmentation | None, task: _Task) -> Box:
     """Returns the box of an object in pixels: its own, or the one around its outline."""
     width, height = task.size
-    if said.box is not None:
+    if annotation.box is not None:
         scale = (width, height, width, height) if task.relative else (1, 1, 1, 1)
-        return _four(side * factor for side, factor in zip(said.box, scale))
+        return _four(side * factor for side, factor in zip(annotation.box, scale))
     try:
         hull = outlines.hull(outline, task.size) if outline is not None else None
     except ValueError as error:
@@ -251,7 +257,7 @@ def _four(sides: Iterable[float]) -> Box:
 
 
 def _placed(
-    said: ObjectAnnotation,
+    annotation: ObjectAnnotation,
     box: Box,
     outline: Segmentation | None,
     task: _Task,
@@ -270,7 +276,7 @@ def _placed(
         tally.counts["vanished"] += 1
         return None
     share = placed.share
-    drawn = _drawn(said, outline, task)
+    drawn = _drawn(annotation, outline, task)
     tally.counts["clipped"] += was_clipped or share < 1
     mask = None
     if drawn is not None:
@@ -282,21 +288,21 @@ def _placed(
     y_scale = geometry.size[1] / (geometry.box[3] - geometry.box[1])
     xmin, ymin, xmax, ymax = placed.box
     area = (xmax - xmin) * (ymax - ymin)
-    if said.area is not None and said.area >= 0:
+    if annotation.area is not None and annotation.area >= 0:
         width, height = task.size
-        area = min(said.area, width * height) * x_scale * y_scale * share
-    return _Object(said, normalised(placed.box, geometry.canvas), area, mask)
+        area = min(annotation.area, width * height) * x_scale * y_scale * share
+    return _Object(annotation, normalised(placed.box, geometry.canvas), area, mask)
 
 
-def _drawn(said: ObjectAnnotation, outline: Segmentation | None, task: _Task) -> Image.Image | None:
+def _drawn(annotation: ObjectAnnotation, outline: Segmentation | None, task: _Task) -> Image.Image | None:
     """Returns the mask of an object in the source image, 1 inside and 0 outside; None without a mask."""
     if not task.wants_masks:
         return None
     try:
         if outline is not None:
             return outlines.draw(outline, task.size)
-        if said.mask_place:
-            data = masks.mask_bytes(task.ref.uri, said.mask_place, task.settings)
+        if annotation.mask_place:
+            data = masks.mask_bytes(task.ref.uri, annotation.mask_place, task.settings)
             found = masks.read_class_ids(data, task.frame, task.settings)
             return Image.fromarray((np.asarray(found) != 0).astype(np.uint8))
     except ValueError as error:

@@ -139,13 +139,13 @@ def measure_stored_samples(image: Image.Image, pixels: Array) -> ImageQuality:
       image: the picture as it is displayed (`displayed`).
       pixels: the stored samples: HxWxC of uint8, uint16 or float32, without transparency.
     """
-    looks = measure_quality(image)
-    digest = looks.digest
+    quality = measure_quality(image)
+    digest = quality.digest
     if pixels.dtype != np.uint8 or pixels.shape[2] != len(image.getbands()):
         checksum = hashlib.sha256(f"{pixels.dtype.name} {pixels.shape} ".encode())
         checksum.update(np.ascontiguousarray(pixels).data)
         digest = checksum.digest()[: len(digest)]
-    return looks._replace(digest=digest, samples=sum_samples(pixels))
+    return quality._replace(digest=digest, samples=sum_samples(pixels))
 
 
 def fingerprints_of(image: Image.Image) -> tuple[bytes, bytes]:

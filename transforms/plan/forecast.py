@@ -353,10 +353,10 @@ def _splits_from(summary: RefSummary) -> SplitsFrom:
 
 
 def _texts(
-    labels: Sequence[str], layout: Layout, said: Mapping[str, str] | None, carried: Plan | None
+    labels: Sequence[str], layout: Layout, values: Mapping[str, str] | None, carried: Plan | None
 ) -> tuple[str, ...]:
     """Returns the readable names of the classes, if the layout stores them besides a code."""
-    known = {**(carried.text_of if carried else {}), **(said or {})}
+    known = {**(carried.text_of if carried else {}), **(values or {})}
     texts = tuple(known.get(name, "") if known.get(name) != name else "" for name in labels)
     return (
         texts

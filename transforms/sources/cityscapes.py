@@ -43,15 +43,15 @@ def parse_polygons(data: bytes) -> Annotations:
       AnnotationFault: if the file cannot be used.
     """
     try:
-        said = json.loads(data)
+        stated = json.loads(data)
     except (ValueError, RecursionError) as error:
         where = f"line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "it"
         raise AnnotationFault(f"{where} is not JSON") from None
-    if not isinstance(said, dict) or not isinstance(said.get("objects"), list):
+    if not isinstance(stated, dict) or not isinstance(stated.get("objects"), list):
         raise AnnotationFault("it has no list of objects")
-    size = _size(said)
+    size = _size(stated)
     objects = []
-    for place, item in enumerate(said["objects"]):
+    for place, item in enumerate(stated["objects"]):
         label = class_name(item.get("label")) if isinstance(item, dict) else ""
         if not label:
             raise AnnotationFault(f"object {place} has no label")
@@ -67,8 +67,8 @@ def parse_polygons(data: bytes) -> Annotations:
     return Annotations(objects=tuple(objects), size=size)
 
 
-def _size(said: Mapping[str, Any]) -> tuple[int, int] | None:
-    width, height = (number(said.get(name)) or 0 for name in ("imgWidth", "imgHeight"))
+def _size(values: Mapping[str, Any]) -> tuple[int, int] | None:
+    width, height = (number(values.get(name)) or 0 for name in ("imgWidth", "imgHeight"))
     return (int(width), int(height)) if width > 0 and height > 0 else None
 
 

@@ -45,11 +45,11 @@ def objects_of(entry: Mapping[str, Any]) -> Annotations:
     Raises:
       AnnotationFault: If an object is wrong; the message names it.
     """
-    said = next((entry[objects] for _, objects in _FIELDS if objects in entry), None)
-    if not isinstance(said, list):
+    stated = next((entry[objects] for _, objects in _FIELDS if objects in entry), None)
+    if not isinstance(stated, list):
         raise AnnotationFault("it has no list of annotations")
     objects = []
-    for place, item in enumerate(said):
+    for place, item in enumerate(stated):
         where = item.get("coordinates") if isinstance(item, dict) else None
         sides = [number(where.get(side)) for side in _SIDES] if isinstance(where, dict) else [None]
         if None in sides:

@@ -69,7 +69,7 @@ class _Shape(NamedTuple):
 
     kind: str
     line: int
-    said: Mapping[str, str]
+    attributes: Mapping[str, str]
 
 
 @dataclass
@@ -78,12 +78,12 @@ class CvatImage:
 
     Attributes:
       line: Line of its element.
-      said: Attributes of its element.
+      attributes: Attributes of its element.
       shapes: Its shapes and tags.
     """
 
     line: int
-    said: Mapping[str, str]
+    attributes: Mapping[str, str]
     shapes: list[_Shape] = field(default_factory=list)
 
 
@@ -101,7 +101,7 @@ class CvatReader:
         self._found: list[CvatImage] = []
         self.has_tracks = False
 
-    def _start(self, name: str, said: dict[str, str]) -> None:
+    def _start(self, name: str, stated: dict[str, str]) -> None:
         self._depth += 1
         if self._depth == 1 and name != _ROOT:
             raise AnnotationFault(f"its XML begins with <{name}> instead of <{_ROOT}>")
@@ -109,11 +109,11 @@ class CvatReader:
             raise AnnotationFault("its XML is nested too deeply")
         line = self._parser.CurrentLineNumber
         if self._depth == _IMAGE_DEPTH and name == _IMAGE:
-            self._image = CvatImage(line, said)
+            self._image = CvatImage(line, stated)
         elif self._depth == _IMAGE_DEPTH and name == _TRACK:
             self.has_tracks = True
         elif self._image is not None and self._depth == _SHAPE_DEPTH and name in (*_SHAPES, _TAG):
-            self._image.shapes.append(_Shape(name, line, said))
+            self._image.shapes.append(_Shape(name, line, stated))
 
     def _end(self, name: str) -> None:
         if self._depth == _IMAGE_DEPTH and self._image is not None:
@@ -157,8 +157,8 @@ def objects_of(image: CvatImage) -> Annotations:
             box, outline = _drawn(shape, size)
         except ValueError as error:
             raise AnnotationFault(f"the {shape.kind} in line {shape.line}: {error}") from None
-        label = class_name(shape.said.get("label", ""))
-        occluded = _FLAGS.get(shape.said.get("occluded", ""))
+        label = class_name(shape.attributes.get("label", ""))
+        occluded = _FLAGS.get(shape.attributes.get("occluded", ""))
         objects.append(ObjectAnnotation(label, box, occluded=occluded, segmentation=outline))
     return Annotations(objects=tuple(objects), size=size, upright=True)
 
@@ -171,39 +171,41 @@ def _drawn(
     Raises:
       ValueError: if the shape is invalid.
     """
-    said = shape.said
+    stated = shape.attributes
     if shape.kind == "box":
-        xmin, ymin, xmax, ymax = _numbers(said, ("xtl", "ytl", "xbr", "ybr"))
-        degrees = _number(said["rotation"], "rotation") if said.get("rotation") else 0.0
+        xmin, ymin, xmax, ymax = _numbers(stated, ("xtl", "ytl", "xbr", "ybr"))
+        degrees = _number(stated["rotation"], "rotation") if stated.get("rotation") else 0.0
         if not degrees:
             return (xmin, ymin, xmax, ymax), None
         corners = rotated_box((xmin, ymin, xmax, ymax), degrees)
         return hull(corners), [corners]
     if shape.kind == "polygon":
-        corners = _points(said.get("points", ""))
+        corners = _points(stated.get("points", ""))
         if len(corners) < 2 * LEAST_CORNERS:
             raise ValueError(f"it has {counted(len(corners) // 2, 'corner')}")
         return hull(corners), [corners]
     if shape.kind == "ellipse":
-        x, y, x_radius, y_radius = _numbers(said, ("cx", "cy", "rx", "ry"))
-        degrees = _number(said["rotation"], "rotation") if said.get("rotation") else 0.0
+        x, y, x_radius, y_radius = _numbers(stated, ("cx", "cy", "rx", "ry"))
+        degrees = _number(stated["rotation"], "rotation") if stated.get("rotation") else 0.0
         corners = ellipse(x, y, x_radius, y_radius, degrees)
         return hull(corners), [corners]
     if shape.kind == "mask":
-        left, top, width, height = (int(side) for side in _numbers(said, ("left", "top", "width", "height")))
+        left, top, width, height = (
+            int(side) for side in _numbers(stated, ("left", "top", "width", "height"))
+        )
         if size is None:
             raise ValueError("its image has no width and height")
-        runs = [int(run) for run in said.get("rle", "").split(",")]
+        runs = [int(run) for run in stated.get("rle", "").split(",")]
         mask = mask_of_runs(runs, width, height)
         return (left, top, left + width, top + height), mask_outline(mask, left, top, size)
     if shape.kind == "cuboid":
         names = [f"{axis}{side}{face}" for face in "12" for side in ("tl", "bl", "tr", "br") for axis in "xy"]
-        return hull(_numbers(said, names)), None
+        return hull(_numbers(stated, names)), None
     return None, None
 
 
-def _numbers(said: Mapping[str, str], names: Sequence[str]) -> list[float]:
-    return [_number(said.get(name, ""), name) for name in names]
+def _numbers(values: Mapping[str, str], names: Sequence[str]) -> list[float]:
+    return [_number(values.get(name, ""), name) for name in names]
 
 
 def _number(text: str, name: str) -> float:
@@ -225,7 +227,7 @@ def _points(text: str) -> list[float]:
 
 def _size(image: CvatImage) -> tuple[int, int] | None:
     try:
-        width, height = (int(image.said.get(name, "0")) for name in ("width", "height"))
+        width, height = (int(image.attributes.get(name, "0")) for name in ("width", "height"))
     except ValueError:
         raise AnnotationFault(f"the width or height in line {image.line} is not a number") from None
     return (width, height) if width > 0 and height > 0 else None
@@ -251,8 +253,8 @@ class CvatFile(NamedTuple):
 
 def _name_of(image: CvatImage, by_subset: bool) -> str:
     """Returns the path of an image below the root; empty if it cannot be one."""
-    name = inner_path(image.said.get("name", "").replace("\\", "/"))
-    subset = inner_path(image.said.get("subset", ""))
+    name = inner_path(image.attributes.get("name", "").replace("\\", "/"))
+    subset = inner_path(image.attributes.get("subset", ""))
     return f"{subset}/{name}" if name and by_subset and subset else name
 
 
@@ -368,12 +370,12 @@ def _ref(image: CvatImage, file: CvatFile, prefix: str, row_key: str, settings: 
     name = _name_of(image, file.by_subset)
     message = f"line {image.line} of {printable(file.key)}"
     if not name:
-        why = f"the name {image.said.get('name', '')!r} in line {image.line} is not the name of a file"
+        why = f"the name {image.attributes.get('name', '')!r} in line {image.line} is not the name of a file"
         return bad_entry(f"{row_key}{image.line}", file.path, why)
     ref = ImageRef(prefix + key_of(name), join(file.root, name), split=file.split, message=message)
     try:
-        if image.said.get("subset"):
-            ref = ref._replace(split=_split(image.said["subset"]))
+        if image.attributes.get("subset"):
+            ref = ref._replace(split=_split(image.attributes["subset"]))
         if settings.record_layout.needs is Needs.LABEL:
             return ref._replace(label=_label(image, settings))
         return annotated(ref, objects_of(image))
@@ -391,7 +393,7 @@ def _split(subset: str) -> str:
 
 def _label(image: CvatImage, settings: ConvertSettings) -> str:
     """Returns the class of an image: its tag, or all its tags if several classes are allowed."""
-    tags = (class_name(shape.said.get("label", "")) for shape in image.shapes if shape.kind == _TAG)
+    tags = (class_name(shape.attributes.get("label", "")) for shape in image.shapes if shape.kind == _TAG)
     names = list(dict.fromkeys(filter(None, tags)))
     if len(names) > 1 and not settings.label_separator:
         raise AnnotationFault(

@@ -61,12 +61,12 @@ class ImagePaths(NamedTuple):
     """Names of an entry's image.
 
     Attributes:
-      said: The name as written in the entry.
+      written: The name as written in the entry.
       paths: Relative paths and file names that the image may have, the likeliest first.
       uri: The image in object storage, if no local file has one of the names; empty if there is none.
     """
 
-    said: str
+    written: str
     paths: tuple[str, ...]
     uri: str = ""
 
@@ -234,9 +234,9 @@ def _find_images(
             path = candidates[0].path
             found[number] = join(root, path), path, ""
         elif candidates:
-            found[number] = "", "", f"{candidates[0].fault} ({printable(names.said)})"
+            found[number] = "", "", f"{candidates[0].fault} ({printable(names.written)})"
         elif names.uri:
             found[number] = names.uri, names.paths[0], ""
         else:
-            found[number] = "", "", f"{MISSING}: {printable(names.said)}"
+            found[number] = "", "", f"{MISSING}: {printable(names.written)}"
     return found

@@ -127,8 +127,8 @@ def _results(entry: Mapping[str, Any], settings: ConvertSettings) -> list[_Resul
     """
     if not _is_task(entry):
         return list(_short_results(entry, settings))
-    said: list[Any] = next((entry[name] for name in _ANNOTATIONS if isinstance(entry.get(name), list)), [])
-    made = [item for item in said if isinstance(item, dict) and not item.get("was_cancelled")]
+    stated: list[Any] = next((entry[name] for name in _ANNOTATIONS if isinstance(entry.get(name), list)), [])
+    made = [item for item in stated if isinstance(item, dict) and not item.get("was_cancelled")]
     truth = [item for item in made if item.get("ground_truth") is True]
     if len(made) > 1 and len(truth) != 1:
         raise AnnotationFault(
@@ -219,10 +219,10 @@ def _shape(result: _Result) -> _Shape:
     return None, None
 
 
-def _numbers(said: Any, count: int) -> list[float]:
-    found = [number(side) for side in said] if isinstance(said, list) else []
+def _numbers(value: Any, count: int) -> list[float]:
+    found = [number(side) for side in value] if isinstance(value, list) else []
     if len(found) != count or None in found:
-        raise ValueError(f"{str(said)[:60]} are not {count} numbers")
+        raise ValueError(f"{str(value)[:60]} are not {count} numbers")
     return [float(side) for side in found if side is not None]
 
 
@@ -260,12 +260,12 @@ def classes_of(results: Sequence[_Result], settings: ConvertSettings) -> list[st
     """
     by_control: dict[str, list[str]] = {}
     for result in results:
-        said = result.value.get(_CHOICES)
-        if "x" in result.value or not isinstance(said, list):  # choices for a region have its position
+        stated = result.value.get(_CHOICES)
+        if "x" in result.value or not isinstance(stated, list):  # choices for a region have its position
             continue
         if not settings.label_column or result.control == settings.label_column:
             names = by_control.setdefault(result.control, [])
-            names += [name for item in said if (name := class_name(item)) and name not in names]
+            names += [name for item in stated if (name := class_name(item)) and name not in names]
     if len(by_control) > 1:
         shown = " and ".join(sorted(by_control)[:3])
         raise AnnotationFault(f"it has choices of {shown}; name one of them with --label_column")

@@ -78,19 +78,19 @@ class _Document(NamedTuple):
     fault: str = ""
 
 
-def parse_labelme(said: Mapping[str, Any]) -> Annotations:
+def parse_labelme(values: Mapping[str, Any]) -> Annotations:
     """Returns the annotations in a LabelMe file.
 
     Raises:
       AnnotationFault: If a shape cannot be used; the message names the shape.
     """
-    sides = [number(said.get(name)) for name in ("imageWidth", "imageHeight")]
+    sides = [number(values.get(name)) for name in ("imageWidth", "imageHeight")]
     size = None
     if sides[0] and sides[1] and min(sides[0], sides[1]) >= 1:
         size = (int(sides[0]), int(sides[1]))
     objects: list[ObjectAnnotation] = []
     groups: dict[tuple[str, Any], int] = {}
-    for count, shape in enumerate(said["shapes"]):
+    for count, shape in enumerate(values["shapes"]):
         try:
             found = _object(shape, size)
         except ValueError as error:
@@ -255,28 +255,28 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
     finder = _Finder(images, below(f"{root}/", image_root))
     read = side_by_side(lambda entry: _read(join(root, entry[0]), entry[0]), documents, root)
     states = dict(documents)
-    said: dict[str, _Document] = {}
+    stated: dict[str, _Document] = {}
     for document in read:
         if document is None:
             continue
         others.pop(document.path, None)
         found = finder.find(document)
-        if found and found not in said:
-            said[found] = document
+        if found and found not in stated:
+            stated[found] = document
         elif found:
             key = item.prefix + key_of(document.path)
-            why = f"{printable(said[found].path)} annotates the same image"
+            why = f"{printable(stated[found].path)} annotates the same image"
             yield bad_entry(key, join(root, document.path), why)
         else:
             yield _without_file(document, item, root, states[document.path], tree)
     yield from others.values()
     for path, ref in images.items():
-        if path not in said and ref.is_candidate and settings.missing_annotations == "empty":
+        if path not in stated and ref.is_candidate and settings.missing_annotations == "empty":
             yield annotated(ref, Annotations(objects=()))
-        elif path not in said and ref.is_candidate:
+        elif path not in stated and ref.is_candidate:
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, NO_FILE)
         else:
-            yield _referred(ref, said[path]) if path in said else ref
+            yield _referred(ref, stated[path]) if path in stated else ref
 
 
 def _referred(ref: ImageRef, document: _Document) -> ImageRef:
@@ -337,9 +337,9 @@ class _Finder:
         """
         if self._inner is not None:
             folder = posixpath.dirname(posixpath.join(self._inner, document.path))
-            said = posixpath.normpath(posixpath.join(folder, document.image)) if document.image else ""
-            if said in self._images:
-                return said
+            text = posixpath.normpath(posixpath.join(folder, document.image)) if document.image else ""
+            if text in self._images:
+                return text
             beside = self._stems.get(stem_of(posixpath.join(self._inner, document.path)))
             if beside:
                 return beside
@@ -351,20 +351,20 @@ def _read(path: str, inner: str) -> _Document | None:
     try:
         data = read_annotation_file(path, _MOST_BYTES)
         with UNDERWAY.working_on(path, "parse"):
-            said = json.loads(data or b"null")
+            stated = json.loads(data or b"null")
     except AnnotationFault as fault:
         return _Document(inner, "", (0, 0), None, str(fault))
     except (ValueError, RecursionError) as error:
         where = f"line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "it"
         return _Document(inner, "", (0, 0), None, f"{where} is not JSON")
-    if not isinstance(said, dict) or not isinstance(said.get("shapes"), list):
+    if not isinstance(stated, dict) or not isinstance(stated.get("shapes"), list):
         return None
-    named = said.get("imagePath")
+    named = stated.get("imagePath")
     image = named.replace("\\", "/") if isinstance(named, str) else ""
     match = _IMAGE_DATA.search(data or b"")
     embedded = (match.start(1), len(match[1])) if match else (0, 0)
     try:
-        return _Document(inner, image, embedded, parse_labelme(said))
+        return _Document(inner, image, embedded, parse_labelme(stated))
     except AnnotationFault as fault:
         return _Document(inner, image, embedded, None, str(fault))
 

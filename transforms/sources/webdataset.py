@@ -179,15 +179,15 @@ def _finish(sample: _Sample, settings: ConvertSettings) -> Iterator[ImageRef | C
             yield ref.filtered(FilterReason.NOT_AN_IMAGE)
         return
     try:
-        said = read_metadata({name: _text(name, ref) for name, ref in sample.says.items()}, settings)
+        stated = read_metadata({name: _text(name, ref) for name, ref in sample.says.items()}, settings)
     except BadMetadata as error:
         for ref in sample.images:
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(error))
         return
-    yield from said.numbers
+    yield from stated.numbers
     for ref in sample.images:
-        ref = ref._replace(label=said.label, message=said.message, extra=said.extra)
-        yield ref.annotated(said.annotations) if said.annotations else ref
+        ref = ref._replace(label=stated.label, message=stated.message, extra=stated.extra)
+        yield ref.annotated(stated.annotations) if stated.annotations else ref
 
 
 def _text(name: str, ref: ImageRef) -> str:

@@ -340,14 +340,14 @@ def _failed(doing: str, path: str, error: Exception) -> EngineError:
         return no_answer_of_its_own(doing, shown, "Azure")
     status = getattr(error, "status_code", None)
     if isinstance(error, _Damaged):
-        said = "its bytes do not match its checksum, again and again"
+        text = "its bytes do not match its checksum, again and again"
     elif status in _RETRIED_STATUSES:
-        said = f"Azure answers with {status} again and again"
+        text = f"Azure answers with {status} again and again"
     elif _is_transient(error):
-        said = f"Azure does not answer ({type(error).__name__}) again and again"
+        text = f"Azure does not answer ({type(error).__name__}) again and again"
     else:
-        said = " ".join(str(getattr(error, "message", "") or error).split("\n")[0].split())[:300].rstrip(".")
-    return EngineError(f"Cannot {doing} {shown}: {said}; check the network, then run again with --resume.")
+        text = " ".join(str(getattr(error, "message", "") or error).split("\n")[0].split())[:300].rstrip(".")
+    return EngineError(f"Cannot {doing} {shown}: {text}; check the network, then run again with --resume.")
 
 
 def _is_transient(error: Exception) -> bool:

@@ -255,12 +255,12 @@ def _failed(shown: str, error: Exception) -> EngineError:
     under = error.__cause__ or error.__context__
     cause = under if isinstance(error, Boto3Error) and isinstance(under, Exception) else error
     if isinstance(cause, ClientError) and _is_transient(cause):
-        said = f"S3 answers with {cause.response['ResponseMetadata']['HTTPStatusCode']} again and again"
+        text = f"S3 answers with {cause.response['ResponseMetadata']['HTTPStatusCode']} again and again"
     elif _is_transient(cause):
-        said = f"S3 does not answer ({type(cause).__name__}) again and again"
+        text = f"S3 does not answer ({type(cause).__name__}) again and again"
     else:
-        said = " ".join(str(error).split())[:300].rstrip(".")
-    return EngineError(f"{shown}: {said}; check the network, then run again with --resume.")
+        text = " ".join(str(error).split())[:300].rstrip(".")
+    return EngineError(f"{shown}: {text}; check the network, then run again with --resume.")
 
 
 def _is_transient(error: Exception) -> bool:

@@ -51,8 +51,8 @@ def pictures_by_place(pictures: Iterable[Picture], buckets: int) -> Iterator[tup
     for batch in _batches(pictures):
         first, _ = batch[0]
         rows = [
-            (*picture[:6], picture.source, looks.pixels, looks.digest, looks.hash, looks.patch)
-            for picture, looks in batch
+            (*picture[:6], picture.source, quality.pixels, quality.digest, quality.hash, quality.patch)
+            for picture, quality in batch
         ]
         yield _bucket_of(first.file, first.number, buckets), pack(rows)
 
@@ -60,16 +60,18 @@ def pictures_by_place(pictures: Iterable[Picture], buckets: int) -> Iterator[tup
 def _whole(row: tuple[Any, ...]) -> Picture:
     """Returns the image of a row, with the values that are compared."""
     file, number, offset, key, split, labels, source, pixels, digest, hash_, patch = row
-    looks = ImageQuality((), (), pixels, digest, hash_, patch)
+    quality = ImageQuality((), (), pixels, digest, hash_, patch)
     return Picture(
         file, number, offset, key, split, labels,
-        bytes=0, format="", width=0, height=0, channels=0, source=source, looks=looks,
+        bytes=0, format="", width=0, height=0, channels=0, source=source, quality=quality,
     )  # fmt: skip
 
 
 def _batches(pictures: Iterable[Picture]) -> Iterator[list[tuple[Picture, ImageQuality]]]:
     """Yields the images that have quality metrics in batches; a batch is in one bucket of places."""
-    looked = ((picture, picture.looks) for picture in pictures if picture.looks and picture.looks.pixels)
+    looked = (
+        (picture, picture.quality) for picture in pictures if picture.quality and picture.quality.pixels
+    )
     for _, batch in itertools.groupby(looked, lambda item: (item[0].file, item[0].number // BATCH)):
         yield list(batch)
 

@@ -120,7 +120,9 @@ def bucket_pictures(
     Yields:
       Pairs ((kind, number), packed list of (shared value, row)).
     """
-    looked = ((picture, picture.looks) for picture in pictures if picture.looks and picture.looks.pixels)
+    looked = (
+        (picture, picture.quality) for picture in pictures if picture.quality and picture.quality.pixels
+    )
     while batch := list(itertools.islice(looked, BATCH)):
         for bucket, rows in _bucketed(batch, buckets, kinds).items():
             yield bucket, pack(rows)
@@ -142,9 +144,9 @@ def _bucketed(
     kinds: Mapping[tuple[str, int], Collection[str]] | None,
 ) -> dict[Bucket, list[tuple[bytes, tuple[Any, ...]]]]:
     packed: defaultdict[Bucket, list[tuple[bytes, tuple[Any, ...]]]] = defaultdict(list)
-    for (picture, looks), had in zip(batch, what_each_has(batch)):
-        row = (*picture[:6], looks.digest)
-        printed = (*row, looks.hash, looks.patch)
+    for (picture, quality), had in zip(batch, what_each_has(batch)):
+        row = (*picture[:6], quality.digest)
+        printed = (*row, quality.hash, quality.patch)
         wanted = None if kinds is None else kinds[picture.file, picture.number]
         for kind, value in had:
             if wanted is None or kind in wanted:
@@ -155,9 +157,9 @@ def _bucketed(
 
 def what_each_has(batch: Sequence[tuple[Picture, ImageQuality]]) -> Iterator[list[tuple[str, bytes]]]:
     """Yields for each image the pairs (kind, value) that similar images share."""
-    bands = bands_of([looks.hash for _, looks in batch], [looks.patch for _, looks in batch])
-    for (picture, looks), values in zip(batch, bands):
-        had = [("pixels", looks.digest)]
+    bands = bands_of([quality.hash for _, quality in batch], [quality.patch for _, quality in batch])
+    for (picture, quality), values in zip(batch, bands):
+        had = [("pixels", quality.digest)]
         if picture.source is not None:
             had.append(("source", picture.source.encode("utf-8", "surrogatepass")))
         yield had + [(f"{_BAND}{number}", value) for number, value in enumerate(values)]

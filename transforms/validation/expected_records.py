@@ -105,19 +105,21 @@ class ExpectedRecords:
         form = (b"%b" if isinstance(part, tuple) else part.replace(b"%", b"%%") for part in parts)
         return _Entries(size, b"".join(form), itemgetter(*map(self._names.index, names)))
 
-    def count(self, block: RecordBlock, first: int, said: LedgerTexts) -> int:
+    def count(self, block: RecordBlock, first: int, stated: LedgerTexts) -> int:
         """Returns how many records of a block, from one on, are sound and as their entries say.
 
         Args:
           block: The records.
           first: Place of the first of them in the block.
-          said: Texts of their entries.
+          stated: Texts of their entries.
         """
         known, record_heads, image_heads = self._known, self._record_heads, self._image_heads
         begins_with, ends_with = block.buffer.startswith, block.buffer.endswith
-        labels: Iterable[str | None] = repeat(None) if self._unlabelled else said.labels
+        labels: Iterable[str | None] = repeat(None) if self._unlabelled else stated.labels
         count = 0
-        records = zip(self._texts(said.keys, said.sources), labels, block.begins[first:], block.ends[first:])
+        records = zip(
+            self._texts(stated.keys, stated.sources), labels, block.begins[first:], block.ends[first:]
+        )
         for texts, label, begin, end in records:
             entries = known.get((label, len(texts[0]), len(texts[1])))
             if entries is None:
@@ -137,7 +139,7 @@ class ExpectedRecords:
                 break
             count += 1
         self._right += count
-        self._wrong += count < len(said.keys)
+        self._wrong += count < len(stated.keys)
         return count
 
     def _texts(self, keys: Sequence[str], sources: Sequence[str]) -> Iterator[_Texts]:

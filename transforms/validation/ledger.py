@@ -196,10 +196,10 @@ class LedgerCheck:
             return "the shard's ledger has no record at this byte"
         self._advance()
         self._follow(entry.get("source_key") or entry["key"])
-        said: Any = entry.get("length")
-        if said != len(record.data) + FRAME_BYTES:
+        value: Any = entry.get("length")
+        if value != len(record.data) + FRAME_BYTES:
             true = len(record.data) + FRAME_BYTES
-            return f"it has {true} bytes with its frame, the shard's ledger says {said}"
+            return f"it has {true} bytes with its frame, the shard's ledger says {value}"
         if result.problems:  # these are more specific
             self.matched = entry
             return ""
@@ -279,11 +279,11 @@ class LedgerCheck:
         if stated.crc32c and crc32c:
             wanted["crc32c"] = crc32c
         for name, value in wanted.items():
-            said = self._header.get(name, OPTIONAL_TOTALS.get(name, value))  # an older one may lack it
-            if said != value:
+            given = self._header.get(name, OPTIONAL_TOTALS.get(name, value))  # an older one may lack it
+            if given != value:
                 yield (
                     FindingCode.LEDGER_MISMATCH,
-                    mismatch(f"field {name!r} of its ledger's header", said, value),
+                    mismatch(f"field {name!r} of its ledger's header", given, value),
                 )
         place = shard_file(*stated.place, "")
         if shard.file.partition(".")[0] != place:
@@ -417,9 +417,11 @@ def ledger_books(data: bytes) -> LedgerSummary | None:
     return check.summary
 
 
-def mismatch(what: str, said: object, true: object) -> str:
+def mismatch(what: str, stated: object, true: object) -> str:
     """Returns a short text with the value that a field states and the value it should have."""
-    shown = [text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..." for text in map(repr, (said, true))]
+    shown = [
+        text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..." for text in map(repr, (stated, true))
+    ]
     return f"{what} says {shown[0]}, but should say {shown[1]}"
 
 

@@ -77,7 +77,7 @@ def sizes_of(file: str, pictures: Iterable[Picture]) -> ShardSizes:
     return file, [
         SizeRow(
             picture.number, picture.offset, picture.key, picture.width, picture.height,
-            picture.looks is not None and FindingCode.GRAYSCALE in picture.looks.issues,
+            picture.quality is not None and FindingCode.GRAYSCALE in picture.quality.issues,
         )
         for picture in pictures
     ]  # fmt: skip

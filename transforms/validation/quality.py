@@ -23,10 +23,10 @@ from shardwright.transforms.validation.outliers import ShardSizes, Sizes, add_sh
 def odd_pictures(pictures: Iterable[Picture]) -> Iterator[Finding]:
     """Yields findings about single images."""
     for picture in pictures:
-        for issue in picture.looks.issues if picture.looks else ():
+        for issue in picture.quality.issues if picture.quality else ():
             code = FindingCode(issue)
             if code is not FindingCode.GRAYSCALE:  # only a finding among colored images
-                scores = picture.looks.scores if picture.looks else ()
+                scores = picture.quality.scores if picture.quality else ()
                 yield Finding(
                     code, describe_issue(issue, scores), picture.file, picture.number, picture.offset,
                     picture.key, score=score_of_issue(issue, scores),

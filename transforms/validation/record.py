@@ -258,7 +258,7 @@ class RecordChecker:
         if parts is not None and fold is None and not common.claims.dtype:
             self._expected.add(parts, label)
 
-    def expected(self, block: RecordBlock, first: int, said: LedgerTexts) -> OrdinaryRecords | None:
+    def expected(self, block: RecordBlock, first: int, texts: LedgerTexts) -> OrdinaryRecords | None:
         """Returns the records of a block, from one on, that are ordinary and as the ledger says.
 
         `check` finds no problem in these records, and returns these values.
@@ -266,7 +266,7 @@ class RecordChecker:
         Args:
           block: The records.
           first: Place of the first of them in the block.
-          said: Texts of their entries.
+          texts: Texts of their entries.
 
         Returns:
           The records; None if the first is not such a record.
@@ -274,7 +274,7 @@ class RecordChecker:
         templates = self._templates
         if templates is None or self._decode or self._expected.useless:
             return None
-        count = self._expected.count(block, first, said)
+        count = self._expected.count(block, first, texts)
         if not count:
             return None
         templates.count(count)
@@ -283,9 +283,9 @@ class RecordChecker:
             block.number + first,
             block.offsets(first, stop),
             block.lengths(first, stop),
-            tuple(said.keys[:count]) if self._key is not None else None,
+            tuple(texts.keys[:count]) if self._key is not None else None,
             None,
-            tuple(said.sources[:count]),
+            tuple(texts.sources[:count]),
             None,
         )
 
@@ -500,7 +500,7 @@ class RecordChecker:
             channels=seen.channels,
             boxes=box_sizes(features, self._schema),
             source=sha256,
-            looks=_measured(seen.image, seen) if self._look else None,
+            quality=_measured(seen.image, seen) if self._look else None,
         )  # fmt: skip
 
 
@@ -581,12 +581,12 @@ def _number_of_objects(features: Mapping[str, Feature], schema: RecordSchema) ->
 
 def _object_classes(features: Mapping[str, Feature], schema: RecordSchema) -> tuple[str, ...] | None:
     """Returns the names of the classes of an image's objects, each once; None if the record does not say."""
-    said = lists_of(features, schema, (FeatureRole.OBJECT_LABEL, FeatureRole.OBJECT_TEXT))
-    if FeatureRole.OBJECT_LABEL in said and schema.labels is not None:
-        places = [number - schema.first_label for number in said[FeatureRole.OBJECT_LABEL]]
+    stated = lists_of(features, schema, (FeatureRole.OBJECT_LABEL, FeatureRole.OBJECT_TEXT))
+    if FeatureRole.OBJECT_LABEL in stated and schema.labels is not None:
+        places = [number - schema.first_label for number in stated[FeatureRole.OBJECT_LABEL]]
         names = {schema.labels[place] for place in places if 0 <= place < len(schema.labels)}
-    elif FeatureRole.OBJECT_TEXT in said:
-        names = {name.decode("utf-8", "replace") for name in said[FeatureRole.OBJECT_TEXT]}
+    elif FeatureRole.OBJECT_TEXT in stated:
+        names = {name.decode("utf-8", "replace") for name in stated[FeatureRole.OBJECT_TEXT]}
     else:
         return None
     return tuple(sorted(names))
@@ -681,14 +681,14 @@ def _sides_said(
       tensors: Shapes of its tensors of pixels.
       schema: Record schema of the dataset.
     """
-    said = [schema.pixels] if schema.pixels else []
-    said += [(tensor[0], tensor[1], tensor[2]) for tensor in tensors]
+    stated = [schema.pixels] if schema.pixels else []
+    stated += [(tensor[0], tensor[1], tensor[2]) for tensor in tensors]
     shape = _integers(features, schema, FeatureRole.SHAPE)
     if len(shape) == len(SIDES):
-        said.append((shape[0], shape[1], shape[2]))
+        stated.append((shape[0], shape[1], shape[2]))
     height, width, channels = (_integers(features, schema, role) for role in SIDES)
-    said.append((_only(height), _only(width), _only(channels)))
-    return said
+    stated.append((_only(height), _only(width), _only(channels)))
+    return stated
 
 
 def _integers(features: Mapping[str, Feature], schema: RecordSchema, role: FeatureRole) -> Sequence[int]:

@@ -88,19 +88,19 @@ def check_document(document: Mapping[str, Any], dataset: Dataset) -> Iterator[Fi
         yield from _check_layout(document, dataset)
 
 
-def _differences(name: str, said: Any, true: Any) -> Iterator[Finding]:
+def _differences(name: str, value: Any, true: Any) -> Iterator[Finding]:
     """Yields the innermost fields that differ."""
-    if isinstance(said, Mapping) and isinstance(true, Mapping):
-        for key in [*true, *(key for key in said if key not in true)]:
-            yield from _differences(f"{name}.{key}", said.get(key), true.get(key))
-    elif said != true or isinstance(said, bool) != isinstance(true, bool):
-        yield _of_document(FindingCode.DATASET_MISMATCH, name, said, true)
+    if isinstance(value, Mapping) and isinstance(true, Mapping):
+        for key in [*true, *(key for key in value if key not in true)]:
+            yield from _differences(f"{name}.{key}", value.get(key), true.get(key))
+    elif value != true or isinstance(value, bool) != isinstance(true, bool):
+        yield _of_document(FindingCode.DATASET_MISMATCH, name, value, true)
 
 
-def _of_document(code: FindingCode, name: str, said: Any, true: Any) -> Finding:
-    if said is None:
+def _of_document(code: FindingCode, name: str, value: Any, true: Any) -> Finding:
+    if value is None:
         return Finding(code, f"field {name!r} is missing; it should be {str(true)[:_SHOWN]}", DATASET_JSON)
-    return Finding(code, mismatch(f"field {name!r}", said, true), DATASET_JSON)
+    return Finding(code, mismatch(f"field {name!r}", value, true), DATASET_JSON)
 
 
 _SHOWN = 80
@@ -194,10 +194,10 @@ def check_books(document: Mapping[str, Any], dataset: Dataset, told: Told) -> It
         true["dtypes"] = dict(dtypes)
     if sum(map(len, formats.values())) == 0 and dataset.all_records:
         del true["formats"]  # ledgers of an older version do not contain them
-    said = document.get("ledger")
-    if isinstance(said, Mapping) and not _balances(said, dataset):
+    stated = document.get("ledger")
+    if isinstance(stated, Mapping) and not _balances(stated, dataset):
         # The check of the whole directory reports these.
-        true["ledger"] = {**true["ledger"], **{name: said.get(name) for name in ("listed", *Outcome)}}
+        true["ledger"] = {**true["ledger"], **{name: stated.get(name) for name in ("listed", *Outcome)}}
     for name, value in true.items():
         if name in document or name not in _NEWER:
             for finding in _differences(name, document.get(name), value):
@@ -414,7 +414,7 @@ def _not_as_made(directory: str, name: str, stated: str, wanted: bytes | None) -
     if _sha256(data) != stated:
         return  # already reported
     pairs = zip(data.split(b"\n"), (wanted or b"").split(b"\n"))
-    line = next((number for number, (said, true) in enumerate(pairs, 1) if said != true), 0)
+    line = next((number for number, (given, true) in enumerate(pairs, 1) if given != true), 0)
     where = f"line {line}" if line else "its end"
     message = f"{where} differs from what dataset.json gives"
     yield Finding(FindingCode.SIDECAR_MISMATCH, message, name)
@@ -493,12 +493,12 @@ def check_statements(
         *check_ledger_files(dataset, told, files),
         *check_listed_files(dataset),
     ]
-    said = any(finding.shard == DATASET_JSON for finding in found)
-    if not said:  # otherwise they would be computed from wrong fields
+    stated = any(finding.shard == DATASET_JSON for finding in found)
+    if not stated:  # otherwise they would be computed from wrong fields
         found += check_made_files(directory, dataset)
-        said = any(finding.shard == DATASET_JSON and finding.code is not _NOTE for finding in found)
+        stated = any(finding.shard == DATASET_JSON and finding.code is not _NOTE for finding in found)
     balances = isinstance(document.get("ledger"), Mapping) and _balances(document["ledger"], dataset)
-    if not said and balances and not has_own_digest(document):
+    if not stated and balances and not has_own_digest(document):
         message = f"its fields are not those that its field {DIGEST!r} was made of: one of them was changed"
         found.append(Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON))
     return found

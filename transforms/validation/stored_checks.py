@@ -162,23 +162,23 @@ def stored_check(task: ShardTask, schema: RecordSchema, depth: Depth) -> ShardSu
     """
     try:
         data = storage.read_bytes(_path(task))
-        said = _parsed(data, schema, task.split)
-        if said is None or any(said[name] != value for name, value in _files(task).items()):
+        stated = _parsed(data, schema, task.split)
+        if stated is None or any(stated[name] != value for name, value in _files(task).items()):
             return None
-        sound = bool(said["sound"])
+        sound = bool(stated["sound"])
         # Findings may differ with more classes or at another depth, so they are not reused then.
-        if said["depth"] < depth or (
-            not sound and (said["depth"] != depth or said["labels"] != len(schema.labels or ()))
+        if stated["depth"] < depth or (
+            not sound and (stated["depth"] != depth or stated["labels"] != len(schema.labels or ()))
         ):
             return None
-        rows = _rows(said, task)
+        rows = _rows(stated, task)
         looked = depth >= Depth.QUALITY
         return ShardSummary(
-            task.file, task.split, int(said["records"]), int(said["bytes"]), sound,
-            _summary(said) if looked or not sound else FindingSummary(),
+            task.file, task.split, int(stated["records"]), int(stated["bytes"]), sound,
+            _summary(stated) if looked or not sound else FindingSummary(),
             rows,
-            list(_pictures(said, rows)) if looked else [],
-            Statistics.from_state(said["statistics"]) if looked else None,
+            list(_pictures(stated, rows)) if looked else [],
+            Statistics.from_state(stated["statistics"]) if looked else None,
             stored=hashlib.sha256(data).hexdigest(),
         )  # fmt: skip
     except _DAMAGED:
@@ -196,13 +196,13 @@ def sound_records(task: ShardTask, schema: RecordSchema, depth: Depth) -> SoundR
     found: dict[Digest, Picture | None] = {}
     for path in task.previous_checks:
         try:
-            said = _parsed(storage.read_bytes(path), schema, task.split)
-            if said is None or said["depth"] < depth:
+            stated = _parsed(storage.read_bytes(path), schema, task.split)
+            if stated is None or stated["depth"] < depth:
                 continue
-            rows = _rows(said, task)
+            rows = _rows(stated, task)
             looked = depth >= Depth.QUALITY
-            pictures = {picture.number: picture for picture in _pictures(said, rows)} if looked else {}
-            digests = _unpacked(said["digests"], _DIGEST_BYTES)
+            pictures = {picture.number: picture for picture in _pictures(stated, rows)} if looked else {}
+            digests = _unpacked(stated["digests"], _DIGEST_BYTES)
             for digest, row in zip(digests, rows, strict=True):
                 found[digest] = pictures.get(row.number)
         except _DAMAGED:
@@ -225,12 +225,12 @@ def _parsed(data: bytes, schema: RecordSchema, split: str) -> dict[str, Any] | N
     Raises:
       OSError, ValueError or the like: If the contents are damaged.
     """
-    said: dict[str, Any] = json.loads(_bounded(data))
-    there, now = said["labels"], len(schema.labels or ())
+    stated: dict[str, Any] = json.loads(_bounded(data))
+    there, now = stated["labels"], len(schema.labels or ())
     if there > now or bool(there) != bool(now):
         return None
     terms = _terms(schema, split, there)
-    return said if all(said[name] == value for name, value in terms.items()) else None
+    return stated if all(stated[name] == value for name, value in terms.items()) else None
 
 
 def _bounded(data: bytes) -> bytes:
@@ -297,16 +297,16 @@ def _sha256(path: str) -> str | None:
         return None
 
 
-def _rows(said: Mapping[str, Any], task: ShardTask) -> ComparedRecords:
+def _rows(values: Mapping[str, Any], task: ShardTask) -> ComparedRecords:
     rows = ComparedRecords()
-    for key, source, number, offset, label in zip(*said["rows"], strict=True):
+    for key, source, number, offset, label in zip(*values["rows"], strict=True):
         rows.append(ComparedRecord(key, source, task.split, task.file, number, offset, label))
     return rows
 
 
-def _summary(said: Mapping[str, Any]) -> FindingSummary:
-    summary = FindingSummary({FindingCode(code): count for code, count in said["counts"].items()})
-    for value in said["findings"]:
+def _summary(values: Mapping[str, Any]) -> FindingSummary:
+    summary = FindingSummary({FindingCode(code): count for code, count in values["counts"].items()})
+    for value in values["findings"]:
         finding = Finding.from_json(value)
         summary.first.setdefault(finding.code, []).append(finding)
     return summary
@@ -314,7 +314,7 @@ def _summary(said: Mapping[str, Any]) -> FindingSummary:
 
 def _pictures_json(pictures: Sequence[Picture]) -> dict[str, Any]:
     """Returns images with their quality metrics by column, without the values in their rows."""
-    looked = [(picture, picture.looks) for picture in pictures if picture.looks is not None]
+    looked = [(picture, picture.quality) for picture in pictures if picture.quality is not None]
     return {
         "pictures": [
             [*column]
@@ -323,16 +323,16 @@ def _pictures_json(pictures: Sequence[Picture]) -> dict[str, Any]:
                     (
                         picture.number, picture.labels, picture.bytes, picture.format, picture.width,
                         picture.height, picture.channels, picture.boxes, picture.source is not None,
-                        looks.sums, looks.squares, looks.pixels, looks.issues, looks.scores,
+                        quality.sums, quality.squares, quality.pixels, quality.issues, quality.scores,
                     )
-                    for picture, looks in looked
+                    for picture, quality in looked
                 )
             )
         ],
-        "pixels": _packed(looks.digest for _, looks in looked),
-        "hashes": _packed(looks.hash for _, looks in looked),
-        "patches": _packed(looks.patch or bytes(PATCH_BYTES) for _, looks in looked),
-        **_samples_json([looks.samples for _, looks in looked]),
+        "pixels": _packed(quality.digest for _, quality in looked),
+        "hashes": _packed(quality.hash for _, quality in looked),
+        "patches": _packed(quality.patch or bytes(PATCH_BYTES) for _, quality in looked),
+        **_samples_json([quality.samples for _, quality in looked]),
     }  # fmt: skip
 
 
@@ -346,24 +346,24 @@ def _samples(item: Sequence[Any] | None) -> Samples | None:
     return None if item is None else Samples(item[0], tuple(ChannelSamples(*sums) for sums in item[1]))
 
 
-def _pictures(said: Mapping[str, Any], rows: ComparedRecords) -> Iterator[Picture]:
+def _pictures(values: Mapping[str, Any], rows: ComparedRecords) -> Iterator[Picture]:
     """Yields the images that `_pictures_json` packed.
 
     Args:
-      said: Result of `_pictures_json`.
+      values: Result of `_pictures_json`.
       rows: Rows of the shard's records.
     """
     by_number = {row.number: row for row in rows}
     prints = (
-        _unpacked(said["pixels"], _DIGEST_BYTES),
-        _unpacked(said["hashes"], HASH_BYTES),
-        _unpacked(said["patches"], PATCH_BYTES),
+        _unpacked(values["pixels"], _DIGEST_BYTES),
+        _unpacked(values["hashes"], HASH_BYTES),
+        _unpacked(values["patches"], PATCH_BYTES),
     )
-    items = list(zip(*said["pictures"], *prints, strict=True)) if said["pictures"] else []
-    samples = said.get("samples") or [None] * len(items)
+    items = list(zip(*values["pictures"], *prints, strict=True)) if values["pictures"] else []
+    samples = values.get("samples") or [None] * len(items)
     for item, measured in zip(items, samples, strict=True):
-        number, labels, size, format_, width, height, channels, boxes, says_source, *looks = item
-        sums, squares, pixels, issues, scores, digest, hash_, patch = looks
+        number, labels, size, format_, width, height, channels, boxes, says_source, *quality = item
+        sums, squares, pixels, issues, scores, digest, hash_, patch = quality
         row = by_number[number]
         yield Picture(
             row.file, number, row.offset, row.key, row.split, tuple(labels), size, format_, width, height,

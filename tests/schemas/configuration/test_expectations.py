@@ -68,11 +68,11 @@ def test_unknown_facts_miss_no_expectation() -> None:
     unknown = replace(FACTS, widths=None, heights=None, aspect_ratio=None, bad_fraction=None)
     expected = Expectations(min_width=1000, min_height=1000, max_aspect_ratio=1.0, max_bad_fraction=0.0)
     assert list(unmet(expected, unknown)) == []
-    assert expected.names_of_looks() == ("min_width", "min_height", "max_aspect_ratio")
-    assert Expectations(max_fraction={"DATA_CRC": 0.0}).names_of_looks() == ()
-    assert Expectations(min_classes=2).names_of_looks() == ()
-    assert Expectations(min_classes=2).names_of_looks(counted=False) == ("min_classes",)
-    assert Expectations(max_fraction={"DARK": 0.0}).names_of_looks() == ("max_fraction",)
+    assert expected.measured_names() == ("min_width", "min_height", "max_aspect_ratio")
+    assert Expectations(max_fraction={"DATA_CRC": 0.0}).measured_names() == ()
+    assert Expectations(min_classes=2).measured_names() == ()
+    assert Expectations(min_classes=2).measured_names(counted=False) == ("min_classes",)
+    assert Expectations(max_fraction={"DARK": 0.0}).measured_names() == ("max_fraction",)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 def picture(pixels: Array, label: str = "a") -> Picture:
     looks = ImageQuality((), (), 1, b"", b"", b"", samples=sum_samples(pixels))
     height, width, channels = pixels.shape
-    return Picture("s", 0, 0, None, "train", (label,), 9, "png", width, height, channels, looks=looks)
+    return Picture("s", 0, 0, None, "train", (label,), 9, "png", width, height, channels, quality=looks)
 
 
 def all_of(*pictures: Array) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def test_uint8_has_the_statistics_that_datasets_without_types_have() -> None:
         tuple(flat.sum(0).tolist()), tuple((flat**2).sum(0).tolist()), len(flat), b"", b"", b""
     )
     plain = PictureStatistics()
-    plain.add(picture(pixels)._replace(looks=looks))
+    plain.add(picture(pixels)._replace(quality=looks))
     assert all_of(pixels)["pixels"] == plain.as_json()["pixels"]
     assert "samples" not in plain.as_json() and "samples" not in plain.state()
 

@@ -90,10 +90,10 @@ def test_sound_records_are_sound_and_measured(dtype: str, channels: int, stored:
     checked = check(data, look)
     assert checked.dtype == dtype
     if look:
-        assert checked.picture is not None and checked.picture.looks is not None
+        assert checked.picture is not None and checked.picture.quality is not None
         assert (checked.picture.width, checked.picture.height) == (5, 6)
         assert (checked.picture.channels, checked.picture.format) == (channels, stored)
-        samples = checked.picture.looks.samples
+        samples = checked.picture.quality.samples
         assert samples is not None and samples.dtype == dtype
         assert [one.low for one in samples.channels] == pixels.min((0, 1)).tolist()
         assert [one.high for one in samples.channels] == pixels.max((0, 1)).tolist()
@@ -171,8 +171,8 @@ def test_pictures_are_equal_only_if_all_bits_are(stored: str) -> None:
 
     def digest(samples: Array, kind: str = stored) -> bytes:
         picture = check(record(samples, kind), look=True).picture
-        assert picture is not None and picture.looks is not None
-        return picture.looks.digest
+        assert picture is not None and picture.quality is not None
+        return picture.quality.digest
 
     assert digest(pixels) == digest(pixels.copy()) == digest(pixels, "raw")
     assert digest(pixels) != digest(other)
@@ -182,9 +182,9 @@ def test_transparency_is_not_measured() -> None:
     pixels = noise("uint16", 3)
     clear = np.concatenate([pixels, np.full((6, 5, 1), 7, np.uint16)], axis=2)
     checked = check(record(clear, "png"), look=True)
-    assert checked.picture is not None and checked.picture.looks is not None
-    assert checked.picture.looks.samples is not None
-    assert [one.total for one in checked.picture.looks.samples.channels] == pixels.sum((0, 1)).tolist()
+    assert checked.picture is not None and checked.picture.quality is not None
+    assert checked.picture.quality.samples is not None
+    assert [one.total for one in checked.picture.quality.samples.channels] == pixels.sum((0, 1)).tolist()
 
 
 @pytest.mark.parametrize(("dtype", "channels", "stored"), KINDS)

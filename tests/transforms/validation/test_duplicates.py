@@ -59,7 +59,7 @@ def picture(
 ) -> Picture:
     file, key = f"{split}-0", f"key {number}"
     return Picture(
-        file, number, number * 100, key, split, tuple(labels), 1, "jpg", 1, 1, 3, source=source, looks=of
+        file, number, number * 100, key, split, tuple(labels), 1, "jpg", 1, 1, 3, source=source, quality=of
     )
 
 
@@ -196,7 +196,7 @@ def test_smooth_pictures_of_other_brightness_are_in_other_buckets() -> None:
 
 
 def test_pictures_without_measurements_are_left_out() -> None:
-    assert find([picture(number, looks())._replace(looks=None) for number in range(3)]) == []
+    assert find([picture(number, looks())._replace(quality=None) for number in range(3)]) == []
 
 
 def no_rank(firsts: np.ndarray, seconds: np.ndarray) -> np.ndarray:

@@ -70,7 +70,7 @@ class _Bad(Exception):
 class _Opened:
     """An open JSON file and its index."""
 
-    said: CocoFile
+    source: CocoFile
     file: IO[bytes]
     index: CocoIndex
     masks: str
@@ -78,7 +78,7 @@ class _Opened:
 
     @property
     def key(self) -> str:
-        return key_of(self.said.key)
+        return key_of(self.source.key)
 
 
 @dataclass
@@ -169,7 +169,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         files = [_open(file, settings, stack) for file in decode_files(part.detail)]
         _check_kinds(files, settings)
         names = _keypoint_names(files, settings)
-        root = files[0].said.root or _look_for_images(files[0], part, settings)
+        root = files[0].source.root or _look_for_images(files[0], part, settings)
         prefix = prefix_of_images(part, root, context)
         for opened in files:
             index = opened.index
@@ -178,7 +178,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
                     yield ClassId(name, number_of)
             for place, why in index.orphans():
                 key = f"{part.item.prefix}{opened.key}:annotation {place}"
-                yield bad_entry(key, opened.said.path, why)
+                yield bad_entry(key, opened.source.path, why)
         named: dict[str, list[_Entry]] = {}
         for number_of_file, opened in enumerate(files):
             for count in range(len(opened.index.images) // 2):
@@ -208,7 +208,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
 
 def _bad_image(part: InputSplit, opened: _Opened, count: int, why: str) -> ImageRef:
     """Returns the reference for an entry whose image cannot be found."""
-    return bad_entry(f"{part.item.prefix}{opened.key}:image {count + 1}", opened.said.path, why)
+    return bad_entry(f"{part.item.prefix}{opened.key}:image {count + 1}", opened.source.path, why)
 
 
 def find_images(names: Collection[str], root: str, states: FileStates) -> dict[str, tuple[str, str]]:
@@ -279,7 +279,7 @@ def _check_kinds(files: list[_Opened], settings: ConvertSettings) -> None:
       UsageError: if there are annotations, but none of this kind.
     """
     kinds = set().union(*(opened.index.kinds for opened in files))
-    shown = printable(files[0].said.path)
+    shown = printable(files[0].source.path)
     panoptic = "segments_info" in kinds
     if settings.record_layout.needs is Needs.PANOPTIC:
         if not panoptic:
@@ -304,7 +304,7 @@ def _keypoint_names(files: list[_Opened], settings: ConvertSettings) -> tuple[st
     """
     if not stores_key_points(settings):
         return ()
-    shown, layout = printable(files[0].said.path), settings.record_layout
+    shown, layout = printable(files[0].source.path), settings.record_layout
     kinds = set().union(*(opened.index.kinds for opened in files))
     names = [name for opened in files for points in opened.index.keypoints.values() for name in points]
     if "keypoints" in kinds and not names:
@@ -330,10 +330,10 @@ def _look_for_images(opened: _Opened, part: InputSplit, settings: ConvertSetting
     count = min(len(opened.index.images) // 2, _NAMES_TRIED)
     named = (_name_of(opened, entry)[0] for entry in range(count))
     names = [name for name in named if name]
-    candidates = root_candidates(opened.said.path, settings, alone=part.path == part.item.path)
+    candidates = root_candidates(opened.source.path, settings, alone=part.path == part.item.path)
     found = root_among(candidates, names)
     if not found and names and not settings.image_root:
-        raise _no_images(opened.said.path)
+        raise _no_images(opened.source.path)
     return found or candidates[-1 if settings.image_root else 0]
 
 
@@ -363,12 +363,12 @@ def _refer(
 ) -> Iterator[ImageRef]:
     """Yields the reference of an image, and references for duplicate entries of it."""
     first = files[entries[0][0]]
-    said = first.index.image(first.file, entries[0][1])
-    image_id = first.index.image_id(said)
+    stated = first.index.image(first.file, entries[0][1])
+    image_id = first.index.image_id(stated)
     ref = ImageRef(
         key=prefix + key_of(name),
         uri=join(root, name),
-        split=first.said.split,
+        split=first.source.split,
         message=f"image {image_id} of {first.key}",
         source_id="" if image_id is None else number_text(image_id),
     )
@@ -383,7 +383,7 @@ def _refer(
         if len(seen) < len(entries):
             raise _Bad("it is listed twice, so its annotations may belong to another image")
         found = _Found()
-        size = _size_of(said)
+        size = _size_of(stated)
         for number_of_file, count in entries:
             _gather(found, files[number_of_file], count, name, settings, keypoint_names)
     except _Bad as bad:
@@ -402,11 +402,11 @@ def _refer(
     yield annotated(ref, annotations)
 
 
-def _size_of(said: Mapping[str, Any]) -> tuple[int, int] | None:
+def _size_of(values: Mapping[str, Any]) -> tuple[int, int] | None:
     """Returns the width and height of an image's entry; None if it gives none, or 0."""
     sides = []
     for side in ("width", "height"):
-        value = said.get(side)
+        value = values.get(side)
         found = 0.0 if value is None else number(value)
         if found is None or found != int(found):
             raise _Bad(f"its {side} is {value!r}")
@@ -440,7 +440,7 @@ def _gather(
             _add_keypoints(found, index.annotations(opened.file, image), index, keypoint_names)
             return
         raise UsageError(
-            f"--input {printable(opened.said.path)} and another JSON file both list the objects of "
+            f"--input {printable(opened.source.path)} and another JSON file both list the objects of "
             f"{printable(name)}; name one of them as --input."
         )
     if wants_objects and of_objects and found.objects is None:
@@ -485,9 +485,9 @@ def _take_segments(found: _Found, value: Mapping[str, Any], opened: _Opened) -> 
     mask = inner_path(name) if isinstance(name, str) else ""
     if not mask:
         raise _Bad(f"the file_name {name!r} of its mask is not a file in the folder of the masks")
-    said = value["segments_info"]
+    stated = value["segments_info"]
     segments = []
-    for segment in said if isinstance(said, list) else [None]:
+    for segment in stated if isinstance(stated, list) else [None]:
         found_id = id_of(segment.get("id")) if isinstance(segment, dict) else None
         if not isinstance(segment, dict) or not isinstance(found_id, int):
             raise _Bad("one of its segments has no id")

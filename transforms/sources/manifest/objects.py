@@ -22,11 +22,11 @@ _AREAS = ("area", "areas")
 _CROWDS = ("iscrowd", "is_crowd")
 
 
-def objects_of(said: Any, width: Any = None, height: Any = None) -> Annotations:
+def objects_of(value: Any, width: Any = None, height: Any = None) -> Annotations:
     """Returns the annotations in the `objects` of a row, with boxes of x, y, width and height in pixels.
 
     Args:
-      said: Mapping of `bbox`, `categories` and similar names to lists, or a list of objects, or either as
+      value: Mapping of `bbox`, `categories` and similar names to lists, or a list of objects, or either as
         text.
       width: Width of the image, if the row has it.
       height: Height of the image, if the row has it.
@@ -34,7 +34,7 @@ def objects_of(said: Any, width: Any = None, height: Any = None) -> Annotations:
     Raises:
       AnnotationFault: If the objects are wrong; the message says why.
     """
-    columns = _columns(_parsed(said))
+    columns = _columns(_parsed(value))
     boxes, classes = _first(columns, _BOXES), _first(columns, _CLASSES)
     if boxes is None or classes is None:
         missing = "bbox" if boxes is None else "categories"
@@ -68,30 +68,30 @@ def _whole(text: str) -> float | None:
     return float(text) if text.strip().isdigit() else None
 
 
-def _parsed(said: Any) -> Any:
+def _parsed(value: Any) -> Any:
     """Returns the objects in a CSV cell, which are written as JSON or as Python literals."""
-    if isinstance(said, str) and said.strip():
+    if isinstance(value, str) and value.strip():
         try:
-            return json.loads(said)
+            return json.loads(value)
         except (ValueError, RecursionError):
             pass
         try:
-            return ast.literal_eval(said)
+            return ast.literal_eval(value)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             raise AnnotationFault("its objects are not JSON") from None
-    return said
+    return value
 
 
-def _columns(said: Any) -> Mapping[str, Sequence[Any]]:
+def _columns(value: Any) -> Mapping[str, Sequence[Any]]:
     """Returns a mapping of name to the list of the values of all objects."""
-    if isinstance(said, Mapping):
-        return {name: values for name, values in said.items() if isinstance(values, list | tuple)}
-    if isinstance(said, list | tuple) and all(isinstance(item, Mapping) for item in said):
-        names = {name for item in said for name in item}
-        columns = {name: [item.get(name) for item in said] for name in names}
-        return columns if said else {_BOXES[0]: [], _CLASSES[0]: []}
+    if isinstance(value, Mapping):
+        return {name: values for name, values in value.items() if isinstance(values, list | tuple)}
+    if isinstance(value, list | tuple) and all(isinstance(item, Mapping) for item in value):
+        names = {name for item in value for name in item}
+        columns = {name: [item.get(name) for item in value] for name in names}
+        return columns if value else {_BOXES[0]: [], _CLASSES[0]: []}
     raise AnnotationFault(
-        "it has no objects" if said in (None, "") else "its objects are neither lists nor a list"
+        "it has no objects" if value in (None, "") else "its objects are neither lists nor a list"
     )
 
 

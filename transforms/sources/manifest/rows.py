@@ -208,9 +208,9 @@ class Rows:
             key, uri = key_of(inner), join(self._folder, inner)
         return self._prefix + key, uri
 
-    def _with_objects(self, ref: ImageRef, *said: Any) -> ImageRef:
+    def _with_objects(self, ref: ImageRef, *value: Any) -> ImageRef:
         """Returns a reference with the annotations in the columns of objects."""
-        found = annotated(ref, objects_of(*said) if said else objects_of(None))
+        found = annotated(ref, objects_of(*value) if value else objects_of(None))
         for name in found.labels:
             self._note_id(name)
         return found

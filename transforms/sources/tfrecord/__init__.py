@@ -128,7 +128,7 @@ class _Opened:
       own_keys: Keys of the records from the ledger of such a dataset.
       spooled: Spool file with the unpacked bytes; empty if the file is not compressed.
       keys: Keys that are already used.
-      said: Class names and their ids, as found in records.
+      class_ids: Class names and their ids, as found in records.
       records: Unpacked file.
     """
 
@@ -141,7 +141,7 @@ class _Opened:
     own_keys: LedgerKeys = field(default_factory=LedgerKeys)
     spooled: str = ""
     keys: set[str] = field(default_factory=set)
-    said: set[ClassId] = field(default_factory=set)
+    class_ids: set[ClassId] = field(default_factory=set)
     records: IO[bytes] | None = None
 
     @cached_property
@@ -238,13 +238,13 @@ def _class_ids(opened: _Opened) -> Iterator[ClassId]:
 
 
 def _ids_in(opened: _Opened) -> Iterator[ClassId]:
-    yield from opened.said
-    names, numbers = {item.name for item in opened.said}, {item.id for item in opened.said}
-    said = {item._replace(text="") for item in opened.said}
+    yield from opened.class_ids
+    names, numbers = {item.name for item in opened.class_ids}, {item.id for item in opened.class_ids}
+    stated = {item._replace(text="") for item in opened.class_ids}
     listed = {ClassId(name, number) for number, name in opened.known.items()}
-    rest = {item for item in listed - said if item.name in names or item.id in numbers}
+    rest = {item for item in listed - stated if item.name in names or item.id in numbers}
     if not rest:
-        yield from listed - said
+        yield from listed - stated
 
 
 def _list_records(opened: _Opened, records: IO[bytes], fault: str) -> Iterator[ImageRef]:
@@ -414,7 +414,7 @@ def _with_classes(
         )
         class_names = sorted({name for name in classes.names if name})
         ref = ref.annotated(known)._replace(label=LABEL_SEPARATOR.join(class_names))
-    opened.said.update(classes.ids)
+    opened.class_ids.update(classes.ids)
     if (split := names.name(FeatureRole.SPLIT)) and not ref.split and _keeps_splits(settings):
         spans = example.bytes_of(split) or [Span(0, 0)]
         text = example.value_of(split, spans[0]).decode("utf-8", "replace")

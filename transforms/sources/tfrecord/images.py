@@ -145,9 +145,9 @@ def own_image(record: SourceRecord, own: OwnRecords, pixel_shape: tuple[int, ...
             raise NoImage(f"its feature {name!r} is not a tensor of pixels", QuarantineReason.CORRUPT)
         return tensor
     size = record.size_of(name, span)
-    said = _own_shape(record, own.feature_names)[:3]
+    stated = _own_shape(record, own.feature_names)[:3]
     height, width, channels = (
-        side or promised or 0 for side, promised in zip(said, own.picture, strict=True)
+        side or promised or 0 for side, promised in zip(stated, own.picture, strict=True)
     )
     each = dtype.itemsize
     if height and width and not channels:

@@ -84,10 +84,14 @@ def find_yaml(probe: InputProbe) -> str:
 
 def _is_yolo(probe: InputProbe) -> bool:
     try:
-        said = _parse(probe.head)
+        stated = _parse(probe.head)
     except yaml.YAMLError:
         return False
-    return isinstance(said, dict) and bool(said.keys() & {"names", "nc"}) and bool(said.keys() & {*_SPLITS})
+    return (
+        isinstance(stated, dict)
+        and bool(stated.keys() & {"names", "nc"})
+        and bool(stated.keys() & {*_SPLITS})
+    )
 
 
 class _Loader(yaml.BaseLoader):
@@ -219,18 +223,18 @@ def _from_yaml(path: str) -> YoloSet:
     try:
         data = _read(path)
         with UNDERWAY.working_on(path, "parse"):
-            said = _parse(data)
+            stated = _parse(data)
     except yaml.YAMLError as error:
         raise UsageError(f"--input {shown} is not YAML: {' '.join(str(error).split())}.") from None
-    if not isinstance(said, dict):
+    if not isinstance(stated, dict):
         raise UsageError(f"--input {shown} is not a YAML mapping; name YOLO's data.yaml.")
-    if isinstance(said.get("path"), str):
-        storage.require_known(f"--input {shown}: path:", said["path"])
-    root = _root(said.get("path"), folder_of(path))
+    if isinstance(stated.get("path"), str):
+        storage.require_known(f"--input {shown}: path:", stated["path"])
+    root = _root(stated.get("path"), folder_of(path))
     places: list[YoloPlace] = []
     missing = []
     for split in _SPLITS:
-        entries = said.get(split) or []
+        entries = stated.get(split) or []
         for entry in entries if isinstance(entries, list) else [entries]:
             if isinstance(entry, str):
                 storage.require_known(f"--input {shown}: {split}:", entry)
@@ -249,8 +253,8 @@ def _from_yaml(path: str) -> YoloSet:
         raise UsageError(f"--input {shown} names no images; give train or val a folder.")
     if len({place.split for place in places}) == 1:
         places = [place._replace(split="") for place in places]
-    names = _class_names(said, shown)
-    return YoloSet(root, tuple(places), names, "kpt_shape" in said, tuple(missing))
+    names = _class_names(stated, shown)
+    return YoloSet(root, tuple(places), names, "kpt_shape" in stated, tuple(missing))
 
 
 def _from_data(path: str, root: str) -> YoloSet:
@@ -291,10 +295,10 @@ def _from_data(path: str, root: str) -> YoloSet:
     return YoloSet(root, tuple(places), dict(enumerate(_lines(file))), missing=tuple(missing))
 
 
-def _root(said: Any, here: str) -> str:
+def _root(value: Any, here: str) -> str:
     """Returns the folder that the YAML key `path` names, or the folder of the YAML file."""
-    if isinstance(said, str) and said and "\0" not in said:
-        for text in (said, said.lstrip("/")):
+    if isinstance(value, str) and value and "\0" not in value:
+        for text in (value, value.lstrip("/")):
             folder = _resolve(here, text)
             if is_folder(folder):
                 return folder.rstrip("/") or "/"
@@ -335,8 +339,8 @@ def _find_place(text: str, root: str, here: str, split: str) -> YoloPlace | None
     return None
 
 
-def _class_names(said: Mapping[str, Any], shown: str) -> dict[int, str]:
-    names = said.get("names")
+def _class_names(values: Mapping[str, Any], shown: str) -> dict[int, str]:
+    names = values.get("names")
     if isinstance(names, list):
         found = dict(enumerate(names))
     elif isinstance(names, dict):
@@ -346,8 +350,8 @@ def _class_names(said: Mapping[str, Any], shown: str) -> dict[int, str]:
             raise UsageError(
                 f"--input {shown}: a key of names is not a number; number the classes."
             ) from None
-    elif names in (None, "") and str(said.get("nc", "")).isdecimal() and int(said["nc"]) <= 10**6:
-        found = {number: str(number) for number in range(int(said["nc"]))}
+    elif names in (None, "") and str(values.get("nc", "")).isdecimal() and int(values["nc"]) <= 10**6:
+        found = {number: str(number) for number in range(int(values["nc"]))}
     else:
         raise UsageError(
             f"--input {shown} names no classes; give it names, a list in the order of their ids."

@@ -190,10 +190,10 @@ def compare_record(
         yield gone(truth.entry)
         return
     try:
-        said = ParsedRecord(data, facts)
+        stated = ParsedRecord(data, facts)
     except ValueError:
         return  # reported elsewhere
-    before = said.sha256 or (entry.sha256 if entry else "")
+    before = stated.sha256 or (entry.sha256 if entry else "")
     changed = bool(before) and before != truth.entry.sha256
     if changed:
         yield (
@@ -202,21 +202,21 @@ def compare_record(
             f"{before[:_SHOWN]}",
         )
     expected = ParsedRecord(truth.example, facts) if truth.example else None
-    wrong_label = _wrong_label(said, ref, expected, facts)
+    wrong_label = _wrong_label(stated, ref, expected, facts)
     if wrong_label:
         yield FindingCode.SOURCE_LABEL, wrong_label
-    picture = list(_compare_pictures(said, entry, truth, expected, before, facts))
+    picture = list(_compare_pictures(stated, entry, truth, expected, before, facts))
     yield from picture
     if expected and not changed:
         ignored = {*_LABELS, *(_OF_PICTURE if picture else ()), *(() if facts.same_software else _ENCODED)}
-        yield from _compare_others(said, expected, ignored | {FeatureRole.ENCODED}, facts)
+        yield from _compare_others(stated, expected, ignored | {FeatureRole.ENCODED}, facts)
 
 
 def _wrong_label(
-    said: ParsedRecord, ref: ImageRef, expected: ParsedRecord | None, facts: ComparisonSettings
+    parsed: ParsedRecord, ref: ImageRef, expected: ParsedRecord | None, facts: ComparisonSettings
 ) -> str:
     """Returns how the classes of an image differ from the source's; empty if they do not."""
-    mine = said.names
+    mine = parsed.names
     if mine is None:
         return ""
     if expected is None:  # a record cannot have the id of a class that the dataset does not know
@@ -229,7 +229,7 @@ def _wrong_label(
         for role in _LABELS[1:]:
             texts = [
                 [name.decode("utf-8", "replace") for name in side.by_role.get(role, ())]
-                for side in (expected, said)
+                for side in (expected, parsed)
             ]
             if texts[0] != texts[1]:
                 return f"the source says {classes(texts[0])}, the record's text {classes(texts[1])}"
@@ -249,7 +249,7 @@ def labels_of(label: str) -> tuple[str, ...]:
 
 
 def _compare_pictures(
-    said: ParsedRecord,
+    parsed: ParsedRecord,
     entry: Entry | None,
     truth: ExpectedRecord,
     expected: ParsedRecord | None,
@@ -257,7 +257,7 @@ def _compare_pictures(
     facts: ComparisonSettings,
 ) -> Iterator[Problem]:
     """Compares the stored image with the source, converted or as it is."""
-    mine = said.one(FeatureRole.ENCODED)
+    mine = parsed.one(FeatureRole.ENCODED)
     if mine is None:
         return
     changed = bool(before) and before != truth.entry.sha256
@@ -285,7 +285,7 @@ def _compare_pictures(
             FindingCode.SOURCE_CHANGED,
             "its image has metadata or bytes after its end, but what its source converts to has none",
         )
-    elif not _alike(mine, true, said.dtype):
+    elif not _alike(mine, true, parsed.dtype):
         yield FindingCode.SOURCE_CHANGED, "its image looks different from what its source converts to"
 
 
@@ -361,14 +361,14 @@ def _pixels(data: bytes, dtype: str) -> np.ndarray | None:
 
 
 def _compare_others(
-    said: ParsedRecord, expected: ParsedRecord, ignored: Collection[FeatureRole], facts: ComparisonSettings
+    parsed: ParsedRecord, expected: ParsedRecord, ignored: Collection[FeatureRole], facts: ComparisonSettings
 ) -> Iterator[Problem]:
     """Compares all features other than the image and its class."""
     wrong: dict[FindingCode, list[str]] = {}
     roles: Mapping[str, FeatureRole | None] = {spec.name: spec.fill for spec in facts.features}
-    for name in sorted(said.features.keys() | expected.features.keys()):
+    for name in sorted(parsed.features.keys() | expected.features.keys()):
         role = roles.get(name)
-        if role in ignored or repr(said.features.get(name)) == repr(expected.features.get(name)):
+        if role in ignored or repr(parsed.features.get(name)) == repr(expected.features.get(name)):
             continue  # compare as text, because NaN does not equal itself
         code = FindingCode.SOURCE_LABEL if role in _OBJECT_CLASSES else FindingCode.SOURCE_CHANGED
         wrong.setdefault(code, []).append(repr(name))

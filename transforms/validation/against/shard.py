@@ -429,8 +429,8 @@ def _lost(work: _Shard, key: str, row: SoundRecord, file: IO[bytes]) -> Leftover
     entry = work.entries.get(key)
     digest, names = "", None
     try:
-        said = ParsedRecord(record_data(file, row), work.facts)
-        digest, names = said.sha256, said.names
+        stated = ParsedRecord(record_data(file, row), work.facts)
+        digest, names = stated.sha256, stated.names
     except ValueError:
         pass
     if names is None:
