@@ -1,0 +1,241 @@
+"""Each wrong statement of a dataset about its ledgers and other files is a finding that names the file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.resealing import read_ledger, write_ledger
+
+from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.findings import Finding
+from shardwright.schemas.page_digest import with_page_digest
+from shardwright.schemas.plan import ledger_file
+from shardwright.transforms.validation import statements
+from shardwright.transforms.validation.ledger import LedgerCheck, LedgerSummary, ShardTerms
+from shardwright.transforms.validation.statements import Told
+
+DIGEST = "0" * 64
+
+
+@pytest.fixture(scope="module")
+def made(sound_dataset: Path) -> Dataset:
+    return Dataset.from_bytes((sound_dataset / "dataset.json").read_bytes(), "it")
+
+
+@pytest.fixture(scope="module")
+def told(sound_dataset: Path, made: Dataset) -> Told:
+    """What the ledgers say; there are three shards of `train` and one of each other split."""
+    recipes = statements.recipes_of_dataset(made)
+    assert recipes is not None
+    terms = ShardTerms(recipes.shard, made.plan.settings["seed"], keeps=True)
+    ledgers: dict[str, LedgerSummary | None] = {}
+    for split, number, count, shard in made.placed_shards():
+        check = LedgerCheck((sound_dataset / ledger_file(split, number, count)).read_bytes(), shard, terms)
+        list(check.finish(sound=False))
+        ledgers[shard.file] = check.summary
+    return Told(ledgers, {}, False)
+
+
+@pytest.fixture(scope="module")
+def document(sound_dataset: Path) -> Any:
+    return json.loads((sound_dataset / "dataset.json").read_bytes())
+
+
+def said(found: Iterable[Finding]) -> list[tuple[str, str, str]]:
+    return [(item.code.value, item.shard, item.message) for item in found]
+
+
+def stating(told: Told, names: Iterable[str], **fields: Any) -> Told:
+    """Returns ledgers of which some have other fields in their header."""
+    ledgers = dict(told.ledgers)
+    for name in names:
+        summary = ledgers[name]
+        assert summary is not None
+        ledgers[name] = summary._replace(stated=replace(summary.stated, **fields))
+    return told._replace(ledgers=ledgers)
+
+
+def files_of(directory: Path) -> list[str]:
+    return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def copy(sound_dataset: Path, tmp_path: Path) -> Path:
+    """A copy of the dataset that a test may change."""
+    return Path(shutil.copytree(sound_dataset, tmp_path / "copy"))
+
+
+def test_a_sound_dataset_has_no_findings(
+    sound_dataset: Path, made: Dataset, told: Told, document: Any
+) -> None:
+    directory, files = str(sound_dataset), files_of(sound_dataset)
+    assert not [*statements.check_document(document, made), *statements.check_books(document, made, told)]
+    assert not [*statements.check_recipes(made, told), *statements.check_order_of_shards(made, told)]
+    assert not [*statements.check_ledger_files(made, told, files), *statements.check_listed_files(made)]
+    assert not [*statements.check_made_files(directory, made)]
+    assert not [*statements.check_reports(directory, made, files)]
+
+
+@pytest.mark.parametrize("field", ["recipe", "plan_digest"])
+def test_shards_of_other_settings_are_named(made: Dataset, told: Told, field: str) -> None:
+    first, *_ = told.ledgers
+    ((code, shard, message),) = said(
+        statements.check_recipes(made, stating(told, [first], **{field: DIGEST}))
+    )
+    assert (code, shard) == (
+        "LEDGER_MISMATCH",
+        first,
+    ) and f"field {field!r} of its ledger's header" in message
+    everywhere = stating(told, told.ledgers, **{field: DIGEST})
+    ((code, shard, message),) = said(statements.check_recipes(made, everywhere))
+    assert (code, shard) == ("DATASET_MISMATCH", "dataset.json")
+    assert message.endswith(f"{field!r} differs in all ledgers")
+
+
+def test_settings_that_give_no_recipe_are_not_compared(made: Dataset, told: Told) -> None:
+    unknown = replace(made, plan=replace(made.plan, settings={"resize": "no size"}))
+    assert statements.recipes_of_dataset(unknown) is None
+    assert not [*statements.check_recipes(unknown, stating(told, told.ledgers, recipe=DIGEST))]
+
+
+def test_records_in_the_wrong_shard_are_found_by_their_order(made: Dataset, told: Told) -> None:
+    before, after, _ = (shard.file for shard in made.splits["train"])
+    ends = {before: ((5, "b"), (9, "c")), after: ((8, "d"), (12, "e"))}
+    ledgers = dict(told.ledgers)
+    for name, (first, last) in ends.items():
+        summary = ledgers[name]
+        assert summary is not None
+        ledgers[name] = summary._replace(first=first, last=last)
+    found = said(statements.check_order_of_shards(made, told._replace(ledgers=ledgers)))
+    message = f"the plan places some of its records before records of {before}"
+    assert found == [("RECORD_ORDER", after, message)]
+
+
+def test_ledgers_of_no_shard_are_found(made: Dataset, told: Told) -> None:
+    extra = "_shards/train-00007-of-00008.jsonl.gz"
+    found = said(statements.check_ledger_files(made, told, [*made.files, extra]))
+    assert found == [("LEDGER_MISMATCH", extra, "the file is not the ledger of a shard of dataset.json")]
+
+
+def test_ledgers_of_images_without_a_split_are_compared(copy: Path, made: Dataset, told: Told) -> None:
+    without = "_shards/none-00000-of-00001.jsonl.gz"
+    header, *_ = read_ledger(copy, "train-00000-of-00003")
+    write_ledger(copy, "none-00000-of-00001", [{**header, "sha256": ""}])
+    data = (copy / without).read_bytes()
+    gathered = statements.gather_books(str(copy), [], files_of(copy))
+    assert list(gathered.others) == [without]
+    both = told._replace(others=gathered.others)
+    digest = hashlib.sha256(data).hexdigest()
+    listed = replace(made, files={**made.files, without: digest})
+    assert not [*statements.check_ledger_files(listed, both, files_of(copy))]
+    wrong = replace(made, files={**made.files, without: DIGEST})
+    ((code, file, message),) = said(statements.check_ledger_files(wrong, both, files_of(copy)))
+    assert (code, file) == ("LEDGER_MISMATCH", without) and f"begins {digest[:12]}" in message
+    (copy / without).write_bytes(b"no ledger")
+    assert statements.gather_books(str(copy), [], files_of(copy)).others == {}
+    lost = said(statements.check_ledger_files(listed, told, [*made.files]))
+    assert lost == [("LEDGER_MISMATCH", without, "the ledger is missing; convert wrote it")]
+
+
+def test_files_without_a_digest_are_named(made: Dataset) -> None:
+    name = next(name for name in made.files if name.startswith("_index/"))
+    less = replace(made, files={path: digest for path, digest in made.files.items() if path != name})
+    message = f"field 'files' has no sha256 of {name}"
+    assert said(statements.check_listed_files(less)) == [("DATASET_MISMATCH", "dataset.json", message)]
+
+
+def test_files_for_other_tools_are_made_again_and_compared(copy: Path, made: Dataset) -> None:
+    def found(dataset: Dataset) -> list[tuple[str, str, str]]:
+        return said(statements.check_made_files(str(copy), dataset))
+
+    less = {name: digest for name, digest in made.sidecars.items() if name != "labels.txt"}
+    message = "field 'sidecars.labels.txt' is missing; convert wrote that file"
+    assert found(replace(made, sidecars=less)) == [("DATASET_MISMATCH", "dataset.json", message)]
+    lines = (copy / "labels.txt").read_bytes().split(b"\n")
+    other = b"\n".join([*lines[:1], b"someone", *lines[2:]])
+    wrong = replace(made, sidecars={**made.sidecars, "labels.txt": hashlib.sha256(other).hexdigest()})
+    assert found(wrong) == []  # the file itself has another digest, which another check reports
+    (copy / "labels.txt").write_bytes(other)
+    message = "line 2 differs from what dataset.json gives"
+    assert found(wrong) == [("SIDECAR_MISMATCH", "labels.txt", message)]
+    (copy / "labels.txt").unlink()
+    assert found(wrong) == []  # the check of the directory reports it
+
+
+def test_changed_reports_are_found(copy: Path, made: Dataset) -> None:
+    def found(dataset: Dataset = made) -> list[tuple[str, str]]:
+        checked = statements.check_reports(str(copy), dataset, files_of(copy))
+        return [(item.shard, item.message) for item in checked]
+
+    lost = replace(made, files={**made.files, "lost.jsonl": hashlib.sha256(b"a\n").hexdigest()})
+    assert found(lost) == [("lost.jsonl", "the file is missing; salvage wrote it")]
+    (copy / "lost.jsonl").write_bytes(b"a\n")
+    assert found(lost) == []
+    (copy / "lost.jsonl").write_bytes(b"b\n")
+    ((file, message),) = found(lost)
+    assert file == "lost.jsonl" and "sha256" in message
+    page = with_page_digest("<html>a page</html>")
+    (copy / "report.html").write_text(page)
+    assert found() == []
+    (copy / "report.html").write_text(page.replace("a page", "another page"))
+    assert found() == [("report.html", "its sha256 differs from the one in its last line")]
+    (copy / "report.html").unlink()
+    more = json.dumps({**json.loads((copy / "run.json").read_bytes()), "more": 1})
+    for content, message in (
+        (b"[1", "the file is damaged"),
+        (b"[]", "the file is damaged"),
+        (
+            more.encode(),
+            "its fields are not those that its field 'digest' was made of",
+        ),
+    ):
+        (copy / "run.json").write_bytes(content)
+        assert found() == [("run.json", message)]
+    (copy / "run.json").unlink()
+    assert found() == [("run.json", "the file is missing; the command that made the dataset wrote it")]
+
+
+def test_a_changed_file_of_statistics_is_found(copy: Path, made: Dataset) -> None:
+    listed = json.loads((copy / "findings.json").read_bytes())["files"]
+    for name in listed:
+        (copy / name).write_bytes(b"changed")
+    found = said(statements.check_reports(str(copy), made, files_of(copy)))
+    assert sorted((code, file) for code, file, _ in found) == sorted(
+        ("REPORT_MISMATCH", name) for name in listed
+    )
+    assert all("findings.json" in message for _, _, message in found)
+
+
+def test_a_missing_quarantine_is_found(copy: Path, made: Dataset, told: Told) -> None:
+    (copy / "quarantine.jsonl").unlink()
+    found = said(statements.check_quarantine(str(copy), made, told))
+    assert found == [("QUARANTINE_MISMATCH", "quarantine.jsonl", "the file is missing; convert wrote it")]
+
+
+def test_a_document_that_contradicts_its_settings_is_found(made: Dataset, document: Any) -> None:
+    other = {**document, "layout": "tutorial", "first_label": 7}
+    found = said(statements.check_document(other, made))
+    assert any(code == "DATASET_MISMATCH" and "'layout'" in message for code, _, message in found)
+    assert any("'first_label'" in message for _, _, message in found)
+    settings = {**document["plan"]["settings"], "layout": "there is no such layout"}
+    broken = {**document, "settings": settings, "plan": {**document["plan"], "settings": settings}}
+    dataset = replace(made, plan=replace(made.plan, settings=settings))
+    messages = [message for *_, message in said(statements.check_document(broken, dataset))]
+    assert any("field 'settings' chooses no layout" in message for message in messages)
+    assert [*statements.check_document({**document, "features": 3}, made)]
+
+
+def test_ledgers_without_formats_are_of_an_older_version(made: Dataset, told: Told, document: Any) -> None:
+    ledgers = {
+        name: summary._replace(counted=replace(summary.counted, formats={}))
+        for name, summary in told.ledgers.items()
+        if summary is not None
+    }
+    assert not [*statements.check_books(document, made, told._replace(ledgers=ledgers))]
