@@ -1,22 +1,30 @@
-"""Measures how long an image holds Python's lock, which limits threads on many cores.
+"""Measures how far threads and worker processes would use many cores, on a machine with few.
 
-This does not need many cores. Decoding, resampling and encoding release the lock, so they are replaced by
-sleeps of the same duration; the rest of the hot loop is real. Then the threads hardly use a processor, any
-number of them can run, and their images/s approach one image per lock time.
+Threads: decoding, resampling and encoding release Python's lock, so they are replaced by sleeps of the same
+duration; the rest of the hot loop is real. Then the threads hardly use a processor, any number of them can
+run, and their images/s approach one image per lock time.
+
+Processes: whole conversions, in which each small image sleeps (`sleeping.py`) for as long as a large one
+computes. Each worker process stands for cores of its own, as long as the real work around the sleeps leaves
+this machine idle. Their start is not counted.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 from command import Benchmark, Found, run_benchmark
+from conversion import convert_once
 from inputs import photos
 from PIL import Image
 from results import result_of
@@ -33,6 +41,9 @@ from shardwright.transforms.sources.class_folders import list_class_folders
 from shardwright.transforms.sources.inputs import Input
 
 THREADS = (1, 2, 4, 8, 16, 32, 64)
+PROCESSES = (1, 4, 16)
+#: Size of the images that sleep, so small that nothing else takes long.
+SMALL = "64x64"
 ONE = "one thread, nothing slept"
 
 
@@ -124,8 +135,16 @@ def images_per_second(refs: list[Any], recipe: ShardRecipe, threads: int) -> flo
         return len(refs) / (time.perf_counter() - begun)
 
 
+def converted(folder: Path, processes: int, images: int) -> Turn:
+    """Converts images that sleep with a number of worker processes."""
+    words = ["--map=sleeping:sleep", f"--shards={4 * max(PROCESSES)}", f"--limit={images}"]
+    if processes > 1:
+        words += ["--direct_running_mode=multi_processing", f"--direct_num_workers={processes}"]
+    return {SPEED: convert_once(folder, words).turn()["converting"]}
+
+
 def measure(options: argparse.Namespace) -> Found:
-    """Measures the images per second of each number of threads."""
+    """Measures the images per second of each number of threads, and of worker processes."""
     given = photos(options, options.count)
     refs = [ref for ref in list_class_folders(Input(str(given.folder), "")) if ref.is_candidate]
     settings = ConvertSettings(input=(str(given.folder),), resize="224")
@@ -141,9 +160,16 @@ def measure(options: argparse.Namespace) -> Found:
         native = clock.milliseconds(len(refs))
         clock.sleeping = True
         found = take_turns({f"{count} threads": way(count) for count in THREADS}, options.rounds)
+    small = photos(options, options.each * max(PROCESSES), f"--pieces={SMALL}", "--copies=10").folder
+    alike = {
+        f"{count} processes": partial(converted, small, count, count * options.each) for count in PROCESSES
+    }
+    with mock.patch.dict(os.environ, PYTHONPATH=str(Path(__file__).parent)):
+        several = take_turns(alike, options.rounds)
     results = [
         result_of(ONE, SPEED, "images/s", [alone]),
         *summarize(found, {SPEED: "images/s"}, dict.fromkeys(found, "1 threads")),
+        *summarize(several, {SPEED: "images/s"}, dict.fromkeys(several, "1 processes")),
         result_of(ONE, "an image", "ms", [1e3 / alone]),
         result_of(ONE, "of it in native code, without the lock", "ms", [native]),
     ]
@@ -152,10 +178,10 @@ def measure(options: argparse.Namespace) -> Found:
 
 BENCHMARK = Benchmark(
     "cores",
-    "Measures how long an image holds Python's lock, which limits threads on many cores.",
+    "Measures how far threads and worker processes would use many cores, on a machine with few.",
     measure,
-    quick={"count": 600, "rounds": 1},
-    full={"count": 3000, "rounds": 3},
+    quick={"count": 600, "each": 50, "rounds": 1},
+    full={"count": 3000, "each": 500, "rounds": 3},
 )
 
 if __name__ == "__main__":
