@@ -1,4 +1,4 @@
-"""Decodes the images of records into NumPy arrays: with Pillow, and with imagecodecs what Pillow narrows."""
+"""Decodes the images of records into NumPy arrays: with Pillow, or with imagecodecs if Pillow loses bits."""
 
 from __future__ import annotations
 

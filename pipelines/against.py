@@ -39,7 +39,7 @@ LISTING = (
 )  # fmt: skip
 #: Those of them that a dataset does not store, for they name places; its `run.json` has them.
 UNSTORED = ("image_root", "mask_dir", "keep_labels", "include", "exclude")
-#: What `run.json` has if numbers in the source stand for the names of `--class_names`: the first number.
+#: Key of `run.json`: the first class number, if the source numbers the names of `--class_names`.
 _FIRST_NUMBER = "class_names_from"
 #: What it has if nothing outside of the input was read.
 _CONFINE = "confine"
@@ -215,7 +215,7 @@ def _confined(run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _first_number(run: Mapping[str, Any]) -> int | None:
-    """Returns the number that stands for the first class in the source; None if no number stands for one."""
+    """Returns the number of the first class in the source; None if the source does not number its classes."""
     listing = run.get("listing")
     number = listing.get(_FIRST_NUMBER) if isinstance(listing, Mapping) else None
     return number if type(number) is int else None

@@ -73,7 +73,7 @@ PARTS = (
     Part(_IO, f"{_IO}.gcp.gcsio", {_ITSELF: "gcsio"}),
     Part(_IO, "apache_beam.transforms.xlang.io", {_ALL: ""}),
 )
-#: Modules that Beam does not find; it goes on without each of them. The first of several that one statement
+#: Modules that Beam does not find; it continues without each of them. The first of several that one statement
 #: of Beam guards is enough.
 NOT_FOUND = frozenset((
     "IPython", "apitools", "google.cloud.dataflow", "pandas", "pyarrow", "pyarrow_hotfix",
@@ -141,7 +141,7 @@ def import_beam(options: Iterable[str] = ()) -> None:
 
 
 def _installed_version() -> str:
-    """Returns the version of Beam without importing it; empty if it cannot be told."""
+    """Returns the version of Beam without importing it; empty if it is unknown."""
     spec = importlib.util.find_spec(_BEAM)
     if spec is None or spec.origin is None:
         return ""
@@ -232,7 +232,7 @@ def _import_part(part: Part) -> None:
     target = sys.modules.get(part.into)
     try:
         module = import_module(part.module)
-    except ImportError:  # its package is not installed; Beam goes on without it, too
+    except ImportError:  # its package is not installed; Beam continues without it, too
         return
     if target is None:
         return

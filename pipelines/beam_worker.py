@@ -1,7 +1,7 @@
 """Starts worker processes on this machine: Beam's own program, with less of Beam imported.
 
 `python -m shardwright.pipelines.beam_worker MODULE` is `python -m MODULE`. With `--fork COUNT REQUESTS
-REPORTS` before the module it forks: `worker_processes.py` says what for.
+REPORTS` before the module it forks: `worker_processes.py` explains why.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from shardwright.schemas.violation import Violation
 _NAMES_SHOWN = 3
 _ROWS_SHOWN = 10
 _NUMBERS_SHOWN = 30
-#: Under which `statistics.json` has the numbers of all pictures.
+#: Key of `statistics.json` with the numbers of all pictures.
 _TOTAL = "total.all."
 _WORDS = {
     Kind.ADDED: "added",

@@ -44,7 +44,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 def value_of(metavar: str, choices: Iterable[str], name: str) -> tuple[str, str]:
-    """Returns what stands for the value of an option, and what its text has to add to that.
+    """Returns the placeholder for the value of an option, and the words that its description has to add.
 
     Args:
       metavar: The declared placeholder; empty to show the choices.

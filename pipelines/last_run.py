@@ -1,4 +1,4 @@
-"""Finds what an earlier run of the same dataset says about its speed, and what it leaves to convert."""
+"""Finds the speed of an earlier run of the same dataset, and how much it left to convert."""
 
 from __future__ import annotations
 

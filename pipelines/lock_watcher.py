@@ -1,16 +1,17 @@
 """Watches a command from another process while a decoder holds Python's lock.
 
 While C code holds that lock, no other Python code of its process runs: neither the handler of Ctrl-C nor the
-watchdog's thread. So a command starts this file as a small process of its own. It knows what the command is
-working on by the board in shared memory, and that a signal came by a pipe that the C part of Python's signal
-handling writes to. If the command does neither end nor look itself, this process names the file and ends it.
+watchdog's thread. So a command starts this file as a small, separate process. A board in shared memory says
+which files the command is working on. Signals arrive by a pipe, to which the C part of Python's signal
+handling writes. If the command neither ends nor watches itself, this process names the file and ends the
+command.
 
-It imports nothing but the standard library and two files of this project that do the same, by their paths:
-it starts in milliseconds.
+It starts in milliseconds, because it imports only the standard library, and two files of this project that do
+the same, by their paths.
 
-Its arguments: the number of the command's process, the path of its board, the last words of an interrupted
-command, how it writes messages (`log.style`), and the pipes that end the command with exit code 3 and with
-130 (0: there is none). Its standard input is the pipe of the signals; where that ends, the command has ended.
+Its arguments are the number of the command's process, the path of its board, the last words of an interrupted
+command, how the command writes messages (`log.style`), and the pipes that end it with the exit codes 3 and
+130 (0 for none). Its standard input is the pipe of the signals. When that closes, the command has ended.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def info(message: str, **facts: Any) -> None:
 
 
 def about(place: str, message: str) -> None:
-    """Writes what the command understood of a file or a folder."""
+    """Writes how the command understood a file or a folder."""
     _write("INFO", message, f"{printable(place)}: {message}", {"place": printable(place)})
 
 

@@ -166,7 +166,7 @@ class OutputOptions(NamedTuple):
 
 
 def output_options(argv: Sequence[str]) -> OutputOptions:
-    """Reads these options, also where another option is wrong, so that its error is printed as they ask."""
+    """Reads these options even if another option is wrong, so that they apply to its error message."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     _add_output(parser)
     words = [_with_underscores(word) for word in takewhile(lambda word: word != "--", argv)]
@@ -178,7 +178,7 @@ def output_options(argv: Sequence[str]) -> OutputOptions:
 
 
 def check_output_options(namespace: argparse.Namespace) -> None:
-    """Checks that the options that decide what a command prints go together.
+    """Checks that the options for the output of a command go together.
 
     Raises:
       UsageError: One is wrong, or two contradict each other.

@@ -64,7 +64,7 @@ def _print_sentences() -> None:
 
 
 class _Found:
-    """Prints a summary of the input once, from whichever process has it."""
+    """Prints a summary of the input once, from the process that has it."""
 
     def __init__(self, directory: str, run: float) -> None:
         local = bool(directory) and not storage.is_remote(directory)

@@ -126,7 +126,7 @@ def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
 
 
 def print_report(made: ReportResult) -> None:
-    """Prints where the page is, and what it lacks."""
+    """Prints where the page is, and which parts it lacks."""
     out = console()
     for sentence in made.data.left_out:
         out.print(f"  {sentence}")

@@ -3,7 +3,7 @@
 A thread of the command looks at its own tasks and at those of its worker processes. While C code holds
 Python's lock that thread cannot run; then `lock_watcher.py`, a process of its own, looks instead.
 
-What a dataset contains never depends on this clock: a command that is ended has left nothing out.
+The contents of a dataset never depend on this clock: a command that is ended has left nothing out.
 """
 
 from __future__ import annotations

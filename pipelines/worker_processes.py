@@ -27,7 +27,7 @@ WORKER_MAIN = "apache_beam.runners.worker.sdk_worker_main"
 _PROGRAM = ("-m", "shardwright.pipelines.beam_worker")
 #: Seconds for the process that forks to end after its last worker.
 _END_SECONDS = 1.0
-#: Exit code of a worker about which nobody can tell more, since the process that forked it was killed.
+#: Exit code of a worker whose own is unknown, because the process that forked it was killed.
 _KILLED = -9
 
 

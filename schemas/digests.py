@@ -18,7 +18,7 @@ _NOT_READ, _LISTED = (Outcome.FILTERED.value, Outcome.DEDUPLICATED.value), Stage
 
 
 def ref_digest(ref: ImageRef, label_ids: Sequence[int], *others: object) -> str:
-    """Returns the digest of what a reference adds to its record and ledger line, except its source's state.
+    """Returns the digest of a reference: of its part in the record and the ledger line, without its state.
 
     Args:
       ref: The reference.

@@ -87,7 +87,7 @@ _BY_CODE: dict[ExitCode, type[ShardwrightError]] = {
 
 
 class ImageFault(Exception):
-    """A fault of one image: it is quarantined and the job goes on.
+    """A fault of one image: the image is quarantined, and the job continues.
 
     Attributes:
       reason: quarantine reason.

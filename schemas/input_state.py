@@ -1,4 +1,4 @@
-"""What a rebuild saw of its input, so that the next one can tell that nothing has changed."""
+"""The state of the input of a rebuild, by which the next rebuild detects that nothing has changed."""
 
 from __future__ import annotations
 

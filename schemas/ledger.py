@@ -303,7 +303,7 @@ def written_columns(lines: Sequence[bytes]) -> WrittenEntries | None:
 
 
 def _unescaped(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns texts of JSON without quotation marks as what they stand for.
+    """Returns the strings that texts of JSON, without their quotation marks, encode.
 
     Raises:
       ValueError: if one of them has an unknown escape.
@@ -321,7 +321,7 @@ def _escaped(texts: Sequence[str]) -> Sequence[str]:
 
 
 def written_runs(lines: Sequence[bytes]) -> Iterator[tuple[Sequence[bytes], WrittenEntries | None]]:
-    """Yields lines of a ledger in runs that can be read by column, and what is between them.
+    """Yields the lines of a ledger: runs that can be read by column, and the lines between them.
 
     Args:
       lines: lines without line ends.

@@ -100,7 +100,7 @@ def _last_read(shard: Shard, state: ScrubState) -> int:
 
 
 def scrub_text(facts: Mapping[str, Any]) -> str:
-    """Returns in one line how much was read again, and what was found.
+    """Returns one line: how much was read again, and how much of it was damaged.
 
     Args:
       facts: `version`, `shards`, `of_shards`, `bytes`, `of_bytes`, and the `damaged` files.

@@ -230,7 +230,7 @@ class Underway:
             steps[-1].progress()
 
     def each(self, items: Iterable[Item], place: str, stage: str) -> Iterator[Item]:
-        """Yields items. Getting the next item is a step of this thread; what the caller does with it is not.
+        """Yields items. Getting the next item is a step of this thread; the work of the caller is not.
 
         Args:
           items: Any number of items.

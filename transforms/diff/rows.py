@@ -187,7 +187,7 @@ _Stated = tuple[str, str, str, str, int, str, str]
 
 
 def _stated(block: RowBlock) -> Iterator[_Stated]:
-    """Yields what is stated about the records of a block that has columns."""
+    """Yields the rows of the records in a block that has columns."""
     if isinstance(block, WrittenEntries):
         lengths = block.lengths or (0,) * len(block.keys)
         yield from zip(

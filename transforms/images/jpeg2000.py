@@ -1,7 +1,7 @@
 """Checks that a JPEG 2000 is complete and moderate before OpenJPEG sees it, and finds its color profile.
 
-Pillow decodes it, except for colors that do not have 8 bits per channel: it makes black of 16-bit white, and
-gray of 4-bit white.
+Pillow decodes it, except for colors that do not have 8 bits per channel: it turns 16-bit white black, and
+4-bit white gray.
 OpenJPEG fills in tiles that are missing, and its memory depends on the numbers of tiles, code blocks and
 packets, which a header of a few bytes can make absurd. Pillow does not read the ICC profile of a JP2.
 
@@ -84,7 +84,7 @@ class _Size(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What is known of a JPEG 2000 before it is decoded.
+    """Facts about a JPEG 2000 that are known before it is decoded.
 
     Attributes:
       size: width and height in pixels, as the codestream has them.

@@ -1,4 +1,4 @@
-"""Remembers the headers of JPEGs that were opened, so that a file with the same header is only decoded.
+"""Remembers the headers of JPEGs that were opened, so that files with a known header need no opening.
 
 A program that writes many JPEGs of one size gives all of them the same header: everything up to the data of
 the scan. Whatever opening a file finds depends on the header alone, if one scan has all components. Reading a
@@ -28,7 +28,7 @@ _MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7]", re.DOTALL)
 
 
 class JpegHeader(NamedTuple):
-    """What opening a JPEG without problems came to.
+    """The result of opening a JPEG without problems.
 
     Attributes:
       length: number of bytes of the header: all up to the data of the only scan.

@@ -123,7 +123,7 @@ def load_tiff(image: TiffImagePlugin.TiffImageFile, data: bytes, bounds: Bounds)
 
 
 def read_samples(tags: Tags, compression: str, data: bytes, bounds: Bounds) -> np.ndarray:
-    """Decodes all samples of a TIFF as they are in the file.
+    """Decodes all samples of a TIFF, unchanged.
 
     Args:
       tags: the directory of the picture.

@@ -16,7 +16,7 @@ from shardwright.transforms.plan.choose_parts import CollectedHashes, choose_par
 from shardwright.transforms.plan.forecast import Placement
 from shardwright.transforms.plan.parts import FOLD, SPLIT, shares_of
 
-#: Settings that decide the hashes and the shares. If one of them changes, the parts are chosen anew.
+#: Settings that decide the hashes and the shares. If one of them changes, the parts are chosen again.
 _OF_SPLITS = ("split_mode", "splits", "seed", "split_by", "group_column", "label_regex", "label_separator")
 _DECIDING = {SPLIT: _OF_SPLITS, FOLD: (*_OF_SPLITS, "folds")}
 

@@ -41,7 +41,7 @@ class Decision(NamedTuple):
 
 
 def tell_decision(task: RebuildTask, begun: PreviousState, decision: Decision, seen: InputState) -> None:
-    """Logs what was planned, how much was read again, and the decision.
+    """Logs the plan, how much was read again, and the decision.
 
     Args:
       task: The rebuild.

@@ -1,4 +1,4 @@
-"""Stores what a rebuild saw of its input, with the version that was made of it."""
+"""Stores the state of the input of a rebuild, with the version that was made from it."""
 
 from __future__ import annotations
 

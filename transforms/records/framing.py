@@ -340,7 +340,7 @@ class _Frames:
         return 1
 
     def data_at(self, offset: int) -> bytes | tuple[FindingCode, str]:
-        """Returns the data of the sound record at an offset, or what is wrong with the frame there."""
+        """Returns the data of the record at an offset, or the problem of the frame there."""
         header = self._frames.read(offset, HEADER_BYTES)
         if len(header) < HEADER_BYTES:
             return FindingCode.SHARD_TRUNCATED, "the file ends inside a record's header"

@@ -15,7 +15,7 @@ _BYTES = 4
 
 
 def _zero_byte_columns() -> list[int]:
-    """Returns what each bit of a CRC becomes after a zero byte.
+    """Returns, for each bit of a CRC, its contribution to the CRC after one more zero byte.
 
     A CRC is affine in its input. Removing the CRC of the zeros alone leaves the linear part.
     """
@@ -72,7 +72,7 @@ class RangeChecksums:
         return crc
 
     def _moved(self, crc: int, count: int) -> int:
-        """Returns what a CRC becomes after `count` zero bytes, without the CRC of these zeros alone."""
+        """Returns the contribution of a CRC to the CRC after `count` more zero bytes."""
         power = 0
         while count:
             if power == len(self._shifts):

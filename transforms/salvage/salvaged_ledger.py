@@ -79,7 +79,7 @@ def reconcile(
     Args:
       file: Name of the shard.
       uri: Path of the shard.
-      content: What was found in it.
+      content: The records found in it.
       ledger: Lines of its ledger. None if it has no reliable ledger.
       index: Its frames, if it has no ledger. None if it has no index either.
       records: Number of records that it should have.
@@ -204,7 +204,7 @@ def _unnamed(
 
     Args:
       file: Name of the shard.
-      content: What was found in it.
+      content: The records found in it.
       bad: Indexes of the found records that cannot be kept.
       missing: Number of records that were not found.
       one_each: Whether each damaged range is one record, so that record numbers are exact.

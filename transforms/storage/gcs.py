@@ -96,7 +96,7 @@ _contact = Contact(lambda answered: RETRY_SECONDS if answered else FIRST_RETRY_S
 
 
 class _Made(NamedTuple):
-    """What this process uses to reach the storage, and the options for which it was made.
+    """The clients with which this process reaches the storage, and the options for which they were made.
 
     Attributes:
       access: how to reach the storage.
@@ -233,7 +233,7 @@ def _translated_errors(doing: str, path: str, size: int = 0) -> Iterator[Operati
 def _reading_error(
     doing: str, path: str, here: Operation, error: Refused | Unreachable | Damaged
 ) -> Exception:
-    """Returns what an error of the media reader means for the caller."""
+    """Translates an error of the media reader for the caller."""
     shown = printable(path)
     if isinstance(error, Damaged):
         return _damaged(doing, shown)
@@ -249,7 +249,7 @@ def _reading_error(
 
 
 def _refusal(doing: str, path: str, status: int, message: str) -> Exception:
-    """Returns what a refusal of the storage means for the caller."""
+    """Translates a refusal of the storage for the caller."""
     shown = printable(path)
     if status == HTTPStatus.NOT_FOUND:
         if doing in _NEEDS_A_BUCKET_ONLY or _NO_BUCKET in message:
@@ -281,7 +281,7 @@ def _damaged(doing: str, shown: str) -> EngineError:
 
 
 def _client_error(doing: str, path: str, here: Operation, error: Exception) -> Exception | None:
-    """Returns what an error of Google's libraries means for the caller; None for any other error."""
+    """Translates an error of Google's libraries for the caller; None for any other error."""
     from google.auth.exceptions import GoogleAuthError, TransportError
 
     shown = printable(path)
@@ -580,7 +580,7 @@ def open_local(path: str) -> Iterator[IO[bytes]]:
 
 
 def list_pages(directory: str, deep: bool = True, after: str = "") -> Iterator[ListedPage]:
-    """Yields pages of the objects below a directory, or directly in it, from a name on."""
+    """Yields pages of the objects below a directory, or directly in it, beginning at a name."""
     bucket, name = split_path(directory)
     place = f"/b/{quote(bucket, safe='')}/o"
     query = {

@@ -182,7 +182,7 @@ class Download:
             self._crc32c = google_crc32c.extend(self._crc32c, data)
 
     def interrupted(self) -> None:
-        """Prepares for the next attempt: it goes on from here if it is sure to get the same object."""
+        """Prepares for the next attempt, which continues from here if it certainly gets the same object."""
         if self._is_whole or not self._generation:
             self.restart()
 
@@ -263,7 +263,7 @@ class MediaReader:
 
     def _get(self, url: str, headers: list[str], download: Download) -> tuple[int, bytes]:
         """Returns the status, and the body of a refusal."""
-        if self._process != os.getpid():  # a fork: the parent goes on to use its connections
+        if self._process != os.getpid():  # a fork: the parent still uses its connections
             self._inherited.append(self._idle)
             self._idle, self._process = deque(maxlen=CONNECTIONS), os.getpid()
         try:
@@ -458,7 +458,7 @@ def _certificates() -> str:
 
 
 def _unreachable(error: Any) -> Unreachable:
-    """Returns what an error of libcurl means."""
+    """Translates an error of libcurl."""
     code, text = error.args
     if code in (pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_CACERT_BADFILE):
         return Unreachable(text, is_transient=False)

@@ -54,7 +54,7 @@ def exists(path: str) -> bool:
 
 
 def unfinished(path: str) -> str:
-    """Returns a fresh name beside a path, for what is not the file itself yet."""
+    """Returns a new name beside a path, for a file that is still being written."""
     return f"{path}.{uuid.uuid4().hex}.tmp"
 
 
@@ -190,7 +190,7 @@ def alone_in(directory: str) -> Iterator[None]:
 def link(source: str, target: str, inside: str = "") -> None:
     """Gives a file a second name on this disk, or copies it if that is not possible.
 
-    What is at the target already is replaced. Nothing may change a file in place that has two names.
+    A file that is already at the target is replaced. Nothing may change a file in place that has two names.
     `inside` is not made if it is missing.
     """
     make_dirs(os.path.dirname(target), inside)

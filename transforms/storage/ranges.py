@@ -83,7 +83,7 @@ class RangeReader:
             return self._buffer[begin : begin + length]
         end = self._begin + len(self._buffer)
         if self._remote:
-            # Steps grow while each goes on where the last one ended, or not much further.
+            # Steps grow while each begins where the last one ended, or not much further.
             near = self._begin <= offset <= end + max(self._step, _WORTH_READING)
             self._step = min(self._step * 2, _REMOTE_MOST) if near and self._buffer else _REMOTE_STEP
         wanted = min(max(length, self._step), self.size - offset)

@@ -1,7 +1,7 @@
 """Tells a command what its worker processes on this machine wait for.
 
-Only a process itself knows what it waits for, and only the command can show it. So each worker process that
-waits for long keeps a small file in the command's folder for temporary files.
+Only the process knows that it waits, and only the command can show it. So each worker process that waits for
+long keeps a small file in the command's folder for temporary files.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class ExpectedRecords:
         return _Entries(size, b"".join(form), itemgetter(*map(self._names.index, names)))
 
     def count(self, block: RecordBlock, first: int, stated: LedgerTexts) -> int:
-        """Returns how many records of a block, from one on, are sound and as their entries say.
+        """Returns how many records of a block, beginning with a given one, are sound and match their entries.
 
         Args:
           block: The records.

@@ -227,7 +227,7 @@ def _check_deep(opened: OpenedImage, header: DeepHeader, claims: Claims, whole: 
       header: Its samples, by its header.
       claims: Statements about it.
       whole: Whether the samples are needed.
-      seen: What is known about it already.
+      seen: Facts that are already known about it.
 
     Raises:
       ImageFault: If it cannot be decoded.

@@ -53,7 +53,7 @@ class Similar(NamedTuple, Generic[Value]):
     """A record that was recognized.
 
     Attributes:
-      value: What was kept for the earlier record.
+      value: Facts that were kept about the earlier record.
       begin: Position of the first byte of the image.
       end: Position behind its last byte.
       texts: Values of the texts, in the order of their names in the record.
@@ -69,7 +69,7 @@ class SimilarRecords(NamedTuple, Generic[Value]):
     """Consecutive records that were recognized, and that have the same texts.
 
     Attributes:
-      values: What was kept for the earlier record of each.
+      values: Facts that were kept about the earlier record of each.
       texts: Name of a text -> its value in each record.
     """
 

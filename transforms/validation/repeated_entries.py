@@ -1,4 +1,4 @@
-"""Parses the records of a shard, which repeat many values, and keeps what their entries came to."""
+"""Parses the records of a shard. Many values repeat, so the results of parsing are kept."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ The result depends on the shard, its ledger and its index, on the record schema,
 All of these are stored with the result, and it is used only if they agree. Otherwise the shard is read. New
 classes are appended to the existing ones, so they do not affect a shard without problems.
 
-An image is not decoded again either if its record was sound, with the same bytes, in the previous version.
+Nor is an image decoded again if its record was sound, with the same bytes, in the previous version.
 """
 
 from __future__ import annotations

@@ -124,8 +124,8 @@ def _part(item: Input, path: str, archive: ArchiveFile) -> InputSplit:
 def _files(folder: str) -> Iterator[tuple[str, str, int, str]]:
     """Yields (path, key, size, version) for all entries below a folder.
 
-    On a disk, what is not a file or is not named like an archive has size -1, because asking for its state
-    takes half of the time of the search.
+    On a disk, entries that are not files or not named like archives have size -1, because asking for their
+    states takes half of the time of the search.
     """
     if storage.is_remote(folder):
         base = folder.rstrip("/") + "/"

@@ -328,7 +328,7 @@ def _clashes(place: VocPlace, sides: Mapping[str, str], semantic: bool) -> dict[
 
 
 def _other_names(images: Collection[str], sides: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns image key -> XML file for pairs with different names or folders, and what is unclear.
+    """Returns image key -> XML file for pairs with different names or folders, and key -> why none fits.
 
     An image and an XML file are a pair if their file names agree, or if the XML file names the image, in this
     order; extensions and the case of letters may differ. The match must be the only one for both. The second
