@@ -237,6 +237,7 @@ def test_an_abandoned_worker_changes_nothing(folder: Path) -> None:
     assert _told(folder) == ["success", "success"]
 
 
+@pytest.mark.slow
 def test_an_abandoned_worker_does_not_change_the_next_version(folder: Path) -> None:
     _rebuild(folder)
     held = dict(GIVEN)
@@ -306,6 +307,7 @@ def test_a_step_repeated_after_a_run_without_changes_changes_nothing(step: str, 
     assert _everything(folder) == before
 
 
+@pytest.mark.slow
 def test_a_finished_job_that_is_repeated_changes_nothing(folder: Path) -> None:
     made = _rebuild(folder)
     before = _everything(folder)

@@ -106,6 +106,7 @@ def check_last_rebuild(versions: Path) -> None:
     assert (work["shards"], work["reused_shards"], work["converted"]) == (2, 1, 1)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("page", PAGES)
 def test_a_walkthrough_runs(page: str, workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if page == "getting-started.md":

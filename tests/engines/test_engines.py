@@ -70,14 +70,17 @@ def flink(flink_jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture(
     scope="session",
-    params=[pytest.param("prism", marks=pytest.mark.prism), pytest.param("flink", marks=pytest.mark.flink)],
+    params=[
+        pytest.param("prism", marks=pytest.mark.prism),
+        pytest.param("flink", marks=[pytest.mark.flink, pytest.mark.slow]),
+    ],
 )
 def engine(request: pytest.FixtureRequest) -> list[str]:
-    """The options that run a pipeline on an engine; its tests run on each."""
+    """The options that run a pipeline on an engine: Prism, and Flink in `make flink-test`."""
     return request.getfixturevalue(request.param)
 
 
-#: For a test whose code for Prism and Flink is the same, beyond what the other tests run on both.
+#: For a test whose code for Prism and Flink is the same; Flink runs in `make flink-test`.
 prism_and_slow_flink = pytest.mark.parametrize(
     "engine",
     [

@@ -42,6 +42,7 @@ def test_a_raised_bound_accepts_the_image_and_is_recorded(pictures: Path, tmp_pa
     assert same["settings"] == usual["settings"]
 
 
+@pytest.mark.slow
 def test_a_job_file_may_have_a_mapping_of_bounds_and_a_plan_carries_it(
     pictures: Path, tmp_path: Path
 ) -> None:
@@ -55,6 +56,7 @@ def test_a_job_file_may_have_a_mapping_of_bounds_and_a_plan_carries_it(
     assert code == 0 and not left_out and carried["fingerprint"] == made["fingerprint"]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_with_other_bounds_converts_again(pictures: Path, tmp_path: Path) -> None:
     _convert(pictures, tmp_path / "out")
     code, made, left_out = _convert(pictures, tmp_path / "out", "--resume", f"--bounds={RAISED}")

@@ -77,6 +77,7 @@ def test_the_largest_of_similar_images_is_kept_and_no_group_is_in_two_splits(tmp
     assert not {FindingCode.SPLIT_LEAKAGE, FindingCode.NEAR_DUPLICATE} & after.counts.keys()
 
 
+@pytest.mark.slow
 def test_rebuilds_keep_the_present_largest(make: Make, tmp_path: Path) -> None:
     eagle = photo("birds/eagle.jpg")
     for number, side in enumerate((100, 140)):

@@ -164,6 +164,7 @@ def test_near_duplicates_dark_pictures_and_rebuilds(tmp_path: Path) -> None:
     assert (ledger["deduplicated"], ledger["filtered"]) == (1, 1)
 
 
+@pytest.mark.slow
 def test_rebuilds_copy_unchanged_records_and_equal_a_full_build(tmp_path: Path) -> None:
     files = {f"{number}.tif": tiff_of(DEEP + number, photometric="rgb") for number in range(6)}
     source = folder_of(tmp_path, {**files, "height.tif": tiff_of(FLOATS)})

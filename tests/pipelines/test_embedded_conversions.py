@@ -36,6 +36,7 @@ def test_a_dataset_of_hugging_face_is_converted(tmp_path: Path, name: str) -> No
             assert value(record, "image/object/class/text") == ("eye", "nose")[number % 2]
 
 
+@pytest.mark.slow
 def test_only_changed_rows_are_converted_again(tmp_path: Path) -> None:
     source = write_parquet(tmp_path / "rows.parquet", table_of(_IMAGES, label=_LABELS), row_group_size=7)
     rebuilt = Rebuilt(tmp_path / "out", input=str(source), shards="2")

@@ -113,6 +113,7 @@ def test_what_is_dropped_is_what_validation_finds(tmp_path: Path) -> None:
     assert chosen.dataset.ledger["written"] == whole.dataset.ledger["written"] - len(dropped)
 
 
+@pytest.mark.slow
 def test_a_longer_list_of_digests_changes_only_the_shards_of_its_images(make: Make, tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 24)
     opt_out = tmp_path / "opt_out.txt"

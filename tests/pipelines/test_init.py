@@ -116,6 +116,7 @@ def test_the_file_contains_the_given_settings(
     assert job.beam == tuple(f"--{name}={value}" for name, value in runner.items())
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("text", AWKWARD)
 def test_awkward_texts_are_written_correctly(tmp_path: Path, text: str) -> None:
     path = tmp_path / "job.yaml"

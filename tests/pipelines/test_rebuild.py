@@ -137,6 +137,7 @@ def test_another_copy_replaces_the_first_when_it_is_removed(make: Make, tmp_path
     assert unchanged(rebuilt)
 
 
+@pytest.mark.slow
 def test_under_a_limit_a_new_image_can_replace_another(make: Make, tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 8)
     rebuilt = make(limit=5)
@@ -157,6 +158,7 @@ def test_changed_groups_move_records_and_convert_nothing(make: Make, tmp_path: P
     assert work(rebuilt, split_by=r"(\d)\.")[2] == 0
 
 
+@pytest.mark.slow
 def test_sources_without_a_state_are_compared_by_their_bytes(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +295,7 @@ def test_missing_files_of_the_latest_version_are_restored(make: Make, tmp_path: 
     assert unchanged(rebuilt)
 
 
+@pytest.mark.slow
 def test_a_damaged_index_is_not_reused(make: Make, tmp_path: Path) -> None:
     paths = write_bmps(tmp_path / "in", 6)
     rebuilt = make(shards="3")

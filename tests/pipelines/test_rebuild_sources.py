@@ -51,6 +51,7 @@ def test_only_what_changed_in_an_archive_is_decoded(make: Make, tmp_path: Path) 
         assert unchanged(rebuilt)
 
 
+@pytest.mark.slow
 def test_a_compressed_tar_that_is_packed_again_changes_nothing(make: Make, tmp_path: Path) -> None:
     import gzip
 
@@ -169,6 +170,7 @@ def test_a_changed_mask_converts_only_its_image(make: Make, masked: Path) -> Non
     assert unchanged(rebuilt, verify_sources=True)
 
 
+@pytest.mark.slow
 def test_raw_pixels_with_another_shape_are_converted(make: Make, tmp_path: Path) -> None:
     pixels = {f"{n}": bytes(range(n, n + 48)) for n in range(4)}
     records = [{"image/encoded": data, "image/class/text": "ab"[int(n) % 2]} for n, data in pixels.items()]

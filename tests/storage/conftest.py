@@ -175,7 +175,7 @@ def container(azurite_server: str, tree: Path) -> Container:
     return made
 
 
-@pytest.fixture(params=["local", "google", "amazon", "azure"])
+@pytest.fixture(params=["amazon", "local", "google", "azure"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """An empty directory on each storage that can hold versions; access needs no options."""
     if request.param == "local":

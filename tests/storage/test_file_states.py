@@ -33,6 +33,7 @@ def test_an_image_has_the_state_of_its_object(bucket: Bucket, tmp_path: Path, ki
     assert state is not None and ref.version and (ref.size, ref.version) == (state.size, state.version)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [_KINDS[0], *slow(_KINDS[1:])])
 def test_resume_detects_a_changed_image(bucket: Bucket, tmp_path: Path, kind: str) -> None:
     put, layout = SETS[kind]

@@ -109,6 +109,7 @@ def test_a_lost_storage_is_reported(source: Bucket, proxy: Proxy, tmp_path: Path
     assert json.loads(told.read_text())["event"] == "failure"
 
 
+@pytest.mark.slow
 def test_a_pointer_that_somebody_switched_is_not_switched_again(
     source: Bucket, proxy: Proxy, tree: Path
 ) -> None:

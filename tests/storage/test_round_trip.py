@@ -34,6 +34,7 @@ def converted(_converted: Bucket, proxy: Proxy) -> Bucket:
     return _converted
 
 
+@pytest.mark.slow
 def test_a_conversion_from_bucket_to_bucket_gives_the_same_dataset(
     converted: Bucket, sound_dataset: Path, tmp_path: Path
 ) -> None:

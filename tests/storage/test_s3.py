@@ -134,6 +134,7 @@ def test_the_installed_command_works_with_worker_processes(s3: S3, small_local: 
     assert json.loads(s3.get("out/dataset.json"))["fingerprint"] == document(small_local)["fingerprint"]
 
 
+@pytest.mark.slow
 def test_a_large_folder_is_listed_in_ranges(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     storage.use_options(PipelineOptions(list(s3.options)))
     for number in range(60):

@@ -106,7 +106,7 @@ def test_a_shard_that_disappears_is_missing(stored: Bucket, proxy: Proxy) -> Non
     ]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("replaced", [True, False])
 def test_a_dataset_replaced_during_validation_is_an_error(
     capfd: Capture, stored: Bucket, proxy: Proxy, other: Path, replaced: bool

@@ -304,6 +304,7 @@ def made_up(
     return Dataset(name, layout, chosen.features, plan, {}, splits, {}, {}, chosen.first_label)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_it_compiles_for_every_layout_format_and_compression(layout: str) -> None:
     formats = ("raw",) if LAYOUTS[layout].pixels else ("keep", "jpeg", "png", "webp", "raw")
