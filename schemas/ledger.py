@@ -718,11 +718,6 @@ class LedgerTotals:
         return sum(counts[outcome] for counts in self.splits.values())
 
     @property
-    def listed(self) -> int:
-        """Number of files with any outcome, in all splits."""
-        return sum(sum(counts.values()) for counts in self.splits.values())
-
-    @property
     def bad_fraction(self) -> float:
         """Quarantined / (written + quarantined); 0 if both are 0."""
         bad = self.total(Outcome.QUARANTINED)

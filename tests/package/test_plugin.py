@@ -19,15 +19,16 @@ from PIL import Image
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.transforms.images.plugin_decoders import forget_plugins, plugin_decoders
+from shardwright.schemas.plugins import entry_points_by_group
+from shardwright.transforms.images.plugin_decoders import plugin_decoders
 from shardwright.transforms.sources.source import plugin_sources
 
 pydicom = late("pydicom")
 
 
 def forget() -> None:
-    plugin_sources.cache_clear()
-    forget_plugins()
+    for found in (plugin_sources, plugin_decoders, entry_points_by_group):
+        found.cache_clear()
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ import functools
 import io
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from PIL import Image, ImageFile
 
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.plugins import entry_points_by_group, entry_points_of
+from shardwright.schemas.plugins import entry_points_of, load_plugin, package_of
 
 GROUP = "shardwright.decoders"
 
@@ -35,35 +35,20 @@ def plugin_decoders() -> Mapping[str, PluginDecoder]:
     The object of an entry point is a subclass of `PIL.ImageFile.ImageFile` with a static method `accept`.
 
     Raises:
-      EngineError: if one cannot be loaded or is no such class.
+      EngineError: if one cannot be loaded or is not such a class.
     """
     return {point.name: _load(point) for point in entry_points_of(GROUP)}
 
 
-def _package(point: EntryPoint) -> str:
-    return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
-
-
 def _load(point: EntryPoint) -> PluginDecoder:
-    where = f"The decoder {point.name!r} of the package {_package(point)}"
-    try:
-        plugin = point.load()
-    except Exception as error:  # whatever the package does
-        what = f"{type(error).__name__}: {error}"
-        raise EngineError(f"{where} cannot be loaded ({what}); mend or remove the package.") from error
-    accept = getattr(plugin, "accept", None)
-    if not isinstance(plugin, type) or not issubclass(plugin, ImageFile.ImageFile) or not callable(accept):
-        raise EngineError(
-            f"{where} is not a subclass of PIL.ImageFile.ImageFile with a static method accept; mend or "
-            "remove the package."
-        )
-    return PluginDecoder(plugin, accept)
+    needed = "a subclass of PIL.ImageFile.ImageFile with a static method accept"
+    plugin = load_plugin(point, "decoder", needed, _is_decoder, EngineError)
+    return PluginDecoder(plugin, plugin.accept)
 
 
-def forget_plugins() -> None:
-    """Looks for packages again at the next call."""
-    entry_points_by_group.cache_clear()
-    plugin_decoders.cache_clear()
+def _is_decoder(plugin: Any) -> bool:
+    is_plugin = isinstance(plugin, type) and issubclass(plugin, ImageFile.ImageFile)
+    return is_plugin and callable(getattr(plugin, "accept", None))
 
 
 def plugin_kind(head: bytes) -> str | None:
@@ -86,4 +71,4 @@ def open_with_plugin(data: bytes, kind: str) -> Image.Image:
 
 def plugin_versions() -> dict[str, str]:
     """Returns the versions of the decoders' packages, which decide bytes, without loading the decoders."""
-    return {f"decoder_{point.name}": _package(point) for point in entry_points_of(GROUP)}
+    return {f"decoder_{point.name}": package_of(point) for point in entry_points_of(GROUP)}

@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.plugins import entry_points_of
+from shardwright.schemas.plugins import entry_points_of, load_plugin, package_of
 from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.spool import Spool
 
@@ -151,22 +152,23 @@ def plugin_sources() -> Mapping[str, Source]:
     source, and its object a `Source`.
 
     Raises:
-      UsageError: if one cannot be loaded, is no `Source`, or has a name that is in use.
+      UsageError: if one cannot be loaded, is not a `Source`, or has a name that is in use.
     """
     found: dict[str, Source] = {}
     for point in entry_points_of(GROUP):
-        where = f"The source {point.name!r} of the package {point.dist.name if point.dist else point.value}"
-        try:
-            source = point.load()
-        except Exception as error:  # whatever the package does
-            what = f"{type(error).__name__}: {error}"
-            raise UsageError(f"{where} cannot be loaded ({what}); mend or remove the package.") from error
-        if not isinstance(source, Source) or source.name != point.name:
-            raise UsageError(f"{where} is not a Source with this name; mend or remove the package.")
         if point.name in SOURCES or point.name in found or point.name == "auto":
-            raise UsageError(f"{where} has a name that is in use; rename it.")
-        found[point.name] = source
+            raise UsageError(
+                f"The source {point.name!r} of the package {package_of(point)} has a name that is in use; "
+                "rename it."
+            )
+        found[point.name] = load_plugin(
+            point, "source", "a Source with this name", partial(_is_source, point.name), UsageError
+        )
     return found
+
+
+def _is_source(name: str, plugin: Any) -> bool:
+    return isinstance(plugin, Source) and plugin.name == name
 
 
 def source_by_name(name: str) -> Source:
