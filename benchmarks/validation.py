@@ -4,8 +4,8 @@ It makes a dataset of the photos, then measures in several rounds, in turn:
 
 - full validation (`shardwright validate`, which decodes every image), compared with Pillow decoding the same
   bytes in as many threads, and with `tf.data` with `parse_single_example` and `decode_jpeg`;
-- `--fast`, and the checks of a conversion (frames, checksums and counts), compared with reading, SHA-256 and
-  CRC-32C alone, which limit both;
+- `--fast`, also with all records in one shard as by default, and the checks of a conversion (frames, sums and
+  counts), compared with reading, SHA-256 and CRC-32C alone, which limit all of them;
 - the whole of `validate()`, and the same for a dataset of one image, which is the start-up time.
 
 Everything runs in one process, in another order each round, so that other work on the machine affects all of
@@ -40,7 +40,7 @@ from shardwright.pipelines.validate import list_tasks, validate
 from shardwright.transforms.concurrency.workers import usable_cpus
 from shardwright.transforms.hash_buckets import bucket_count
 from shardwright.transforms.validation.duplicate_keys import bucket_rows
-from shardwright.transforms.validation.shard import Depth, check_shard
+from shardwright.transforms.validation.shard import Depth, ShardTask, check_shard
 
 _CHUNK = 16
 _BLOCK = 1 << 18
@@ -51,15 +51,23 @@ COMPARED = {
     "every image decoded": "decoding alone",
     "tf.data, parse, decode_jpeg": "decoding alone",
     "--fast": "read, sha256 and crc32c alone",
+    "--fast, one shard": "read, sha256 and crc32c alone",
     "frames and checksums": "read, sha256 and crc32c alone",
     "validate(fast)": "validate()",
 }
 
 
-def make_ways(dataset: Path, one: Path) -> dict[str, Callable[[], int]]:
-    """Returns the ways to measure: name -> function that returns the number of records read."""
+def make_ways(dataset: Path, whole_shard: Path, one: Path) -> dict[str, Callable[[], int]]:
+    """Returns the ways to measure: name -> function that returns the number of records read.
+
+    Args:
+      dataset: a dataset in several shards.
+      whole_shard: the same images in one shard.
+      one: a dataset of one image.
+    """
     target = resolve_target(str(dataset))
     schema, tasks = schema_of(target), list(list_tasks(target))
+    single = list(list_tasks(resolve_target(str(whole_shard))))
     files = [task.path for task in tasks]
     records = Records(dataset)
     lengths = [len(records.raw(i)) for i in range(len(records))]
@@ -70,7 +78,7 @@ def make_ways(dataset: Path, one: Path) -> dict[str, Callable[[], int]]:
         "image/class/label": tf.io.FixedLenFeature([], tf.int64),
     }
 
-    def check(depth: Depth) -> int:
+    def check(depth: Depth, tasks: list[ShardTask] = tasks) -> int:
         seen = 0
         for task in tasks:
             found = check_shard(task, schema, depth, executor)
@@ -117,6 +125,7 @@ def make_ways(dataset: Path, one: Path) -> dict[str, Callable[[], int]]:
         "decoding alone": limit,
         "tf.data, parse, decode_jpeg": by_tensorflow,
         "--fast": lambda: check(Depth.FAST),
+        "--fast, one shard": lambda: check(Depth.FAST, single),
         "frames and checksums": lambda: check(Depth.FRAMES),
         "read, sha256 and crc32c alone": checksums,
         "validate()": lambda: whole(dataset, "full"),
@@ -143,9 +152,11 @@ def measure(options: argparse.Namespace) -> Found:
     for side in options.sides.split(","):
         resize = ["--resize=" + side] if side != KEPT else []
         given = photos(options, options.count)
-        dataset = kept_dataset(options.work, given.folder, [*resize, "--shards=8"])
+        dataset, whole_shard = (
+            kept_dataset(options.work, given.folder, [*resize, f"--shards={count}"]) for count in (8, 1)
+        )
         one = kept_dataset(options.work, given.folder, [*resize, "--shards=1", "--limit=1"])
-        ways = make_ways(dataset, one)
+        ways = make_ways(dataset, whole_shard, one)
         title = "photographs as they are" if side == KEPT else f"{side}x{side}"
 
         size = sum(path.stat().st_size for path in dataset.glob("*.tfrecord"))
