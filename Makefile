@@ -14,6 +14,8 @@ COMPAT_TESTS ?= tests/golden tests/transforms/images/test_golden_pixels.py tests
 # Processes that share the tests, a whole module each; the folders with the short ones come last. There are twice as
 # many as processors, because many tests wait. Each takes about 1 GB.
 TESTERS ?= $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
+# Without bytecode, each process would compile the package and the tests again.
+unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find package pipelines loader transforms schemas -type d)
 
 .DEFAULT_GOAL := help
