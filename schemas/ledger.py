@@ -183,10 +183,9 @@ class WrittenEntries(NamedTuple):
 
     def entries(self) -> Iterator[Entry]:
         """Yields the entries."""
-        columns, defaults = self._by_field(), Entry._field_defaults
-        return map(
-            Entry._make, zip(*(columns.get(name) or repeat(defaults.get(name)) for name in Entry._fields))
-        )
+        columns, count = self._by_field(), len(self.keys)
+        missing = {name: repeat(value, count) for name, value in Entry._field_defaults.items()}
+        return map(Entry._make, zip(*(columns.get(name) or missing.get(name, ()) for name in Entry._fields)))
 
     def lines(self) -> bytes:
         """Returns the lines of the entries as `entry_lines` does, in a tenth of its time."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from itertools import islice
 from unittest.mock import patch
 
 import pytest
@@ -83,6 +84,13 @@ def test_columns_give_the_lines_of_their_entries(
             assert list(block.part(first, stop).entries()) == found[first:stop]
             moved = [entry._replace(offset=(entry.offset or 0) + distance) for entry in found]
             assert list(block.moved(distance).entries()) == moved
+
+
+def test_a_part_without_entries_has_none() -> None:
+    (block,) = load_blocks(dumped([Entry(name, "written", offset=0) for name in "abcde"]))[1]
+    assert isinstance(block, WrittenEntries)
+    nothing = block.part(3, 1)
+    assert list(islice(nothing.entries(), 1)) == [] and nothing.lines() == b""
 
 
 def test_a_long_ledger_is_unpacked_again() -> None:
