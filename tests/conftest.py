@@ -37,6 +37,12 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(*cli._GC_THRESHOLDS)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Excludes all objects from the last garbage collections, which only delay the end of the process."""
+    gc.freeze()
+
+
 @pytest.fixture(scope="module")
 def drawn_charts() -> Iterator[None]:
     """Has the charts of reports drawn, which other tests leave out."""

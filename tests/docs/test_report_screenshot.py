@@ -35,6 +35,7 @@ def test_a_stored_picture_is_small(name: str) -> None:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@pytest.mark.slow
 def test_the_picture_shows_the_report(script: ModuleType, tmp_path: Path) -> None:
     target = tmp_path / "report.webp"
     assert script.main([str(target)]) == 0
