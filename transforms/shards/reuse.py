@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain
 from types import TracebackType
 from typing import IO, NamedTuple
@@ -314,20 +314,34 @@ class _OldShard:
         return self._block[first : first + length]
 
 
-class _OldLedger(NamedTuple):
-    """The ledger of an earlier shard, and the shard.
+class _OldLedger:
+    """The ledger of an earlier shard, and the shard. The ledger is parsed when its entries are needed.
 
-    Attributes:
+    Args:
       name: name of the shard file.
       sha256: checksum of the shard.
       shard: the shard.
-      blocks: the entries of the ledger.
+      data: content of the ledger file.
+
+    Attributes:
+      name: as above.
+      sha256: as above.
+      shard: as above.
     """
 
-    name: str
-    sha256: str
-    shard: _OldShard
-    blocks: Sequence[EntryBlock]
+    def __init__(self, name: str, sha256: str, shard: _OldShard, data: bytes) -> None:
+        self.name = name
+        self.sha256 = sha256
+        self.shard = shard
+        self._data = data
+
+    @cached_property
+    def blocks(self) -> Sequence[EntryBlock]:
+        """The entries of the ledger; empty if it is damaged."""
+        try:
+            return list(load_blocks(self._data)[1])
+        except (ValueError, TypeError):
+            return ()
 
 
 class PreviousRecords:
@@ -373,6 +387,13 @@ class PreviousRecords:
     ) -> None:
         for shard in self._opened:
             shard.close()
+
+    def begin(self) -> None:
+        """Lets other threads hash the shards that probably have the records."""
+        split = self._place.split
+        if split in self._build.shards:
+            for number in overlapping(self._place, self._build.shards[split]):
+                self._ledger(split, number)
 
     def find_runs(self, refs: Sequence[ImageRef], digests: Sequence[str]) -> dict[int, KeptRun]:
         """Returns place of the first image -> run, for records that the earlier build has in the same order.
@@ -448,8 +469,8 @@ class PreviousRecords:
         self._opened.append(shard)
         likely = split == self._place.split and number in overlapping(self._place, place.num_shards)
         if likely and name not in self._verdicts:
-            shard.begin_digest()  # another thread computes it while this one reads the ledger
-        return _OldLedger(name, header.sha256, shard, list(load_blocks(data)[1]))
+            shard.begin_digest()  # another thread computes it while this one does other work
+        return _OldLedger(name, header.sha256, shard, data)
 
     def _is_sound(self, ledger: _OldLedger) -> bool:
         """Returns whether a shard has not changed. Otherwise no line of its ledger is used."""

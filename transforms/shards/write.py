@@ -202,7 +202,7 @@ class _WriteShard(beam.DoFn):
 
     def start_bundle(self) -> None:
         #: Shards that several threads compare with earlier builds, mostly by their checksums.
-        self._compared: deque[tuple[_Task, Future[ShardResult | None]]] = deque()
+        self._compared: deque[tuple[_Task, Future[ShardResult | PreviousRecords | None]]] = deque()
         self._finishing: Future[tuple[ShardResult, _Work]] | None = None
 
     def process(
@@ -217,9 +217,9 @@ class _WriteShard(beam.DoFn):
         plan = plan_shard(planned, forecast, self._settings, self._versions)
         task = _Task(ShardPlace(*planned[:3]), plan, reusable, hold)
         if not (self._resume or reusable.finished or reusable.unfinished):
-            yield from self._write(task)
+            yield from self._write(task, None)
             return
-        self._compared.append((task, self._checker.submit(self._take_over, *task)))
+        self._compared.append((task, self._checker.submit(self._reuse, task)))
         if len(self._compared) > usable_cpus():
             yield from self._write_if_changed()
 
@@ -227,22 +227,35 @@ class _WriteShard(beam.DoFn):
         """Reuses the shard that waits longest, or writes it, and yields results."""
         task, comparison = self._compared.popleft()
         taken_over = comparison.result()
-        if taken_over is None:
-            yield from self._write(task)
+        if not isinstance(taken_over, ShardResult):
+            yield from self._write(task, taken_over)
             return
         PROGRESS.add(images=task.plan.digests.candidates, shards=bool(taken_over.header.file))
         yield taken_over
 
-    def _write(self, task: _Task) -> Iterator[ShardResult]:
+    def _reuse(self, task: _Task) -> ShardResult | PreviousRecords | None:
+        """Reuses a shard of an earlier build, or finds the records that it may copy.
+
+        Those records are read only when the shard is written, but other threads begin to hash them.
+        """
+        taken = self._take_over(*task)
+        if taken is not None or task.place.split == NO_SPLIT:
+            return taken
+        records = self._previous_records(task.place, task.plan, task.reusable)
+        if records is not None:
+            records.begin()
+        return records
+
+    def _write(self, task: _Task, records: PreviousRecords | None) -> Iterator[ShardResult]:
         """Writes a shard; yields the result of the one before, while this one is being finished."""
-        place, plan, reusable, hold = task
+        place, plan, _, hold = task
         if place.split == NO_SPLIT:
             result = self._book(place, plan, hold)
             _count(result, _Work())
             yield result
             return
         started = time.time()
-        with self._faults(), self._previous_records(place, plan, reusable) as records:
+        with self._faults(), records or contextlib.nullcontext():
             temporary, work = self._write_records(place, plan, records, hold)
         # A shard is hashed, moved and recorded while the images of the next one are converted.
         yield from self._finished()
@@ -347,10 +360,10 @@ class _WriteShard(beam.DoFn):
 
     def _previous_records(
         self, place: ShardPlace, plan: ShardPlan, reusable: ReusableBuilds
-    ) -> AbstractContextManager[PreviousRecords | None]:
+    ) -> PreviousRecords | None:
         """Returns the records of the earlier build that this shard may copy; None without such a build."""
         if reusable.finished is None:
-            return contextlib.nullcontext()
+            return None
         self._verdicts.update(dict.fromkeys(reusable.damaged, False))
         trust_mtime = reusable.trust_mtime and place[:2] not in reusable.content_changed
         return PreviousRecords(
