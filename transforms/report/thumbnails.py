@@ -14,6 +14,7 @@ from shardwright.schemas.errors import EngineError, ImageFault
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.plan import is_compressed
+from shardwright.transforms.concurrency.pool import converting_executor, map_ordered
 from shardwright.transforms.images.decode import open_image
 from shardwright.transforms.preview.picture import record_thumbnail, single_value
 from shardwright.transforms.preview.plain import without_encodings
@@ -29,6 +30,8 @@ _MAX_UNPACKED = 64_000_000
 #: Seconds after which no more shards are opened, and number of shards that are read in parallel.
 _PATIENCE = 60.0
 _AT_ONCE = 8
+#: Number of thumbnails of a shard that are drawn or wait.
+_WAITING = 16
 _MAX_PIXELS = 89_478_485
 
 Seen = tuple[Thumbnail, PictureSize | None]
@@ -55,8 +58,16 @@ def read_thumbnails(places: Iterable[RecordAt], schema: RecordSchema) -> dict[Re
         try:
             if is_compressed(path):
                 wanted = {offset for offset in wanted if offset <= _MAX_UNPACKED}
-            for offset, data in records_at(path, wanted):
-                found.append((RecordAt(path, offset), thumbnail_of(data, schema)))
+            drawn = map_ordered(
+                lambda item: (RecordAt(path, item[0]), thumbnail_of(item[1], schema)),
+                records_at(path, wanted),
+                converting_executor(),
+                weigh=lambda item: len(item[1]),
+                max_items=_WAITING,
+                chunk_items=1,
+            )
+            for seen in drawn:
+                found.append(seen)
                 if time.monotonic() > end:
                     break
         except (OSError, EngineError, ValueError):
