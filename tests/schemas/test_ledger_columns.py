@@ -73,6 +73,7 @@ def test_a_ledger_reads_as_it_was_written(entries: list[Entry]) -> None:
 
 
 @given(_ALIKE, st.integers(0, 6), st.integers(0, 6), st.integers(-5, 5))
+@example([Entry("a", "written", offset=0, length=1)] * 4, 2, 1, 0)
 def test_columns_give_the_lines_of_their_entries(
     entries: list[Entry], first: int, stop: int, distance: int
 ) -> None:
