@@ -6,18 +6,20 @@ import contextlib
 import errno
 import glob
 import os
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
 from shardwright.transforms import storage
-from shardwright.transforms.images.signatures import is_image_name
+from shardwright.transforms.images.signatures import extension_of, is_image_name
 
 HEAD_BYTES = 1 << 16
-#: Most names of a folder that are listed.
-_NAMES = 2000
+#: Most names with an image's extension in a folder that are kept, and most with any other extension.
+_IMAGES, _OTHERS = 2_000, 50_000
+#: Most names in a folder of a bucket that are listed.
+_LISTED = 20_000
 #: Errors of links that cannot be followed.
 _LEADS_NOWHERE = (errno.ENOENT, errno.ELOOP)
 #: Most folders that are searched for images.
@@ -50,10 +52,12 @@ class InputProbe:
 
     @cached_property
     def files(self) -> tuple[str, ...]:
-        """Names of the files directly in a folder, sorted, at most 2,000.
+        """Names of the files directly in a folder, sorted.
 
-        Broken and circular links are left out, because they say nothing about the input. Listing the
-        input later counts them.
+        At most 2,000 images of each extension and 50,000 files of any other are among them, so that a list of
+        images is found beside the images. In a bucket, only the first 20,000 names are listed. Broken and
+        circular links are left out, because they say nothing about the input. Listing the input later counts
+        them.
         """
         if self.is_file:
             return ()
@@ -61,9 +65,9 @@ class InputProbe:
             base = self.path.rstrip("/") + "/"
             deep = not storage.has_folders(base)
             names = (item.path.removeprefix(base) for item in storage.list_objects(base, deep=deep))
-            return tuple(sorted(islice((name for name in names if "/" not in name), _NAMES)))
+            return tuple(sorted(_some(islice((name for name in names if "/" not in name), _LISTED))))
         with self._entries() as entries:
-            return tuple(sorted(entry.name for entry in islice(entries, _NAMES) if _leads_to_file(entry)))
+            return tuple(sorted(_some(entry.name for entry in entries if _leads_to_file(entry))))
 
     @cached_property
     def folders(self) -> tuple[str, ...]:
@@ -138,6 +142,16 @@ def is_pattern(path: str) -> bool:
     if storage.is_remote(path):
         return not storage.exists(path) and next(storage.list_objects(path), None) is None
     return not os.path.lexists(path)
+
+
+def _some(names: Iterable[str]) -> Iterator[str]:
+    """Yields names of files until there are enough with their extension."""
+    found: Counter[str] = Counter()
+    for name in names:
+        extension = extension_of(name)
+        found[extension] += 1
+        if found[extension] <= (_IMAGES if is_image_name(name) else _OTHERS):
+            yield name
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

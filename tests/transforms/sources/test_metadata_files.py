@@ -36,7 +36,7 @@ def test_metadata_beside_its_images_is_read(tmp_path: Path, kind: str) -> None:
 
 
 def test_metadata_in_a_large_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "_NAMES", 3)
+    monkeypatch.setattr(probe, "_IMAGES", 3)
     test_metadata_beside_its_images_is_read(tmp_path, "jsonl")
 
 
