@@ -323,6 +323,8 @@ def _without_predictor(array: np.ndarray, rows: int, organization: _Organization
     width, samples = organization.segment[0], organization.samples
     if organization.predictor == _FLOATING_POINT:
         return _without_float_predictor(array, rows, organization)
+    if organization.predictor not in (1, _HORIZONTAL):
+        raise _unsupported(f"predictor {organization.predictor}")
     if organization.bits not in (16, 32, 64) or organization.compression in ("jpeg", "webp"):
         if organization.predictor == _HORIZONTAL:
             if organization.bits != 8:
@@ -333,8 +335,6 @@ def _without_predictor(array: np.ndarray, rows: int, organization: _Organization
     values = array.view(f"{order}u{organization.bits // 8}").astype(_sample_type(organization))
     if organization.predictor == _HORIZONTAL:
         values = np.cumsum(values.reshape(rows, width, samples), axis=1, dtype=values.dtype)
-    elif organization.predictor != 1:
-        raise _unsupported(f"predictor {organization.predictor}")
     return values.reshape(rows, -1).view(np.uint8)
 
 

@@ -69,6 +69,7 @@ def test_bits_in_reverse_order_are_turned() -> None:
         ("an odd", {}, "UNSUPPORTED_FORMAT", "an odd compression"),
         ("tiff_adobe_deflate", {"t317": 7, "t257": 2, "t278": 2, "t258": (16,) * 3},
          "UNSUPPORTED_FORMAT", "predictor 7"),
+        ("tiff_adobe_deflate", {"t317": 7}, "UNSUPPORTED_FORMAT", "predictor 7"),
         ("tiff_adobe_deflate", {"t317": 3}, "UNSUPPORTED_FORMAT",
          "a floating point predictor over samples of 8 bits"),
         ("jpeg", {"t258": (16,) * 3}, "UNSUPPORTED_FORMAT", "JPEG samples of 16 bits"),
