@@ -64,10 +64,12 @@ class InputProbe:
         if storage.is_remote(self.path):
             base = self.path.rstrip("/") + "/"
             deep = not storage.has_folders(base)
-            names = (item.path.removeprefix(base) for item in storage.list_objects(base, deep=deep))
-            return tuple(sorted(_some(islice((name for name in names if "/" not in name), _LISTED))))
+            below = (item.path.removeprefix(base) for item in storage.list_objects(base, deep=deep))
+            names: Iterator[str] = islice((name for name in below if "/" not in name), _LISTED)
+            return tuple(sorted(_few_of_each_extension(names)))
         with self._entries() as entries:
-            return tuple(sorted(_some(entry.name for entry in entries if _leads_to_file(entry))))
+            names = (entry.name for entry in entries if _leads_to_file(entry))
+            return tuple(sorted(_few_of_each_extension(names)))
 
     @cached_property
     def folders(self) -> tuple[str, ...]:
@@ -115,13 +117,23 @@ class InputProbe:
 
     def _shown_folders(self) -> Iterator[InputProbe]:
         names = (name for name in self.folders if not name.startswith("."))
-        for name in islice(names, _FOLDERS_TRIED):
-            yield InputProbe(f"{self.path.rstrip('/')}/{name}", is_file=False, inner=True)
+        return map(self.inside, islice(names, _FOLDERS_TRIED))
 
     def inside(self, *names: str) -> InputProbe:
-        """Returns the probe of an existing file or folder inside."""
+        """Returns the probe of an existing file or folder inside; the same one each time for a folder."""
+        if names in self._folders_inside:
+            return self._folders_inside[names]
         path = storage.join(self.path, *names)
-        return InputProbe(path, names[-1] in self.files if len(names) == 1 else _is_file(path), inner=True)
+        is_file = names[-1] in self.files if len(names) == 1 else _is_file(path)
+        probe = InputProbe(path, is_file, inner=True)
+        if not is_file:  # the heads of many files would need memory
+            self._folders_inside[names] = probe
+        return probe
+
+    @cached_property
+    def _folders_inside(self) -> dict[tuple[str, ...], InputProbe]:
+        """Probes of folders inside, which each kind of source looks into."""
+        return {}
 
 
 def look_at(path: str) -> InputProbe:
@@ -144,7 +156,7 @@ def is_pattern(path: str) -> bool:
     return not os.path.lexists(path)
 
 
-def _some(names: Iterable[str]) -> Iterator[str]:
+def _few_of_each_extension(names: Iterable[str]) -> Iterator[str]:
     """Yields names of files until there are enough with their extension."""
     found: Counter[str] = Counter()
     for name in names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -33,3 +34,21 @@ def test_many_files_beside_images_are_not_all_kept(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").touch()
     files = look_at(str(tmp_path)).files
     assert "labels.csv" in files and len(files) == 4
+
+
+def test_folders_inside_are_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each kind of source looks into `train`, which may hold a million images."""
+    listed: list[str] = []
+    scan = os.scandir
+
+    def counted(path: str) -> object:
+        listed.append(path)
+        return scan(path)
+
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "1.jpg").touch()
+    monkeypatch.setattr(os, "scandir", counted)
+    probe = look_at(str(tmp_path))
+    assert [probe.inside("train").files for _ in range(3)] == [("1.jpg",)] * 3
+    assert probe.images_below == 1
+    assert listed.count(str(tmp_path / "train")) == 1
