@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,15 @@ def test_lists_give_splits(tmp_path: Path) -> None:
     put_kitti(tmp_path / "two" / "val")
     assert {ref.split for ref in listed(tmp_path / "two").refs.values()} == {"train", "val"}
     assert {ref.split for ref in listed(tmp_path / "two" / "train").refs.values()} == {""}
+
+
+def test_all_folders_are_listed_however_many(tmp_path: Path) -> None:
+    photos = put_kitti(tmp_path / "train-00")
+    for number in range(1, 30):
+        shutil.copytree(tmp_path / "train-00", tmp_path / f"train-{number:02}")
+    found = listed(tmp_path)
+    assert len(found.refs) == 30 * len(photos) and not found.reasons()
+    assert {Path(key).parts[0] for key in found.refs} == {f"train-{number:02}" for number in range(30)}
 
 
 def test_images_without_a_file_may_have_no_objects(tmp_path: Path) -> None:
