@@ -21,7 +21,7 @@ from apache_beam.internal import cloudpickle_pickler, pickler
 from apache_beam.internal.cloudpickle import cloudpickle
 from apache_beam.options import pipeline_options
 from apache_beam.pipeline import Pipeline
-from apache_beam.runners.worker import bundle_processor, statecache, statesampler
+from apache_beam.runners.worker import bundle_processor, statecache
 from apache_beam.transforms import core, environments
 from apache_beam.typehints import decorators
 
@@ -119,17 +119,6 @@ def _user_metrics(self: Any) -> list[Any]:
     for transform, operation in self.ops.items():
         found.update(operation.user_monitoring_infos(transform))
     return list(found.values())
-
-
-def _start_sampler(self: Any) -> None:
-    """Starts to track the states of a bundle, without the thread that adds up the time in each state."""
-    statesampler.set_current_tracker(self)
-    self.started = True
-
-
-def _stop_sampler(self: Any) -> None:
-    statesampler.set_current_tracker(None)
-    self.finished = True
 
 
 class _InThisThread(futures.Executor):
@@ -234,8 +223,6 @@ def speed_up() -> None:
     bundle_processor.concurrent = SimpleNamespace(
         futures=SimpleNamespace(ThreadPoolExecutor=_InThisThread, TimeoutError=futures.TimeoutError)
     )
-    statesampler.StateSampler.start = _start_sampler
-    statesampler.StateSampler.stop = _stop_sampler
     pipeline_options._BeamArgumentParser._get_formatter = _formatter
     _keep_parsers(pipeline_options.PipelineOptions)
     pickler.roundtrip = _roundtrip

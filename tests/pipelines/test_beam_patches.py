@@ -22,7 +22,9 @@ import pytest
 from apache_beam.coders import VarIntCoder
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 from apache_beam.runners.worker import sdk_worker, statecache
+from apache_beam.runners.worker.statesampler import StateSampler, get_current_tracker
 from apache_beam.transforms import core, userstate
+from apache_beam.utils.counters import CounterFactory
 from helpers.hostile import shard_hashes
 from helpers.long_tail import slow
 from helpers.patched_beam import unpatched
@@ -112,6 +114,28 @@ def test_patched_functions_return_what_beams_return(beam_as_installed: None) -> 
         assert core._check_fn_use_yield_and_return(both)
         for value in values:
             assert statecache.get_deep_size(value) == weigh(value)
+
+
+def test_the_end_of_a_bundle_waits_for_no_thread(beam_as_installed: None) -> None:
+    with patching():
+        apply_patches()
+        sampler = StateSampler("stage", CounterFactory())
+        step = sampler.scoped_state("step", "process")
+        threads = threading.active_count()
+        for _ in range(2):  # a bundle processor is used again
+            sampler.start()
+            assert threading.active_count() == threads and get_current_tracker() is sampler
+            assert sampler.get_info().tracked_thread is threading.current_thread()
+            with step:
+                assert sampler.current_state() is step
+            sampler.stop_if_still_running()
+            sampler.stop_if_still_running()
+            assert sampler.finished and get_current_tracker() is None
+            sampler.commit_counters()
+            sampler.reset()
+        sampler.start()
+    sampler.stop_if_still_running()  # by a worker that is late
+    assert sampler.finished and get_current_tracker() is None
 
 
 @pytest.mark.parametrize("name", sorted({patch.name for patch in PATCHES}))
