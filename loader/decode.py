@@ -116,12 +116,10 @@ class PictureReader:
         """Returns the sample type of a record."""
         if len(self._types) == 1:
             return self._types[0]
-        stated = self._readers[FeatureRole.DTYPE].read(spans).decode("utf-8", "replace")
-        if stated not in self._types:
-            raise ValueError(
-                f"its sample type {stated!r} is not one of the dataset: {', '.join(self._types)}"
-            )
-        return str(stated)
+        dtype = self._readers[FeatureRole.DTYPE].read(spans).decode("utf-8", "replace")
+        if dtype not in self._types:
+            raise ValueError(f"its sample type {dtype!r} is not one of the dataset: {', '.join(self._types)}")
+        return str(dtype)
 
     def _bare(self, data: bytes, spans: ExampleSpans, dtype: np.dtype[Any]) -> Pixels:
         """Returns bare pixels in the shape that the record stores, or in the common shape of all records."""

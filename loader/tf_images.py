@@ -60,17 +60,17 @@ class Picture:
         #: Size to resize images to; None if that is never needed.
         self._target = size if self._stored[:2] != size else None
         self._size = size
-        stated = (
+        size_features = (
             feature_of(dataset.features, f)
             for f in (FeatureRole.SHAPE, FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
         )
-        self._shape, *self._sides = stated
-        self._stated_type = feature_of(dataset.features, FeatureRole.DTYPE) if len(self._types) > 1 else None
+        self._shape, *self._sides = size_features
+        self._type_feature = feature_of(dataset.features, FeatureRole.DTYPE) if len(self._types) > 1 else None
         self.needed: tuple[FeatureSpec, ...] = (found,)
         if "raw" in self._formats and not self._is_tensor and None in self._stored:
             self.needed += tuple(spec for spec in (self._shape, *self._sides) if spec is not None)
-        if self._stated_type is not None:
-            self.needed += (self._stated_type,)
+        if self._type_feature is not None:
+            self.needed += (self._type_feature,)
 
     @property
     def shape(self) -> tuple[int | None, int | None, int]:
@@ -83,13 +83,13 @@ class Picture:
         value = features[self.feature.name]
         if self._is_tensor:
             image = self._in_colour(converted(value, self.dtype))
-        elif self._stated_type is None:
+        elif self._type_feature is None:
             image = self._of_type(self._types[0], tf.reshape(value, []), features)
         else:
-            stated = tf.reshape(features[self._stated_type.name], [])
+            dtype = tf.reshape(features[self._type_feature.name], [])
             value = tf.reshape(value, [])
             image = tf.case(
-                [(stated == name, partial(self._of_type, name, value, features)) for name in self._types[1:]],
+                [(dtype == name, partial(self._of_type, name, value, features)) for name in self._types[1:]],
                 partial(self._of_type, self._types[0], value, features),
             )
         if self._target is not None:

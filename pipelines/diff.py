@@ -205,11 +205,11 @@ def _changes(old: Described, new: Described, report: str, beam_options: Any, pro
     return _compare(old, new, report, beam_options, progress)
 
 
-def _gates(stated: Thresholds | Mapping[str, Any] | str | None) -> JobGates | None:
-    if stated is None or isinstance(stated, Thresholds):
-        return None if stated is None else JobGates(limits=stated)
-    if isinstance(stated, str | os.PathLike):
-        path = os.fspath(stated)
+def _gates(thresholds: Thresholds | Mapping[str, Any] | str | None) -> JobGates | None:
+    if thresholds is None or isinstance(thresholds, Thresholds):
+        return None if thresholds is None else JobGates(limits=thresholds)
+    if isinstance(thresholds, str | os.PathLike):
+        path = os.fspath(thresholds)
         gates = read_gate_file("--thresholds", path)
         unread = (*gates.findings.fail_on, *gates.findings.warn_on)
         names = (*(["fail_on and warn_on"] if unread else []), *gates.expectations.names_read_from_shards())
@@ -223,7 +223,7 @@ def _gates(stated: Thresholds | Mapping[str, Any] | str | None) -> JobGates | No
     from shardwright.schemas.configuration.gate_file import gates_from  # and with it pydantic
 
     try:
-        return gates_from(stated)
+        return gates_from(thresholds)
     except WrongValue as error:
         text = str(error)
         raise UsageError(f"thresholds: {text}" + ("" if text.endswith("?") else ".")) from None

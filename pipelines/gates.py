@@ -20,9 +20,9 @@ _LISTED = "; shardwright validate --help lists them."
 MODES = {"fast": Depth.FAST, "full": Depth.FULL, "quality": Depth.QUALITY}
 
 
-def _codes(stated: str | Sequence[str]) -> tuple[str, ...]:
+def _codes(names: str | Sequence[str]) -> tuple[str, ...]:
     """Returns the given codes, from a list or from an option's value in any case and with any spaces."""
-    codes = stated.split(",") if isinstance(stated, str) else stated
+    codes = names.split(",") if isinstance(names, str) else names
     return tuple(code.strip().upper() for code in codes if code.strip())
 
 
@@ -87,13 +87,13 @@ def expected_of(gates: JobGates, path: str) -> Expectations:
     return gates.alone
 
 
-def findings_of(stated: Gates, file: Gates) -> Gates:
+def findings_of(options: Gates, file: Gates) -> Gates:
     """Merges the gates of options with those of a file; options take precedence."""
-    chosen = (*stated.fail_on, *stated.warn_on)
+    chosen = (*options.fail_on, *options.warn_on)
     fail_on, warn_on = (
         tuple(code for code in codes if code not in chosen) for codes in (file.fail_on, file.warn_on)
     )
-    return Gates((*stated.fail_on, *fail_on), (*stated.warn_on, *warn_on))
+    return Gates((*options.fail_on, *fail_on), (*options.warn_on, *warn_on))
 
 
 def tell(path: str, notes: Iterable[str]) -> None:

@@ -27,26 +27,26 @@ _SHELL = frozenset({"|", "||", "&", "&&", ";", ">", ">>", "<", "2>", "2>&1"})
 _OPTION_NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
 
 
-def read_job_gates(stated: Any, path: str) -> JobGates:
+def read_job_gates(section: Any, path: str) -> JobGates:
     """Reads `gates`, which contains gates or names a gate file.
 
     Args:
-      stated: Value of the key, expanded; None if it is missing.
+      section: Value of the key, expanded; None if it is missing.
       path: Path of the job file; a gate file is searched for beside it.
 
     Raises:
       WrongValue: The value is wrong; the error has its keys, the mistake and a correct value.
     """
-    if isinstance(stated, str) and stated:
-        return _gate_file(stated, path, "gates")
-    stated = _mapping(stated, "max_count_drop: 0.2", "gates")
-    named = stated.get(EXPECT)
+    if isinstance(section, str) and section:
+        return _gate_file(section, path, "gates")
+    section = _mapping(section, "max_count_drop: 0.2", "gates")
+    named = section.get(EXPECT)
     try:
         if not isinstance(named, str):
-            return gates_from(stated)
-        gates = gates_from({key: value for key, value in stated.items() if key != EXPECT})
+            return gates_from(section)
+        gates = gates_from({key: value for key, value in section.items() if key != EXPECT})
         block = _gate_file(named, path, "gates", EXPECT)
-        notes = (*gates.notes, *block.notes, *notes_of(stated))
+        notes = (*gates.notes, *block.notes, *notes_of(section))
         return replace(with_expectations(gates, block.alone), notes=notes)
     except WrongValue as error:
         below = error.path[1:] if error.path[:1] == ("gates",) else error.path
@@ -66,11 +66,11 @@ def _gate_file(name: str, path: str, *keys: str) -> JobGates:
         raise WrongValue(error.message, *keys) from None
 
 
-def verification_for(stated: str, gates: JobGates) -> str:
+def verification_for(verify: str, gates: JobGates) -> str:
     """Returns how to check a new version: as the job says, or as deeply as its gates need.
 
     Args:
-      stated: Value in the job; empty if it is missing.
+      verify: Value in the job; empty if it is missing.
       gates: Gates for a new version.
 
     Raises:
@@ -93,16 +93,16 @@ def verification_for(stated: str, gates: JobGates) -> str:
                 )
     asking = [FindingCode(code) for codes in named.values() for code in codes]
     measured = gates.expectations.measured_names()
-    if (asking or measured) and stated == "none":
+    if (asking or measured) and verify == "none":
         raise WrongValue(
             f"verify: none finds nothing, but the gates need {[*asking, *measured][0]}; write verify: fast",
             "verify",
         )
     if measured or any(code in QUALITY for code in asking):
         return "quality"
-    if stated in ("", "fast"):
+    if verify in ("", "fast"):
         return "fast" if OF_FILES.issuperset(asking) else "full"
-    return stated
+    return verify
 
 
 #: Keys with a single value: name -> (default, function that reads it).
@@ -113,11 +113,11 @@ SCALARS: Mapping[str, tuple[Any, Callable[[Any], Any]]] = {
 read_fraction = reader_of("scrub")
 
 
-def read_hooks(stated: Any, variables: Variables) -> dict[str, tuple[Hook, ...]]:
+def read_hooks(section: Any, variables: Variables) -> dict[str, tuple[Hook, ...]]:
     """Reads `hooks`. Messages never show their values, which may contain secrets.
 
     Args:
-      stated: Value of the key, as it is written; commands are split before they are expanded, so that
+      section: Value of the key, as it is written; commands are split before they are expanded, so that
         no variable adds an argument.
       variables: Values of placeholders.
 
@@ -125,7 +125,7 @@ def read_hooks(stated: Any, variables: Variables) -> dict[str, tuple[Hook, ...]]
       WrongValue: The value is wrong; the error has its keys, the mistake and a correct value.
     """
     hooks: dict[str, list[Hook]] = {}
-    for key, value in _mapping(stated, "on_failure: {command: ...}", "hooks").items():
+    for key, value in _mapping(section, "on_failure: {command: ...}", "hooks").items():
         if key not in _EVENT_KEYS:
             hint = nearest(str(key), _EVENT_KEYS) or f"; choose one of {', '.join(_EVENT_KEYS)}"
             raise WrongValue(f"hooks: there is no event {str(key)!r}{hint}", "hooks", key)
@@ -188,17 +188,17 @@ def _webhook(value: Any, variables: Variables, *path: str) -> str:
     return str(url)
 
 
-def read_beam(stated: Any) -> tuple[str, ...]:
+def read_beam(section: Any) -> tuple[str, ...]:
     """Reads `runner`: Beam's options, in the form of a command line.
 
     Args:
-      stated: Value of the key, expanded, with each value as it is written.
+      section: Value of the key, expanded, with each value as it is written.
 
     Raises:
       WrongValue: The value is wrong; the error has its keys, the mistake and a correct value.
     """
     options: list[str] = []
-    for key, value in _mapping(stated, "runner: DataflowRunner", "runner").items():
+    for key, value in _mapping(section, "runner: DataflowRunner", "runner").items():
         name = str(key).removeprefix("--").replace("-", "_")
         if not _OPTION_NAME.fullmatch(name):
             raise WrongValue(f"runner: {str(key)!r} is not the name of an option", "runner", key)

@@ -69,13 +69,13 @@ def explain(layout: Layout) -> dict[str, Any]:
     """Returns the explanation of a layout, as JSON stores it."""
     features = [
         {
-            **stated,
+            **fields,
             "optional": spec.optional,
             "encoding": spec.encoding.value,
             "what": _what(spec, layout),
             "parsing": parsing_source(parsing_of(spec)),
         }
-        for spec, stated in zip(layout.features, features_json(layout.features))
+        for spec, fields in zip(layout.features, features_json(layout.features))
     ]
     return {
         **_in_short(layout),

@@ -79,8 +79,8 @@ class _Forgiving:
             finally:
                 os.close(nowhere)
         if isinstance(error, OSError) and error.errno not in _UNREAD and sys.stderr is not self:
-            stated = (error.strerror or str(error)).lower()
-            log.info(f"the rest is not shown: {stated}.")
+            reason = (error.strerror or str(error)).lower()
+            log.info(f"the rest is not shown: {reason}.")
 
 
 def fill_closed_descriptors() -> None:

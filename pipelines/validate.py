@@ -57,16 +57,16 @@ from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import read_dataset
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.result_files import answer_path, remove_unfinished
+from shardwright.transforms.validation.dataset_json import (
+    check_dataset_json,
+    check_reports,
+    recipes_of_dataset,
+)
 from shardwright.transforms.validation.directory import check_directory, stray_files
 from shardwright.transforms.validation.ledger import ShardTerms
 from shardwright.transforms.validation.results import ResultFiles, Results, read_unchanged, write_results
 from shardwright.transforms.validation.shard import ShardCheck, ShardTask, shard_task
 from shardwright.transforms.validation.sidecars import check_sidecars
-from shardwright.transforms.validation.statements import (
-    check_reports,
-    check_statements,
-    recipes_of_dataset,
-)
 from shardwright.transforms.validation.version_files import check_version_files
 
 _STRAY = "dataset.json does not list it, but its name is like that of a shard"
@@ -117,7 +117,7 @@ def statement_findings(target: Target, dataset: Dataset, checks: Sequence[ShardC
     path = storage.join(target.directory, DATASET_JSON)
     with storage.translated_errors("read", path):
         data = storage.read_bytes(path)
-    return FindingSummary().add(check_statements(target.directory, data, dataset, checks))
+    return FindingSummary().add(check_dataset_json(target.directory, data, dataset, checks))
 
 
 @dataclass(frozen=True)
@@ -273,12 +273,12 @@ def _validate(
         expectations = expect
     else:
         path = os.fspath(expect)
-        stated = read_gate_file("--expect", path)
-        if path and stated == JobGates():
+        from_file = read_gate_file("--expect", path)
+        if path and from_file == JobGates():
             raise UsageError(
                 f"--expect {path} has no gates; write one on each line, such as min_images: 1000."
             )
-        gates, expectations = findings_of(gates, stated.findings), expected_of(stated, path)
+        gates, expectations = findings_of(gates, from_file.findings), expected_of(from_file, path)
     target = resolve_target(os.fspath(dataset))
     mode = mode_for(mode, gates, expectations, target)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:

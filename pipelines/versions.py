@@ -117,10 +117,10 @@ def versions(
         path = storage.join(version_path(output, unpin), PINNED_JSON)
         with storage.translated_errors("remove", path):
             storage.remove(path)
-    problem, latest, stated = "", "", ""
+    problem, latest, latest_fingerprint = "", "", ""
     try:
         found = read_pointer(output)
-        latest, stated = (found[0].version, found[0].fingerprint) if found else ("", "")
+        latest, latest_fingerprint = (found[0].version, found[0].fingerprint) if found else ("", "")
     except UsageError as error:
         problem = error.message
     if latest and latest not in records and latest not in version_names(output):  # not even since then
@@ -128,7 +128,7 @@ def versions(
             f"{LATEST_JSON} names version {latest}, which is missing; return to another one with shardwright "
             f"rollback {shell_word(output)}."
         )
-    if latest in records and records[latest].fingerprint not in ("", stated):
+    if latest in records and records[latest].fingerprint not in ("", latest_fingerprint):
         problem = (
             f"{LATEST_JSON} and version {latest} have different fingerprints, so one of them was changed; "
             f"restore it, or go to another version and back with shardwright rollback {shell_word(output)} "
@@ -248,13 +248,13 @@ def _row(record: VersionRecord, latest: str) -> list[str]:
 
 def what_changed(record: VersionRecord) -> str:
     """Returns the changes of images since the previous version, or why this version was refused."""
-    stated = changes_text(record.changes)
+    changes = changes_text(record.changes)
     if record.state is VersionState.REFUSED:
         errors = (refusal for refusal in record.refusals if refusal.severity is Severity.ERROR)
         names = list(dict.fromkeys(refusal.name for refusal in errors))
-        return "; ".join(filter(None, (stated, f"refused: {', '.join(names)}" if names else "")))
-    if stated or not record.fingerprint:
-        return stated
+        return "; ".join(filter(None, (changes, f"refused: {', '.join(names)}" if names else "")))
+    if changes or not record.fingerprint:
+        return changes
     return "no image" if record.previous else "the first version"
 
 

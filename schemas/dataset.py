@@ -202,8 +202,8 @@ class Dataset:
         }
         if self.dtypes:
             document["dtypes"] = dict(self.dtypes)
-        if stated := self.provenance.as_json():
-            document["provenance"] = stated
+        if provenance := self.provenance.as_json():
+            document["provenance"] = provenance
         if not self.statements_version:  # datasets from before these digests existed
             return document
         document |= {"files": dict(sorted(self.files.items())), "statements_version": self.statements_version}
@@ -312,8 +312,8 @@ def stored_formats(dataset: Dataset) -> tuple[str, ...]:
 
 def sample_types(dataset: Dataset) -> tuple[str, ...]:
     """Returns the types of the pictures' samples, from the narrowest on; uint8 unless it states others."""
-    stated = next((spec.pixel_type for spec in dataset.features if spec.pixel_type), "uint8")
-    return tuple(name for name in SAMPLE_TYPES if dataset.dtypes.get(name)) or (stated,)
+    pixel_type = next((spec.pixel_type for spec in dataset.features if spec.pixel_type), "uint8")
+    return tuple(name for name in SAMPLE_TYPES if dataset.dtypes.get(name)) or (pixel_type,)
 
 
 def stored_format(dataset: Dataset) -> str:

@@ -48,12 +48,12 @@ def _lasting(ref: ImageRef) -> str:
     """
     if not ref.has_mask_parts:
         return ref.annotations
-    stated = json.loads(ref.annotations)
-    for holder in (stated, *stated.get("objects", ())):
+    annotations = json.loads(ref.annotations)
+    for holder in (annotations, *annotations.get("objects", ())):
         for name, text in holder.items():
             if name.endswith("_place") and text:
                 holder[name] = decode_place(text)._replace(file="", offset=0, file_size=-1, file_version="")
-    return json.dumps([stated, ref.version])
+    return json.dumps([annotations, ref.version])
 
 
 def recipe_digest(settings: Mapping[str, Any], versions: Mapping[str, str]) -> str:

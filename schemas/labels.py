@@ -129,7 +129,7 @@ def merge_class_texts(found: Iterable[ClassId]) -> dict[str, str]:
     for item in found:
         if item.text:
             texts.setdefault(item.name, set()).add(item.text)
-    return {name: min(stated) for name, stated in texts.items() if len(stated) == 1}
+    return {name: min(found_texts) for name, found_texts in texts.items() if len(found_texts) == 1}
 
 
 def unused_ids(

@@ -136,7 +136,7 @@ def describe(job: ConversionSpec, forecast: Forecast, results: Sequence[ShardRes
     )
 
 
-def check_books(forecast: Forecast, results: Sequence[ShardResult], checks: Sequence[ShardCheck]) -> None:
+def check_counts(forecast: Forecast, results: Sequence[ShardResult], checks: Sequence[ShardCheck]) -> None:
     """Checks that every listed file is accounted for and that every written record was read back.
 
     Raises:
@@ -194,7 +194,7 @@ def commit(
                 if finished is None:
                     raise
                 return finished  # the engine ran this step again
-        check_books(forecast, results, checks)
+        check_counts(forecast, results, checks)
         result = describe(job, forecast, results)
         totals = LedgerTotals()
         boxes: Counter[str] = Counter()

@@ -316,11 +316,9 @@ def _expectations_from(values: Mapping[str, Any]) -> Expectations:
     return Expectations(**_chosen(given, Expectations))
 
 
-def _without(stated: Any, name: str) -> Any:
+def _without(entry: Any, name: str) -> Any:
     return (
-        {key: value for key, value in stated.items() if key != name}
-        if isinstance(stated, Mapping)
-        else stated
+        {key: value for key, value in entry.items() if key != name} if isinstance(entry, Mapping) else entry
     )
 
 

@@ -1029,11 +1029,11 @@ class ConvertSettings:
                 f"--image_format {self.image_format} stores 8 bits per channel; choose png or raw, or leave "
                 "--depth keep out."
             )
-        stated = self.record_layout.pixel_type
-        if stated and self.depth != "keep" and not (self.channels and stated == "uint8"):
+        stored = self.record_layout.pixel_type
+        if stored and self.depth != "keep" and not (self.channels and stored == "uint8"):
             raise UsageError(
-                f"--layout {self.record_layout.name}: its pixels have the type {stated}, but images are "
-                f"scaled to 8 bits; add --depth keep{', or leave dtype out' if stated == 'uint8' else ''}."
+                f"--layout {self.record_layout.name}: its pixels have the type {stored}, but images are "
+                f"scaled to 8 bits; add --depth keep{', or leave dtype out' if stored == 'uint8' else ''}."
             )
         tensors = [spec.name for spec in self.record_layout.features if spec.holds_pixels]
         if tensors and self.states_dtype:

@@ -304,8 +304,8 @@ def _check_policies(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]
         if names and policy is not Policy.ALLOW:
             severity = Severity.WARNING if policy is Policy.WARN else Severity.ERROR
             listed = ", ".join(map(_text, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
-            stated = counted(len(names), *_POLICY_TEXTS[name])
-            message = f"{name}: {stated} ({listed}; the gate says {policy.value})"
+            amount = counted(len(names), *_POLICY_TEXTS[name])
+            message = f"{name}: {amount} ({listed}; the gate says {policy.value})"
             yield Violation(_DRIFT, name, severity, message, len(names), policy.value)
 
 

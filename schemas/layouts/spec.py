@@ -69,8 +69,8 @@ class FeatureSpec:
     @property
     def pixel_type(self) -> str:
         """Sample type of the bare pixels of every record; empty if the layout does not state one."""
-        stated = self.fill is FeatureRole.ENCODED and self.encoding is not Encoding.TENSOR
-        return self.dtype if stated else ""
+        is_bare = self.fill is FeatureRole.ENCODED and self.encoding is not Encoding.TENSOR
+        return self.dtype if is_bare else ""
 
     @property
     def length(self) -> int | None:

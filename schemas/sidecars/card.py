@@ -56,21 +56,21 @@ _MARKDOWN = re.compile(r"([\\`*_\[\]<>|#&~$])")
 
 def readme_md(dataset: Dataset) -> str:
     """Returns the card of a dataset."""
-    stated = dataset.provenance
+    provenance = dataset.provenance
     return "\n".join(
         (
             *("---", *_front_matter(dataset), "---", ""),
             *(f"# {_plain(dataset.name)}", ""),
-            *((stated.description.strip(), "") if stated.description else ()),
+            *((provenance.description.strip(), "") if provenance.description else ()),
             *(_summary(dataset), ""),
-            *_origin(stated),
+            *_origin(provenance),
             *(("## Samples", "", *_SAMPLES, "") if SAMPLES_JPG in dataset.sidecars else ()),
             *("## Splits", "", *_splits(dataset), ""),
             *(("## Classes", "", *_classes(dataset), "") if dataset.classes else ()),
             *("## Features of a record", "", *_features(dataset), ""),
             *("## How to read it", "", *_reading(dataset), ""),
             *("## How it was made", "", *_making(dataset), ""),
-            *(("## Citation", "", *_fenced(stated.citation.strip()), "") if stated.citation else ()),
+            *(("## Citation", "", *_fenced(provenance.citation.strip()), "") if provenance.citation else ()),
         )
     )
 
@@ -96,16 +96,16 @@ def _quoted(text: str) -> str:
     return f'"{"".join(map(escaped, text))}"'
 
 
-def _license_lines(stated: Provenance) -> Iterator[str]:
-    if not stated.license:
+def _license_lines(provenance: Provenance) -> Iterator[str]:
+    if not provenance.license:
         return
-    if stated.license_id in HUB_LICENSES:
-        yield f"license: {stated.license_id}"
+    if provenance.license_id in HUB_LICENSES:
+        yield f"license: {provenance.license_id}"
         return
     yield "license: other"
-    yield f"license_name: {_quoted(stated.license)}"
-    if stated.license_url:
-        yield f"license_link: {_quoted(stated.license_url)}"
+    yield f"license_name: {_quoted(provenance.license)}"
+    if provenance.license_url:
+        yield f"license_link: {_quoted(provenance.license_url)}"
 
 
 def _tasks(dataset: Dataset) -> list[str]:
@@ -127,15 +127,15 @@ def _summary(dataset: Dataset) -> str:
     )
 
 
-def _origin(stated: Provenance) -> Iterator[str]:
+def _origin(provenance: Provenance) -> Iterator[str]:
     """Yields a list of what the user states in a few words."""
-    creators = ", ".join(_plain(creator.name) for creator in stated.creators)
-    license_text = f"<{stated.license_url}>" if stated.license_url else _plain(stated.license)
+    creators = ", ".join(_plain(creator.name) for creator in provenance.creators)
+    license_text = f"<{provenance.license_url}>" if provenance.license_url else _plain(provenance.license)
     rows = (
         ("License", license_text),
         ("Created by", creators),
-        ("Home page", f"<{stated.url}>" if stated.url else ""),
-        ("Published", stated.date_published),
+        ("Home page", f"<{provenance.url}>" if provenance.url else ""),
+        ("Published", provenance.date_published),
     )
     lines = [f"- {name}: {text}" for name, text in rows if text]
     yield from (*lines, "") if lines else ()

@@ -116,27 +116,27 @@ def croissant_json(dataset: Dataset) -> str:
     return pretty_json(document, ensure_ascii=True).replace("<", "\\u003c")
 
 
-def _provenance(stated: Provenance) -> _Json:
-    """Returns the properties that only a person knows, as far as they are stated."""
+def _provenance(provenance: Provenance) -> _Json:
+    """Returns the properties that only a person knows, as far as they are given."""
     found = {
-        "license": stated.license,
-        "citeAs": stated.citation,
-        "url": stated.url,
-        "datePublished": stated.date_published,
+        "license": provenance.license,
+        "citeAs": provenance.citation,
+        "url": provenance.url,
+        "datePublished": provenance.date_published,
         "creator": [
             {"@type": "sc:Organization" if creator.is_organization else "sc:Person", "name": creator.name}
-            for creator in stated.creators
+            for creator in provenance.creators
         ],
     }
     return {name: value for name, value in found.items() if value}
 
 
 def _description(dataset: Dataset) -> str:
-    stated = dataset.provenance.description.strip()
+    description = dataset.provenance.description.strip()
     splits = ", ".join(f"{split} {dataset.records(split)}" for split in dataset.splits)
     total = dataset.all_records
     classes = f" of {counted(len(dataset.classes), 'class')}" if dataset.labels else ""
-    return (f"{stated}\n\n" if stated else "") + (
+    return (f"{description}\n\n" if description else "") + (
         f"{counted(total, 'image')}{classes} (splits: {splits}), each with what is known of it in a "
         f"tf.train.Example record of layout {dataset.layout}, in TFRecord files. "
         f"Fingerprint: {dataset.fingerprint}."
@@ -395,8 +395,8 @@ def _sample_type(dataset: Dataset) -> str:
     types = sample_types(dataset)
     if len(types) == 1:
         return types[0] + (", little-endian" if types[0] != "uint8" else "")
-    stated = [spec.name for spec in dataset.features if spec.fill is FeatureRole.DTYPE]
-    return f"{', '.join(types[:-1])} or {types[-1]} as {' '.join(stated)} says, little-endian"
+    type_features = [spec.name for spec in dataset.features if spec.fill is FeatureRole.DTYPE]
+    return f"{', '.join(types[:-1])} or {types[-1]} as {' '.join(type_features)} says, little-endian"
 
 
 _ENCODED_AS = {

@@ -249,7 +249,7 @@ def _picture_function(dataset: Dataset) -> str:
     types, shape = sample_types(dataset), picture_shape(dataset)
     target = widest(types)
     found = [_find(dataset, role) for role in (FeatureRole.ENCODED, FeatureRole.DTYPE)]
-    stored, stated = (_item(spec) for spec in found if spec is not None)
+    stored, dtype = (_item(spec) for spec in found if spec is not None)
     branches = "".join(
         f"    def of_{name}():\n" + indent("\n".join(_branch_lines(dataset, name, target)), " " * 8) + "\n\n"
         for name in types
@@ -261,7 +261,7 @@ def _picture_function(dataset: Dataset) -> str:
 def _picture(example):
     """Returns the picture, [height, width, channels], {target}: {scale}."""
     stored = {stored}
-    dtype = {stated}
+    dtype = {dtype}
 
 {branches}    cases = [{cases}]
     image = tf.case(cases, default=of_{last})

@@ -226,18 +226,18 @@ def _split(dataset: Dataset, split: str) -> _Json:
     }
 
 
-def _provenance(stated: Provenance) -> _Json:
+def _provenance(provenance: Provenance) -> _Json:
     """Returns the fields of TFDS for what the user states; it has none for creators and dates."""
     return {
-        **({"citation": stated.citation} if stated.citation else {}),
-        **({"location": {"urls": [stated.url]}} if stated.url else {}),
-        **({"redistributionInfo": {"license": stated.license}} if stated.license else {}),
+        **({"citation": provenance.citation} if provenance.citation else {}),
+        **({"location": {"urls": [provenance.url]}} if provenance.url else {}),
+        **({"redistributionInfo": {"license": provenance.license}} if provenance.license else {}),
     }
 
 
 def _description(dataset: Dataset) -> str:
-    stated = dataset.provenance.description.strip()
-    return (f"{stated}\n\n" if stated else "") + (
+    description = dataset.provenance.description.strip()
+    return (f"{description}\n\n" if description else "") + (
         f"Images: {dataset.all_records}. Classes: {len(dataset.classes)}. "
         f"Layout: {dataset.layout}. Fingerprint: {dataset.fingerprint}. Written by Shardwright."
     )

@@ -42,7 +42,7 @@ def forecast(made: Dataset, headers: list[ShardHeader]) -> Any:
 
 def _check(forecast: Any, headers: list[ShardHeader], **read_back: int) -> None:
     checks: Any = [SimpleNamespace(file=name, records=records) for name, records in read_back.items()]
-    commit.check_books(forecast, [ShardResult(header) for header in headers], checks)
+    commit.check_counts(forecast, [ShardResult(header) for header in headers], checks)
 
 
 def _fault(forecast: Any, headers: list[ShardHeader], **read_back: int) -> str:

@@ -106,5 +106,5 @@ def decides_same(entry: Entry, keys: KeyRules, settings: ConvertSettings, all_re
         # `--map` made has sides of its own.
         return not (settings.min_side or settings.max_aspect) and entry.reason not in _BY_SIDES
     found = side_reason(width, height, settings)
-    stated = entry.reason if entry.reason in _BY_SIDES and entry.outcome == Outcome.FILTERED else None
-    return (found[0] if found else None) == stated
+    recorded = entry.reason if entry.reason in _BY_SIDES and entry.outcome == Outcome.FILTERED else None
+    return (found[0] if found else None) == recorded

@@ -175,18 +175,18 @@ def differing_rows(old: Sequence[RowBlock], new: Sequence[RowBlock], split: str)
       new: Rows of the new ledger.
       split: Name of the split.
     """
-    equal: set[_Stated] = set()
+    equal: set[_RecordRow] = set()
     if _has_own_keys(old) and _has_own_keys(new):
-        equal = {stated for block in old for stated in _stated(block)}
-        equal.intersection_update(stated for block in new for stated in _stated(block))
+        equal = {row for block in old for row in _record_rows(block)}
+        equal.intersection_update(row for block in new for row in _record_rows(block))
     return DifferingRows(_other_rows(old, equal, split), _other_rows(new, equal, split), len(equal))
 
 
 #: What a ledger states about a record: key, fingerprint, sha256, label, length, stored and format.
-_Stated = tuple[str, str, str, str, int, str, str]
+_RecordRow = tuple[str, str, str, str, int, str, str]
 
 
-def _stated(block: RowBlock) -> Iterator[_Stated]:
+def _record_rows(block: RowBlock) -> Iterator[_RecordRow]:
     """Yields the rows of the records in a block that has columns."""
     if isinstance(block, WrittenEntries):
         lengths = block.lengths or (0,) * len(block.keys)
@@ -205,15 +205,15 @@ def _keys(block: RowBlock) -> Iterable[str]:
     return block.keys if isinstance(block, WrittenEntries) else (row.key for row in block)
 
 
-def _other_rows(blocks: Sequence[RowBlock], equal: Container[_Stated], split: str) -> list[LedgerRow]:
+def _other_rows(blocks: Sequence[RowBlock], equal: Container[_RecordRow], split: str) -> list[LedgerRow]:
     """Returns the rows that are not among the equal ones."""
     rows = list[LedgerRow]()
     for block in blocks:
         if isinstance(block, list):
             rows += block
-        for stated in _stated(block):
-            if stated not in equal:
-                key, fingerprint, sha256, label, length, stored, kind = stated
+        for row in _record_rows(block):
+            if row not in equal:
+                key, fingerprint, sha256, label, length, stored, kind = row
                 entry = Entry(
                     key,
                     Outcome.WRITTEN,

@@ -113,7 +113,7 @@ def convert_image(
     convert = _convert if opened.deep is None else _convert_deep
     reserve = reserve or reserve_nothing
     try:
-        return _of_stated_type(convert(data, opened, settings, reserve), settings, reserve)
+        return _of_layout_type(convert(data, opened, settings, reserve), settings, reserve)
     except (ImageFault, MemoryError):
         raise
     except Exception as error:
@@ -179,24 +179,24 @@ def _check_type(header: DeepHeader | None, settings: ConvertSettings) -> None:
       ImageFault: if it would lose information, or if integers would become floating-point numbers, of which
         nothing says which value is white.
     """
-    stated = settings.record_layout.pixel_type
+    stored_type = settings.record_layout.pixel_type
     found = header.dtype if header is not None and settings.depth == "keep" else UINT8
-    if stated and found != stated and (found, stated) != (UINT8, UINT16):
+    if stored_type and found != stored_type and (found, stored_type) != (UINT8, UINT16):
         raise ImageFault(
             QuarantineReason.WRONG_DTYPE,
             Stage.DECODE,
-            f"its samples are {found}, and the layout stores {stated}; choose a layout with dtype: {found}, "
-            "or without dtype",
+            f"its samples are {found}, and the layout stores {stored_type}; choose a layout with "
+            f"dtype: {found}, or without dtype",
         )
 
 
-def _of_stated_type(image: ConvertedImage, settings: ConvertSettings, reserve: Reserve) -> ConvertedImage:
+def _of_layout_type(image: ConvertedImage, settings: ConvertSettings, reserve: Reserve) -> ConvertedImage:
     """Returns a picture with the sample type that the layout states, if it states one."""
-    stated = settings.record_layout.pixel_type
-    if stated in ("", image.dtype):
+    stored_type = settings.record_layout.pixel_type
+    if stored_type in ("", image.dtype):
         return image
     with reserve(len(image.encoded) * _WIDENED_BYTES):
-        return replace(image, encoded=deep_pixels.widened(image.encoded), dtype=stated)
+        return replace(image, encoded=deep_pixels.widened(image.encoded), dtype=stored_type)
 
 
 def side_reason(width: int, height: int, settings: ConvertSettings) -> tuple[FilterReason, str] | None:

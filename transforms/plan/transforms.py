@@ -157,7 +157,7 @@ class _MakeForecast(beam.DoFn):
     ) -> Iterator[Forecast]:
         summary = merged_summaries(summaries, self._settings)
         carried = found or self._carried
-        stated = list(class_ids)
+        class_ids = list(class_ids)
         explicit = self._explicit_shards
         if carried is not None:  # unchanged shard settings do not choose the numbers of shards again
             identity = self._settings.identity()
@@ -168,16 +168,16 @@ class _MakeForecast(beam.DoFn):
                 summary,
                 self._settings,
                 executor,
-                self._rules.apply_to_ids(merge_class_ids(stated)),
+                self._rules.apply_to_ids(merge_class_ids(class_ids)),
                 carried,
                 self._class_names,
                 explicit,
-                self._rules.apply_to_texts(merge_class_texts(stated)),
+                self._rules.apply_to_texts(merge_class_texts(class_ids)),
                 split_bounds,
                 self._keys,
                 fold_bounds,
             )
-        forecast = self._with_numbering_checked(forecast, stated)
+        forecast = self._with_numbering_checked(forecast, class_ids)
         known = replace(self._known, splits_from=forecast.splits_from)
         notes = tuple(without_effect(self._given, known, self._known))
         PROGRESS.tell(*notes)
@@ -188,7 +188,7 @@ class _MakeForecast(beam.DoFn):
         PROGRESS.total_shards = sum(forecast.plan.shards.values())
         yield forecast
 
-    def _with_numbering_checked(self, forecast: Forecast, stated: Iterable[ClassId]) -> Forecast:
+    def _with_numbering_checked(self, forecast: Forecast, class_ids: Iterable[ClassId]) -> Forecast:
         """Adds a warning to a forecast if no image has the number of the first class name.
 
         Raises:
@@ -199,7 +199,7 @@ class _MakeForecast(beam.DoFn):
             return forecast
         first_label = self._settings.record_layout.first_label
         check_numbering(seen, names, first_label, self._settings.class_names)
-        if not any(item.name == str(item.id) for item in stated):
+        if not any(item.name == str(item.id) for item in class_ids):
             return forecast
         warning = (
             f"No image has the class number 0 ({names[0]!r}); check that the source does not count "

@@ -34,7 +34,7 @@ def sample_type(example: Mapping[str, Feature], schema: RecordSchema) -> str:
     encoded = schema.spec(FeatureRole.ENCODED)
     if encoded is not None and encoded.pixel_type:
         return encoded.pixel_type
-    stated = schema.spec(FeatureRole.DTYPE)
-    feature = example.get(stated.name) if stated is not None else None
+    dtype_spec = schema.spec(FeatureRole.DTYPE)
+    feature = example.get(dtype_spec.name) if dtype_spec is not None else None
     value = feature.values[0] if feature is not None and len(feature.values) == 1 else b""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""

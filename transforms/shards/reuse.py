@@ -92,7 +92,7 @@ def take_over(
     digests: Mapping[str, str] | None = None,
     hold: HeldLease | None = None,
     recipe: ShardRecipe | None = None,
-    stated: Mapping[str, str] | None = None,
+    recorded: Mapping[str, str] | None = None,
 ) -> ShardResult | None:
     """Reuses a whole shard from another directory, if digest, size and checksum all match.
 
@@ -105,7 +105,7 @@ def take_over(
       digests: file -> sha256 in the other build's `dataset.json`; None for an unfinished build.
       hold: lease that must be held; None if there is none.
       recipe: how the shard is converted now, if lists of digests may decide which images it has.
-      stated: path -> sha256 of ledgers and indexes in the other build's `dataset.json`, if it states them.
+      recorded: path -> sha256 of ledgers and indexes in the other build's `dataset.json`, if it states them.
         The lines of a ledger that agrees are parsed only if they decide something.
 
     Returns:
@@ -124,7 +124,7 @@ def take_over(
             return None
         if digests is not None and header.file and digests.get(header.file) != header.sha256:
             return None
-        files = _proven_files(source, place, header, data, stated or {})
+        files = _proven_files(source, place, header, data, recorded or {})
         by_lists = recipe is not None and lists_may_decide(header, recipe)
         if not files or by_lists or (final and header.counts.get(Outcome.QUARANTINED)):
             entries = list(load_ledger(data)[1])
@@ -158,7 +158,7 @@ def take_over(
 
 
 def _proven_files(
-    source: str, place: ShardPlace, header: ShardHeader, ledger: bytes, stated: Mapping[str, str]
+    source: str, place: ShardPlace, header: ShardHeader, ledger: bytes, recorded: Mapping[str, str]
 ) -> dict[str, str]:
     """Returns path -> sha256 of a shard's ledger and index, if `dataset.json` states both of them; else {}.
 
@@ -167,7 +167,7 @@ def _proven_files(
       place: split and number of the shard.
       header: header of the shard's ledger.
       ledger: content of the ledger file.
-      stated: path -> sha256 in `dataset.json`.
+      recorded: path -> sha256 in `dataset.json`.
 
     Raises:
       OSError: if the index cannot be read.
@@ -180,7 +180,7 @@ def _proven_files(
         except FileNotFoundError:
             return {}
     found = {path: hashlib.sha256(content).hexdigest() for path, content in contents.items()}
-    return found if all(stated.get(path) == digest for path, digest in found.items()) else {}
+    return found if all(recorded.get(path) == digest for path, digest in found.items()) else {}
 
 
 def _put_index(

@@ -311,7 +311,7 @@ class _WriteShard(beam.DoFn):
                     digests=build.digests,
                     hold=hold,
                     recipe=plan.recipe,
-                    stated=build.files,
+                    recorded=build.files,
                 )
             )
             if taken is not None:

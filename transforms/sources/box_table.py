@@ -498,8 +498,8 @@ def _images(
             why = f"line {line} of {shown}: {bad}"
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, why)
             continue
-        if splits and (stated := next(iter(splits))):
-            ref = ref._replace(split=stated)
+        if splits and (split := next(iter(splits))):
+            ref = ref._replace(split=split)
         size = next(iter(sizes), None)
         yield annotated(ref, Annotations(tuple(objects), relative=table.relative, size=size))
 

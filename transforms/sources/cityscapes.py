@@ -43,15 +43,15 @@ def parse_polygons(data: bytes) -> Annotations:
       AnnotationFault: if the file cannot be used.
     """
     try:
-        stated = json.loads(data)
+        document = json.loads(data)
     except (ValueError, RecursionError) as error:
         where = f"line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "it"
         raise AnnotationFault(f"{where} is not JSON") from None
-    if not isinstance(stated, dict) or not isinstance(stated.get("objects"), list):
+    if not isinstance(document, dict) or not isinstance(document.get("objects"), list):
         raise AnnotationFault("it has no list of objects")
-    size = _size(stated)
+    size = _size(document)
     objects = []
-    for place, item in enumerate(stated["objects"]):
+    for place, item in enumerate(document["objects"]):
         label = class_name(item.get("label")) if isinstance(item, dict) else ""
         if not label:
             raise AnnotationFault(f"object {place} has no label")

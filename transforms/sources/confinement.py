@@ -37,8 +37,8 @@ class Confinement:
             return ref
         paths = [ref.uri]
         if ref.annotations:
-            stated = decode_annotations(ref.annotations)
-            paths += [path for path in (stated.semantic_mask, stated.panoptic_mask) if path]
+            annotations = decode_annotations(ref.annotations)
+            paths += [path for path in (annotations.semantic_mask, annotations.panoptic_mask) if path]
         outside = next((path for path in paths if not self.holds(path)), None)
         if outside is None:
             return ref

@@ -45,11 +45,11 @@ def objects_of(entry: Mapping[str, Any]) -> Annotations:
     Raises:
       AnnotationFault: If an object is wrong; the message names it.
     """
-    stated = next((entry[objects] for _, objects in _FIELDS if objects in entry), None)
-    if not isinstance(stated, list):
+    items = next((entry[objects] for _, objects in _FIELDS if objects in entry), None)
+    if not isinstance(items, list):
         raise AnnotationFault("it has no list of annotations")
     objects = []
-    for place, item in enumerate(stated):
+    for place, item in enumerate(items):
         where = item.get("coordinates") if isinstance(item, dict) else None
         sides = [number(where.get(side)) for side in _SIDES] if isinstance(where, dict) else [None]
         if None in sides:

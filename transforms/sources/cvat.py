@@ -101,7 +101,7 @@ class CvatReader:
         self._found: list[CvatImage] = []
         self.has_tracks = False
 
-    def _start(self, name: str, stated: dict[str, str]) -> None:
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
         self._depth += 1
         if self._depth == 1 and name != _ROOT:
             raise AnnotationFault(f"its XML begins with <{name}> instead of <{_ROOT}>")
@@ -109,11 +109,11 @@ class CvatReader:
             raise AnnotationFault("its XML is nested too deeply")
         line = self._parser.CurrentLineNumber
         if self._depth == _IMAGE_DEPTH and name == _IMAGE:
-            self._image = CvatImage(line, stated)
+            self._image = CvatImage(line, attributes)
         elif self._depth == _IMAGE_DEPTH and name == _TRACK:
             self.has_tracks = True
         elif self._image is not None and self._depth == _SHAPE_DEPTH and name in (*_SHAPES, _TAG):
-            self._image.shapes.append(_Shape(name, line, stated))
+            self._image.shapes.append(_Shape(name, line, attributes))
 
     def _end(self, name: str) -> None:
         if self._depth == _IMAGE_DEPTH and self._image is not None:
@@ -171,36 +171,36 @@ def _drawn(
     Raises:
       ValueError: if the shape is invalid.
     """
-    stated = shape.attributes
+    attributes = shape.attributes
     if shape.kind == "box":
-        xmin, ymin, xmax, ymax = _numbers(stated, ("xtl", "ytl", "xbr", "ybr"))
-        degrees = _number(stated["rotation"], "rotation") if stated.get("rotation") else 0.0
+        xmin, ymin, xmax, ymax = _numbers(attributes, ("xtl", "ytl", "xbr", "ybr"))
+        degrees = _number(attributes["rotation"], "rotation") if attributes.get("rotation") else 0.0
         if not degrees:
             return (xmin, ymin, xmax, ymax), None
         corners = rotated_box((xmin, ymin, xmax, ymax), degrees)
         return hull(corners), [corners]
     if shape.kind == "polygon":
-        corners = _points(stated.get("points", ""))
+        corners = _points(attributes.get("points", ""))
         if len(corners) < 2 * LEAST_CORNERS:
             raise ValueError(f"it has {counted(len(corners) // 2, 'corner')}")
         return hull(corners), [corners]
     if shape.kind == "ellipse":
-        x, y, x_radius, y_radius = _numbers(stated, ("cx", "cy", "rx", "ry"))
-        degrees = _number(stated["rotation"], "rotation") if stated.get("rotation") else 0.0
+        x, y, x_radius, y_radius = _numbers(attributes, ("cx", "cy", "rx", "ry"))
+        degrees = _number(attributes["rotation"], "rotation") if attributes.get("rotation") else 0.0
         corners = ellipse(x, y, x_radius, y_radius, degrees)
         return hull(corners), [corners]
     if shape.kind == "mask":
         left, top, width, height = (
-            int(side) for side in _numbers(stated, ("left", "top", "width", "height"))
+            int(side) for side in _numbers(attributes, ("left", "top", "width", "height"))
         )
         if size is None:
             raise ValueError("its image has no width and height")
-        runs = [int(run) for run in stated.get("rle", "").split(",")]
+        runs = [int(run) for run in attributes.get("rle", "").split(",")]
         mask = mask_of_runs(runs, width, height)
         return (left, top, left + width, top + height), mask_outline(mask, left, top, size)
     if shape.kind == "cuboid":
         names = [f"{axis}{side}{face}" for face in "12" for side in ("tl", "bl", "tr", "br") for axis in "xy"]
-        return hull(_numbers(stated, names)), None
+        return hull(_numbers(attributes, names)), None
     return None, None
 
 

@@ -201,16 +201,16 @@ class MetadataReader:
         try:
             found = {name: self._read(ref, name) for name in self._needed[has_class]}
             texts = {name: _decoded(name, data) for name, data in found.items() if data is not None}
-            stated = read_metadata(texts, self._settings, has_class)
+            metadata = read_metadata(texts, self._settings, has_class)
         except BadMetadata as error:
             return ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(error)), ()
-        ref = ref._replace(extra=stated.extra)
-        if stated.annotations:
-            ref = ref.annotated(stated.annotations)
+        ref = ref._replace(extra=metadata.extra)
+        if metadata.annotations:
+            ref = ref.annotated(metadata.annotations)
         if has_class and not self._settings.label_column:
             return ref, ()
-        message = stated.message + self._hint if stated.message else ""
-        return ref._replace(label=stated.label, message=message), stated.numbers
+        message = metadata.message + self._hint if metadata.message else ""
+        return ref._replace(label=metadata.label, message=message), metadata.numbers
 
 
 def at_once(function: Callable[[_Item], _Result], items: Iterable[_Item], remote: bool) -> Iterator[_Result]:

@@ -85,15 +85,15 @@ def read_metadata(texts: Mapping[str, str], settings: ConvertSettings, has_class
       BadMetadata: if the metadata is invalid.
     """
     values = _parse_json(texts["json"]) if "json" in texts else {}
-    stated = Metadata()
+    metadata = Metadata()
     value = _label_value(texts, values, settings) if _reads_class(settings, has_class) else None
     if value is not None:
         names = _class_names(value, settings.label_separator)
-        stated.label = LABEL_SEPARATOR.join(dict.fromkeys(str(name) for name in names))
-        stated.numbers = tuple(ClassId(str(name), name) for name in names if isinstance(name, int))
-        stated.message = "" if names else "its class is empty"
+        metadata.label = LABEL_SEPARATOR.join(dict.fromkeys(str(name) for name in names))
+        metadata.numbers = tuple(ClassId(str(name), name) for name in names if isinstance(name, int))
+        metadata.message = "" if names else "its class is empty"
     if texts.get("txt", "").strip():
-        stated.annotations = Annotations(captions=(_storable(texts["txt"].strip()),))
+        metadata.annotations = Annotations(captions=(_storable(texts["txt"].strip()),))
     if settings.parsed_extra_columns:
         try:
             extra = {
@@ -102,8 +102,8 @@ def read_metadata(texts: Mapping[str, str], settings: ConvertSettings, has_class
             }
         except (ValueError, TypeError) as error:
             raise BadMetadata(f"its .json lacks a value or has a wrong one: {error}") from None
-        stated.extra = _storable(encode_extra(extra))
-    return stated
+        metadata.extra = _storable(encode_extra(extra))
+    return metadata
 
 
 def _parse_json(text: str) -> dict[str, Any]:

@@ -127,8 +127,10 @@ def _results(entry: Mapping[str, Any], settings: ConvertSettings) -> list[_Resul
     """
     if not _is_task(entry):
         return list(_short_results(entry, settings))
-    stated: list[Any] = next((entry[name] for name in _ANNOTATIONS if isinstance(entry.get(name), list)), [])
-    made = [item for item in stated if isinstance(item, dict) and not item.get("was_cancelled")]
+    annotations: list[Any] = next(
+        (entry[name] for name in _ANNOTATIONS if isinstance(entry.get(name), list)), []
+    )
+    made = [item for item in annotations if isinstance(item, dict) and not item.get("was_cancelled")]
     truth = [item for item in made if item.get("ground_truth") is True]
     if len(made) > 1 and len(truth) != 1:
         raise AnnotationFault(
@@ -260,12 +262,12 @@ def classes_of(results: Sequence[_Result], settings: ConvertSettings) -> list[st
     """
     by_control: dict[str, list[str]] = {}
     for result in results:
-        stated = result.value.get(_CHOICES)
-        if "x" in result.value or not isinstance(stated, list):  # choices for a region have its position
+        choices = result.value.get(_CHOICES)
+        if "x" in result.value or not isinstance(choices, list):  # choices for a region have its position
             continue
         if not settings.label_column or result.control == settings.label_column:
             names = by_control.setdefault(result.control, [])
-            names += [name for item in stated if (name := class_name(item)) and name not in names]
+            names += [name for item in choices if (name := class_name(item)) and name not in names]
     if len(by_control) > 1:
         shown = " and ".join(sorted(by_control)[:3])
         raise AnnotationFault(f"it has choices of {shown}; name one of them with --label_column")

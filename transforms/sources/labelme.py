@@ -255,28 +255,28 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
     finder = _Finder(images, below(f"{root}/", image_root))
     read = side_by_side(lambda entry: _read(join(root, entry[0]), entry[0]), documents, root)
     states = dict(documents)
-    stated: dict[str, _Document] = {}
+    by_image: dict[str, _Document] = {}
     for document in read:
         if document is None:
             continue
         others.pop(document.path, None)
         found = finder.find(document)
-        if found and found not in stated:
-            stated[found] = document
+        if found and found not in by_image:
+            by_image[found] = document
         elif found:
             key = item.prefix + key_of(document.path)
-            why = f"{printable(stated[found].path)} annotates the same image"
+            why = f"{printable(by_image[found].path)} annotates the same image"
             yield bad_entry(key, join(root, document.path), why)
         else:
             yield _without_file(document, item, root, states[document.path], tree)
     yield from others.values()
     for path, ref in images.items():
-        if path not in stated and ref.is_candidate and settings.missing_annotations == "empty":
+        if path not in by_image and ref.is_candidate and settings.missing_annotations == "empty":
             yield annotated(ref, Annotations(objects=()))
-        elif path not in stated and ref.is_candidate:
+        elif path not in by_image and ref.is_candidate:
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, NO_FILE)
         else:
-            yield _referred(ref, stated[path]) if path in stated else ref
+            yield _referred(ref, by_image[path]) if path in by_image else ref
 
 
 def _referred(ref: ImageRef, document: _Document) -> ImageRef:
@@ -351,20 +351,20 @@ def _read(path: str, inner: str) -> _Document | None:
     try:
         data = read_annotation_file(path, _MOST_BYTES)
         with UNDERWAY.working_on(path, "parse"):
-            stated = json.loads(data or b"null")
+            parsed = json.loads(data or b"null")
     except AnnotationFault as fault:
         return _Document(inner, "", (0, 0), None, str(fault))
     except (ValueError, RecursionError) as error:
         where = f"line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "it"
         return _Document(inner, "", (0, 0), None, f"{where} is not JSON")
-    if not isinstance(stated, dict) or not isinstance(stated.get("shapes"), list):
+    if not isinstance(parsed, dict) or not isinstance(parsed.get("shapes"), list):
         return None
-    named = stated.get("imagePath")
+    named = parsed.get("imagePath")
     image = named.replace("\\", "/") if isinstance(named, str) else ""
     match = _IMAGE_DATA.search(data or b"")
     embedded = (match.start(1), len(match[1])) if match else (0, 0)
     try:
-        return _Document(inner, image, embedded, parse_labelme(stated))
+        return _Document(inner, image, embedded, parse_labelme(parsed))
     except AnnotationFault as fault:
         return _Document(inner, image, embedded, None, str(fault))
 

@@ -199,9 +199,9 @@ def _object(line: int, text: str, columns: Sequence[str], names: Mapping[str, st
     row = dict(zip(columns, fields))
     xmin, xmax, ymin, ymax = (_side(line, name, row[name]) for name in _SIDES)
     occluded, truncated, group_of, depiction = (_flag(line, name, row.get(name, "")) for name in _FLAGS)
-    stated = row["LabelName"].strip()
+    class_code = row["LabelName"].strip()
     return ObjectAnnotation(
-        class_name(names.get(stated, stated)),
+        class_name(names.get(class_code, class_code)),
         (xmin, ymin, xmax, ymax),
         occluded=occluded,
         truncated=truncated,

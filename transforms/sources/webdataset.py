@@ -179,15 +179,15 @@ def _finish(sample: _Sample, settings: ConvertSettings) -> Iterator[ImageRef | C
             yield ref.filtered(FilterReason.NOT_AN_IMAGE)
         return
     try:
-        stated = read_metadata({name: _text(name, ref) for name, ref in sample.says.items()}, settings)
+        metadata = read_metadata({name: _text(name, ref) for name, ref in sample.says.items()}, settings)
     except BadMetadata as error:
         for ref in sample.images:
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(error))
         return
-    yield from stated.numbers
+    yield from metadata.numbers
     for ref in sample.images:
-        ref = ref._replace(label=stated.label, message=stated.message, extra=stated.extra)
-        yield ref.annotated(stated.annotations) if stated.annotations else ref
+        ref = ref._replace(label=metadata.label, message=metadata.message, extra=metadata.extra)
+        yield ref.annotated(metadata.annotations) if metadata.annotations else ref
 
 
 def _text(name: str, ref: ImageRef) -> str:

@@ -262,9 +262,9 @@ def _refusal(doing: str, path: str, status: int, message: str) -> Exception:
         return PermissionError(errno.EACCES, "permission denied", path)
     if status == HTTPStatus.UNAUTHORIZED:
         return _no_credentials(doing, shown)
-    stated = " ".join(_METHOD_AND_URL.sub("", message).split())[:300].rstrip(".")
-    advice = "; name the project that pays with --gcs_user_project" if _NO_PAYER in stated else ""
-    return EngineError(f"Cannot {doing} {shown}: Google Cloud Storage refuses it: {stated}{advice}.")
+    detail = " ".join(_METHOD_AND_URL.sub("", message).split())[:300].rstrip(".")
+    advice = "; name the project that pays with --gcs_user_project" if _NO_PAYER in detail else ""
+    return EngineError(f"Cannot {doing} {shown}: Google Cloud Storage refuses it: {detail}{advice}.")
 
 
 def _no_credentials(doing: str, shown: str) -> EngineError:

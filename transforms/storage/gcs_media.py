@@ -133,7 +133,7 @@ class Download:
         """Drops what has arrived."""
         self._parts: list[bytes] = []
         self._received, self._crc32c = 0, 0
-        self._generation, self._stated = self._wanted, ""
+        self._generation, self._expected_crc32c = self._wanted, ""
         self._is_whole = False
         if self._file is not None:
             self._file.seek(0)
@@ -155,9 +155,9 @@ class Download:
         """Prepares for the bytes of an answer. One to a range may hold the whole object all the same."""
         self._is_whole = False
         if status == _OK and self.range():
-            generation, stated = self._generation, self._stated
+            generation, crc32c = self._generation, self._expected_crc32c
             self.restart()
-            self._generation, self._stated, self._is_whole = generation, stated, True
+            self._generation, self._expected_crc32c, self._is_whole = generation, crc32c, True
 
     def note_header(self, line: bytes) -> None:
         """Keeps the headers that say which bytes are on their way."""
@@ -169,7 +169,7 @@ class Download:
             for part in value.split(","):
                 method, _, digest = part.strip().partition("=")
                 if method == "crc32c":
-                    self._stated = digest
+                    self._expected_crc32c = digest
 
     def take(self, data: bytes) -> None:
         """Adds bytes."""
@@ -199,11 +199,11 @@ class Download:
         Raises:
           Damaged: if they differ.
         """
-        if self._checked and self._stated:
+        if self._checked and self._expected_crc32c:
             found = base64.b64encode(self._crc32c.to_bytes(4, "big")).decode()
-            if found != self._stated:
+            if found != self._expected_crc32c:
                 self.restart()
-                raise Damaged(f"crc32c is {found} instead of {self._stated}")
+                raise Damaged(f"crc32c is {found} instead of {self._expected_crc32c}")
 
     def content(self) -> bytes:
         """Returns the bytes."""

@@ -105,20 +105,20 @@ class ExpectedRecords:
         form = (b"%b" if isinstance(part, tuple) else part.replace(b"%", b"%%") for part in parts)
         return _Entries(size, b"".join(form), itemgetter(*map(self._names.index, names)))
 
-    def count(self, block: RecordBlock, first: int, stated: LedgerTexts) -> int:
+    def count(self, block: RecordBlock, first: int, ledger: LedgerTexts) -> int:
         """Returns how many records of a block, beginning with a given one, are sound and match their entries.
 
         Args:
           block: The records.
           first: Place of the first of them in the block.
-          stated: Texts of their entries.
+          ledger: Texts of their entries.
         """
         known, record_heads, image_heads = self._known, self._record_heads, self._image_heads
         begins_with, ends_with = block.buffer.startswith, block.buffer.endswith
-        labels: Iterable[str | None] = repeat(None) if self._unlabelled else stated.labels
+        labels: Iterable[str | None] = repeat(None) if self._unlabelled else ledger.labels
         count = 0
         records = zip(
-            self._texts(stated.keys, stated.sources), labels, block.begins[first:], block.ends[first:]
+            self._texts(ledger.keys, ledger.sources), labels, block.begins[first:], block.ends[first:]
         )
         for texts, label, begin, end in records:
             entries = known.get((label, len(texts[0]), len(texts[1])))
@@ -139,7 +139,7 @@ class ExpectedRecords:
                 break
             count += 1
         self._right += count
-        self._wrong += count < len(stated.keys)
+        self._wrong += count < len(ledger.keys)
         return count
 
     def _texts(self, keys: Sequence[str], sources: Sequence[str]) -> Iterator[_Texts]:

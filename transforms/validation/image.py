@@ -205,7 +205,7 @@ def _statement_problems(truth: tuple[int, int, int], claims: Claims, dtype: str 
 
 
 def _check_dtype(true: str | None, claims: Claims) -> Sequence[Problem]:
-    """Compares the type of the samples in an image file with the stated one, if it is one."""
+    """Compares the type of the samples in an image file with the declared one, if that is a sample type."""
     if claims.dtype not in SAMPLE_TYPES or true in (None, claims.dtype):
         return ()
     message = f"the samples of the image are {true}, but the record says {claims.dtype}"
@@ -283,9 +283,9 @@ def _check_colorspace(channels: int, claims: Claims) -> Sequence[Problem]:
     true = GREY if channels < 3 else RGB
     if claims.colorspace == true:
         return ()
-    stated = claims.colorspace.decode("utf-8", "replace")
+    colorspace = claims.colorspace.decode("utf-8", "replace")
     said_of_image = f"{counted(channels, 'channel')}, which is {true.decode()}"
-    message = f"the image has {said_of_image}, but the record says {stated}"
+    message = f"the image has {said_of_image}, but the record says {colorspace}"
     return ((FindingCode.FORMAT_MISMATCH, message),)
 
 
@@ -293,26 +293,26 @@ def _check_colorspace(channels: int, claims: Claims) -> Sequence[Problem]:
 _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 
 
-def _sides_of_bare(size: int, stated: Sequence[PictureShape], itemsize: int) -> tuple[int, int, int] | None:
+def _sides_of_bare(size: int, shapes: Sequence[PictureShape], itemsize: int) -> tuple[int, int, int] | None:
     """Returns height, width and channels of raw pixels; None if they are not known.
 
     Args:
       size: Number of bytes.
-      stated: Stated sides, which do not contradict each other.
+      shapes: Declared shapes, which do not contradict each other.
       itemsize: Number of bytes of a sample.
     """
     height, width, channels = (
-        next((claim for claim in claims if claim is not None), None) for claims in zip(*stated)
+        next((claim for claim in claims if claim is not None), None) for claims in zip(*shapes)
     )
     if not height or not width:
         return None
     return height, width, channels or size // (height * width * itemsize)
 
 
-def _check_pixels(size: int, stated: Sequence[PictureShape], dtype: str | None) -> Iterator[Problem]:
-    """Checks that the number of bytes of raw pixels fits the stated sides and the stated type."""
+def _check_pixels(size: int, shapes: Sequence[PictureShape], dtype: str | None) -> Iterator[Problem]:
+    """Checks that the number of bytes of raw pixels fits the declared size and sample type."""
     sides: list[int | None] = []
-    for role, claims in zip(SIDES, zip(*stated)):
+    for role, claims in zip(SIDES, zip(*shapes)):
         known = list(dict.fromkeys(claim for claim in claims if claim is not None))
         if len(known) > 1:
             yield FindingCode.SIZE_MISMATCH, f"its {role.value} is {known[0]} and {known[1]}"

@@ -83,10 +83,10 @@ def _own_problems(
 ) -> Iterator[str]:
     """Yields what is wrong with counts and names, which other writers may set differently."""
     visibilities = points.get(FeatureRole.KEYPOINT_VISIBILITY, ())
-    for i, stated in enumerate(objects.get(FeatureRole.KEYPOINT_NUM, ()) if visibilities else ()):
+    for i, declared in enumerate(objects.get(FeatureRole.KEYPOINT_NUM, ()) if visibilities else ()):
         labelled = sum(value > 0 for value in visibilities[i * size : (i + 1) * size])
-        if stated != labelled:
-            yield f"object {i}: it says {stated} labelled key points, but has {labelled}"
+        if declared != labelled:
+            yield f"object {i}: it says {declared} labelled key points, but has {labelled}"
     names = points.get(FeatureRole.KEYPOINT_TEXT, ())
     for i in range(size, len(names), size):
         if list(names[i : i + size]) != list(names[:size]):

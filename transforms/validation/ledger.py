@@ -61,7 +61,7 @@ class LedgerSummary(NamedTuple):
     """Header of a shard's ledger, and the values computed from its lines.
 
     Attributes:
-      stated: The header.
+      header: The header as it is stored.
       counted: Values computed from the lines.
       plan_digest: Digest of the lines. Empty if the recipe is not known.
       first: Sort key of the first record. None if there is no record, or the seed is unknown.
@@ -69,7 +69,7 @@ class LedgerSummary(NamedTuple):
       sha256: sha256 of the ledger file.
     """
 
-    stated: ShardHeader
+    header: ShardHeader
     counted: ShardHeader
     plan_digest: str
     first: tuple[int, str] | None
@@ -227,8 +227,10 @@ class LedgerCheck:
         if result.fold is not None and result.fold != entry.get("fold"):
             return f"its fold is {result.fold}, the shard's ledger says {entry.get('fold')}"
         if result.dtype != entry.get("dtype", ""):
-            stated = entry.get("dtype") or "no type"
-            return f"its samples are {result.dtype or 'of no stated type'}, the shard's ledger says {stated}"
+            recorded = entry.get("dtype") or "no type"
+            return (
+                f"its samples are {result.dtype or 'of no recorded type'}, the shard's ledger says {recorded}"
+            )
         label = entry.get("label", "")
         if result.classes is not None and LABEL_SEPARATOR.join(result.classes) != label:
             shown = label.replace(LABEL_SEPARATOR, ", ")
@@ -253,13 +255,13 @@ class LedgerCheck:
         if self._fault:
             return None
         try:
-            stated = header_from_json(self._header)
-            header = self._totals.header(*stated.place)
+            header = header_from_json(self._header)
+            counted_header = self._totals.header(*header.place)
         except (TypeError, ValueError, KeyError, AttributeError):
             return None
         return LedgerSummary(
-            stated,
             header,
+            counted_header,
             self._plan_digest.hexdigest() if self._plan_digest is not None else "",
             self._first,
             self._last,
@@ -272,11 +274,11 @@ class LedgerCheck:
         if summary is None:
             yield FindingCode.LEDGER_MISMATCH, "its ledger cannot be used: its header is damaged"
             return
-        stated, shard = summary.stated, self._shard
+        header, shard = summary.header, self._shard
         true = json.loads(json.dumps(summary.counted.as_json()))
         wanted: dict[str, Any] = {name: true.get(name, OPTIONAL_TOTALS.get(name)) for name in _COUNTED}
         wanted |= {"file": shard.file, "bytes": shard.bytes}
-        if stated.crc32c and crc32c:
+        if header.crc32c and crc32c:
             wanted["crc32c"] = crc32c
         for name, value in wanted.items():
             given = self._header.get(name, OPTIONAL_TOTALS.get(name, value))  # an older one may lack it
@@ -285,7 +287,7 @@ class LedgerCheck:
                     FindingCode.LEDGER_MISMATCH,
                     mismatch(f"field {name!r} of its ledger's header", given, value),
                 )
-        place = shard_file(*stated.place, "")
+        place = shard_file(*header.place, "")
         if shard.file.partition(".")[0] != place:
             yield (
                 FindingCode.LEDGER_MISMATCH,
@@ -410,17 +412,17 @@ class LedgerCheck:
         return True
 
 
-def ledger_books(data: bytes) -> LedgerSummary | None:
+def ledger_summary(data: bytes) -> LedgerSummary | None:
     """Returns the header and computed values of a ledger without a shard; None if it is damaged."""
     check = LedgerCheck(data, Shard("", 0, 0, ""))
     list(check.finish(sound=False))
     return check.summary
 
 
-def mismatch(what: str, stated: object, true: object) -> str:
+def mismatch(what: str, recorded: object, true: object) -> str:
     """Returns a short text with the value that a field states and the value it should have."""
     shown = [
-        text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..." for text in map(repr, (stated, true))
+        text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..." for text in map(repr, (recorded, true))
     ]
     return f"{what} says {shown[0]}, but should say {shown[1]}"
 

@@ -51,9 +51,9 @@ def check_masks(features: Mapping[str, Feature], schema: RecordSchema) -> Iterat
 
 def _check_format(features: Mapping[str, Feature], schema: RecordSchema) -> Iterator[Problem]:
     """Compares the mask format that the record states with the mask's bytes."""
-    stated = lists_of(features, schema, (FeatureRole.SEMANTIC_MASK, FeatureRole.SEMANTIC_FORMAT))
+    lists = lists_of(features, schema, (FeatureRole.SEMANTIC_MASK, FeatureRole.SEMANTIC_FORMAT))
     masks, formats = (
-        stated.get(role, ()) for role in (FeatureRole.SEMANTIC_MASK, FeatureRole.SEMANTIC_FORMAT)
+        lists.get(role, ()) for role in (FeatureRole.SEMANTIC_MASK, FeatureRole.SEMANTIC_FORMAT)
     )
     if len(masks) == len(formats) == 1 and masks[0]:
         kind, claimed = kind_of(masks[0][:HEAD_BYTES]), formats[0].decode("utf-8", "replace")
@@ -66,9 +66,9 @@ def _check_format(features: Mapping[str, Feature], schema: RecordSchema) -> Iter
 
 def _picture_size(features: Mapping[str, Feature], schema: RecordSchema) -> tuple[int, int] | None:
     """Returns the width and height that a record states, or None."""
-    stated = lists_of(features, schema, (FeatureRole.WIDTH, FeatureRole.HEIGHT, FeatureRole.SHAPE))
+    lists = lists_of(features, schema, (FeatureRole.WIDTH, FeatureRole.HEIGHT, FeatureRole.SHAPE))
     width, height, shape = (
-        stated.get(role, ()) for role in (FeatureRole.WIDTH, FeatureRole.HEIGHT, FeatureRole.SHAPE)
+        lists.get(role, ()) for role in (FeatureRole.WIDTH, FeatureRole.HEIGHT, FeatureRole.SHAPE)
     )
     if len(width) == len(height) == 1:
         return width[0], height[0]

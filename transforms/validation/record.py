@@ -581,12 +581,12 @@ def _number_of_objects(features: Mapping[str, Feature], schema: RecordSchema) ->
 
 def _object_classes(features: Mapping[str, Feature], schema: RecordSchema) -> tuple[str, ...] | None:
     """Returns the names of the classes of an image's objects, each once; None if the record does not say."""
-    stated = lists_of(features, schema, (FeatureRole.OBJECT_LABEL, FeatureRole.OBJECT_TEXT))
-    if FeatureRole.OBJECT_LABEL in stated and schema.labels is not None:
-        places = [number - schema.first_label for number in stated[FeatureRole.OBJECT_LABEL]]
+    lists = lists_of(features, schema, (FeatureRole.OBJECT_LABEL, FeatureRole.OBJECT_TEXT))
+    if FeatureRole.OBJECT_LABEL in lists and schema.labels is not None:
+        places = [number - schema.first_label for number in lists[FeatureRole.OBJECT_LABEL]]
         names = {schema.labels[place] for place in places if 0 <= place < len(schema.labels)}
-    elif FeatureRole.OBJECT_TEXT in stated:
-        names = {name.decode("utf-8", "replace") for name in stated[FeatureRole.OBJECT_TEXT]}
+    elif FeatureRole.OBJECT_TEXT in lists:
+        names = {name.decode("utf-8", "replace") for name in lists[FeatureRole.OBJECT_TEXT]}
     else:
         return None
     return tuple(sorted(names))
@@ -681,14 +681,14 @@ def _sides_said(
       tensors: Shapes of its tensors of pixels.
       schema: Record schema of the dataset.
     """
-    stated = [schema.pixels] if schema.pixels else []
-    stated += [(tensor[0], tensor[1], tensor[2]) for tensor in tensors]
+    shapes = [schema.pixels] if schema.pixels else []
+    shapes += [(tensor[0], tensor[1], tensor[2]) for tensor in tensors]
     shape = _integers(features, schema, FeatureRole.SHAPE)
     if len(shape) == len(SIDES):
-        stated.append((shape[0], shape[1], shape[2]))
+        shapes.append((shape[0], shape[1], shape[2]))
     height, width, channels = (_integers(features, schema, role) for role in SIDES)
-    stated.append((_only(height), _only(width), _only(channels)))
-    return stated
+    shapes.append((_only(height), _only(width), _only(channels)))
+    return shapes
 
 
 def _integers(features: Mapping[str, Feature], schema: RecordSchema, role: FeatureRole) -> Sequence[int]:

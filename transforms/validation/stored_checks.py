@@ -162,23 +162,23 @@ def stored_check(task: ShardTask, schema: RecordSchema, depth: Depth) -> ShardSu
     """
     try:
         data = storage.read_bytes(_path(task))
-        stated = _parsed(data, schema, task.split)
-        if stated is None or any(stated[name] != value for name, value in _files(task).items()):
+        contents = _parsed(data, schema, task.split)
+        if contents is None or any(contents[name] != value for name, value in _files(task).items()):
             return None
-        sound = bool(stated["sound"])
+        sound = bool(contents["sound"])
         # Findings may differ with more classes or at another depth, so they are not reused then.
-        if stated["depth"] < depth or (
-            not sound and (stated["depth"] != depth or stated["labels"] != len(schema.labels or ()))
+        if contents["depth"] < depth or (
+            not sound and (contents["depth"] != depth or contents["labels"] != len(schema.labels or ()))
         ):
             return None
-        rows = _rows(stated, task)
+        rows = _rows(contents, task)
         looked = depth >= Depth.QUALITY
         return ShardSummary(
-            task.file, task.split, int(stated["records"]), int(stated["bytes"]), sound,
-            _summary(stated) if looked or not sound else FindingSummary(),
+            task.file, task.split, int(contents["records"]), int(contents["bytes"]), sound,
+            _summary(contents) if looked or not sound else FindingSummary(),
             rows,
-            list(_pictures(stated, rows)) if looked else [],
-            Statistics.from_state(stated["statistics"]) if looked else None,
+            list(_pictures(contents, rows)) if looked else [],
+            Statistics.from_state(contents["statistics"]) if looked else None,
             stored=hashlib.sha256(data).hexdigest(),
         )  # fmt: skip
     except _DAMAGED:
@@ -196,13 +196,13 @@ def sound_records(task: ShardTask, schema: RecordSchema, depth: Depth) -> SoundR
     found: dict[Digest, Picture | None] = {}
     for path in task.previous_checks:
         try:
-            stated = _parsed(storage.read_bytes(path), schema, task.split)
-            if stated is None or stated["depth"] < depth:
+            contents = _parsed(storage.read_bytes(path), schema, task.split)
+            if contents is None or contents["depth"] < depth:
                 continue
-            rows = _rows(stated, task)
+            rows = _rows(contents, task)
             looked = depth >= Depth.QUALITY
-            pictures = {picture.number: picture for picture in _pictures(stated, rows)} if looked else {}
-            digests = _unpacked(stated["digests"], _DIGEST_BYTES)
+            pictures = {picture.number: picture for picture in _pictures(contents, rows)} if looked else {}
+            digests = _unpacked(contents["digests"], _DIGEST_BYTES)
             for digest, row in zip(digests, rows, strict=True):
                 found[digest] = pictures.get(row.number)
         except _DAMAGED:
@@ -225,12 +225,12 @@ def _parsed(data: bytes, schema: RecordSchema, split: str) -> dict[str, Any] | N
     Raises:
       OSError, ValueError or the like: If the contents are damaged.
     """
-    stated: dict[str, Any] = json.loads(_bounded(data))
-    there, now = stated["labels"], len(schema.labels or ())
+    contents: dict[str, Any] = json.loads(_bounded(data))
+    there, now = contents["labels"], len(schema.labels or ())
     if there > now or bool(there) != bool(now):
         return None
     terms = _terms(schema, split, there)
-    return stated if all(stated[name] == value for name, value in terms.items()) else None
+    return contents if all(contents[name] == value for name, value in terms.items()) else None
 
 
 def _bounded(data: bytes) -> bytes:

@@ -72,17 +72,17 @@ def _check_stored_checks(directory: str, present: set[str]) -> Iterator[Finding]
             yield _wrong(file, f"{CHECK_LIST} does not list it")
 
 
-def _compare(directory: str, stated: Mapping[str, str], present: set[str], where: str) -> Iterator[Finding]:
+def _compare(directory: str, recorded: Mapping[str, str], present: set[str], where: str) -> Iterator[Finding]:
     """Compares files with the sha256 values that another file states."""
-    there = [file for file in stated if file in present]
+    there = [file for file in recorded if file in present]
     with ThreadPoolExecutor(_READS_AT_ONCE) as executor:
         found = executor.map(lambda file: hashlib.sha256(_read(directory, file)).hexdigest(), there)
         for file, sha256 in zip(there, found):
-            if sha256 != stated[file]:
+            if sha256 != recorded[file]:
                 yield _wrong(
-                    file, f"its sha256 begins {sha256[:_HEX]}, {where} says {str(stated[file])[:_HEX]}"
+                    file, f"its sha256 begins {sha256[:_HEX]}, {where} says {str(recorded[file])[:_HEX]}"
                 )
-    for file in stated:
+    for file in recorded:
         if file not in present:
             yield _wrong(file, "the file is missing; rebuild wrote it")
 

@@ -69,7 +69,7 @@ def test_a_shard_is_reused_with_its_ledger_and_index(old: Path, tmp_path: Path) 
 def test_what_dataset_json_states_spares_reading_the_lines(
     old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    stated = json.loads((old / "dataset.json").read_text())["files"]
+    recorded = json.loads((old / "dataset.json").read_text())["files"]
     index, book = old / index_file(*PLACE), old / ledger_file(*PLACE)
     right = index.read_bytes()
     if change == "index":
@@ -78,17 +78,17 @@ def test_what_dataset_json_states_spares_reading_the_lines(
     elif change == "no index":
         index.unlink()
     elif change == "ledger":
-        stated = {**stated, ledger_file(*PLACE): "0" * 64}
+        recorded = {**recorded, ledger_file(*PLACE): "0" * 64}
     elif change == "unreadable":
         rewrite(old, outcome="quarantined", reason="UNREADABLE", stage="read")
         header, entries = ledger(old)
         counts = {"written": header.records - 1, "quarantined": 1}
         book.write_bytes(dump_ledger(dataclasses.replace(header, counts=counts), entries))
-        stated = {**stated, ledger_file(*PLACE): hashlib.sha256(book.read_bytes()).hexdigest()}
+        recorded = {**recorded, ledger_file(*PLACE): hashlib.sha256(book.read_bytes()).hexdigest()}
     read: list[bytes] = []
     monkeypatch.setattr(reuse, "load_ledger", lambda data: read.append(data) or load_ledger(data))
     digest, new = ledger(old)[0].plan_digest, tmp_path / "new"
-    taken = take_over(str(new), str(old), PLACE, digest, stated=stated)
+    taken = take_over(str(new), str(old), PLACE, digest, recorded=recorded)
     assert bool(read) == bool(change)
     if change == "unreadable":
         assert taken is None

@@ -41,9 +41,9 @@ class MemberMetadata:
                     yield path, member
 
     def _remember(self) -> None:
-        stated = {name_hash(stem_of(path)) for path, _ in self._paths() if is_metadata_name(path)}
+        with_metadata = {name_hash(stem_of(path)) for path, _ in self._paths() if is_metadata_name(path)}
         images = frozenset(name_hash(stem_of(path)) for path, _ in self._paths() if is_image_name(path))
-        if images <= stated:
+        if images <= with_metadata:
             self._images = images
             self._members = {
                 path: member

@@ -104,10 +104,10 @@ def make_member(fields: Fields) -> Member:
     if fields.flags & (_ENCRYPTED | _STRONG) or fields.method == 99:
         return member.at_fault(QuarantineReason.UNREADABLE, "it is encrypted")
     if not member.method:
-        stated = _METHOD_NAMES.get(fields.method, "unknown")
+        method_name = _METHOD_NAMES.get(fields.method, "unknown")
         return member.at_fault(
             QuarantineReason.UNSUPPORTED_FORMAT,
-            f"it is compressed with method {fields.method} ({stated}); pack it again with Deflate",
+            f"it is compressed with method {fields.method} ({method_name}); pack it again with Deflate",
         )
     if fields.length >= 0 and fields.size > _most_bytes(fields.length, member.method):
         return member.at_fault(

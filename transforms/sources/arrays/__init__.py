@@ -182,8 +182,8 @@ def _no_labels(file: str, first: int, count: int) -> list[ArrayLabel]:
 def _labels_of(rows: Rows, reader: LabelReader, first: int, count: int) -> list[ArrayLabel]:
     if rows.damage:
         return [ArrayLabel("", rows.damage.reason, f"its label: {rows.damage.message}")] * count
-    stated = reader.read(rows.values(first, count))
-    return stated + [MISSING] * (count - len(stated))
+    labels = reader.read(rows.values(first, count))
+    return labels + [MISSING] * (count - len(labels))
 
 
 def _list_cifar(part: InputSplit, array: FoundArray, context: Context) -> Iterator[ImageRef | ClassId]:
@@ -290,10 +290,10 @@ def list_rows(
     offset, stride = stretch.offset + rows.begin, rows.stride
     for first in range(0, rows.whole, step):
         count = min(step, rows.whole - first)
-        stated = labels(first, count)
+        found_labels = labels(first, count)
         data = memoryview(rows.read(first, count) if marked else b"")
         begin = 0
-        for number, (label, reason, message) in zip(range(first, first + count), stated, strict=True):
+        for number, (label, reason, message) in zip(range(first, first + count), found_labels, strict=True):
             version = digest(data[begin : begin + length]).hexdigest() + mark if marked else state
             place = f"{before},{offset + number * stride},{after}"
             columns = extra(number) if extra else ""

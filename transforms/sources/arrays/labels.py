@@ -83,9 +83,9 @@ class LabelReader:
             return
         if self._columns:
             yield from (ClassId(str(number), number) for number in range(self._columns))
-        for number, stated in self._numbers.items():
-            if stated.label:
-                yield ClassId(stated.label, min(int(number), MAX_OWN_ID + 1))
+        for number, label in self._numbers.items():
+            if label.label:
+                yield ClassId(label.label, min(int(number), MAX_OWN_ID + 1))
 
     def _number(self, number: float) -> ArrayLabel:
         """Returns the label for a number."""
@@ -96,8 +96,8 @@ class LabelReader:
                 f"{self._where} holds {number}, which is not a class number; labels are whole numbers, names "
                 "or one-hot rows: name the right array with --label_column."
             )
-        self._numbers[number] = stated = self._class(int(number))
-        return stated
+        self._numbers[number] = label = self._class(int(number))
+        return label
 
     def _class(self, number: int) -> ArrayLabel:
         if number < 0:
@@ -151,14 +151,14 @@ class LabelReader:
                 f"{self._where} marks several classes for one image; give --label_separator '|' to keep "
                 "them all."
             )
-        stated = []
+        labels = []
         for row in chosen:
             classes = [self._class(number) for number in np.flatnonzero(row).tolist()]
             wrong = [item for item in classes if not item.label]
             label = LABEL_SEPARATOR.join(item.label for item in classes)
-            stated.append(
+            labels.append(
                 wrong[0]
                 if wrong
                 else ArrayLabel(label, "", "" if label else "no class is marked in its row of labels")
             )
-        return stated
+        return labels

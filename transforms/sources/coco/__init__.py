@@ -363,8 +363,8 @@ def _refer(
 ) -> Iterator[ImageRef]:
     """Yields the reference of an image, and references for duplicate entries of it."""
     first = files[entries[0][0]]
-    stated = first.index.image(first.file, entries[0][1])
-    image_id = first.index.image_id(stated)
+    image = first.index.image(first.file, entries[0][1])
+    image_id = first.index.image_id(image)
     ref = ImageRef(
         key=prefix + key_of(name),
         uri=join(root, name),
@@ -383,7 +383,7 @@ def _refer(
         if len(seen) < len(entries):
             raise _Bad("it is listed twice, so its annotations may belong to another image")
         found = _Found()
-        size = _size_of(stated)
+        size = _size_of(image)
         for number_of_file, count in entries:
             _gather(found, files[number_of_file], count, name, settings, keypoint_names)
     except _Bad as bad:
@@ -485,9 +485,9 @@ def _take_segments(found: _Found, value: Mapping[str, Any], opened: _Opened) -> 
     mask = inner_path(name) if isinstance(name, str) else ""
     if not mask:
         raise _Bad(f"the file_name {name!r} of its mask is not a file in the folder of the masks")
-    stated = value["segments_info"]
+    infos = value["segments_info"]
     segments = []
-    for segment in stated if isinstance(stated, list) else [None]:
+    for segment in infos if isinstance(infos, list) else [None]:
         found_id = id_of(segment.get("id")) if isinstance(segment, dict) else None
         if not isinstance(segment, dict) or not isinstance(found_id, int):
             raise _Bad("one of its segments has no id")

@@ -46,14 +46,14 @@ def keypoints_of(
     Points that its category does not have are not labelled. If the number of values is wrong, the result has
     a wrong length, so that the settings handle the object as invalid.
     """
-    stated = value.get("keypoints")
-    if not names or not stated:
+    coordinates = value.get("keypoints")
+    if not names or not coordinates:
         return None
     found = id_of(value.get("category_id"))
     own = keypoints.get(found, ()) if found is not None else ()
-    if not isinstance(stated, list) or len(stated) != 3 * len(own):
+    if not isinstance(coordinates, list) or len(coordinates) != 3 * len(own):
         return (math.nan,)
-    numbers = [math.nan if (found_ := number(item)) is None else found_ for item in stated]
+    numbers = [math.nan if (found_ := number(item)) is None else found_ for item in coordinates]
     points = {name: numbers[3 * i : 3 * i + 3] for i, name in enumerate(own)}
     return tuple(item for name in names for item in points.get(name, (0.0, 0.0, 0.0)))
 

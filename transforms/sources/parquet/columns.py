@@ -234,8 +234,8 @@ def _has_path(kind: Any) -> bool:
 def _features(schema: Any) -> Mapping[str, Any]:
     """Returns Hugging Face's description of the columns; empty if there is none."""
     try:
-        stated = json.loads((schema.metadata or {}).get(_METADATA, b"{}"))
-        found = stated["info"]["features"]
+        metadata = json.loads((schema.metadata or {}).get(_METADATA, b"{}"))
+        found = metadata["info"]["features"]
     except (ValueError, RecursionError, LookupError, TypeError):
         return {}
     return found if isinstance(found, Mapping) else {}

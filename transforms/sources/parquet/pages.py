@@ -168,13 +168,13 @@ class _Pages:
         try:
             area, present = self._present(header, body)
             if header.encoding in _DICTIONARY_ENCODINGS:
-                stated = self._from_dictionary(area, int(present.sum()))
+                values = self._from_dictionary(area, int(present.sum()))
             elif header.encoding == _PLAIN:
-                stated = self._plain(area, int(present.sum()))
+                values = self._plain(area, int(present.sum()))
             else:
                 raise _Damage(f"the page at byte {body} has another encoding than its column")
             for there in present[:count].tolist():
-                entry = next(stated) if there else None
+                entry = next(values) if there else None
                 done += 1
                 yield entry
         except _Damage as damage:

@@ -240,11 +240,11 @@ def _class_ids(opened: _Opened) -> Iterator[ClassId]:
 def _ids_in(opened: _Opened) -> Iterator[ClassId]:
     yield from opened.class_ids
     names, numbers = {item.name for item in opened.class_ids}, {item.id for item in opened.class_ids}
-    stated = {item._replace(text="") for item in opened.class_ids}
+    in_records = {item._replace(text="") for item in opened.class_ids}
     listed = {ClassId(name, number) for number, name in opened.known.items()}
-    rest = {item for item in listed - stated if item.name in names or item.id in numbers}
+    rest = {item for item in listed - in_records if item.name in names or item.id in numbers}
     if not rest:
-        yield from listed - stated
+        yield from listed - in_records
 
 
 def _list_records(opened: _Opened, records: IO[bytes], fault: str) -> Iterator[ImageRef]:

@@ -145,9 +145,9 @@ def own_image(record: SourceRecord, own: OwnRecords, pixel_shape: tuple[int, ...
             raise NoImage(f"its feature {name!r} is not a tensor of pixels", QuarantineReason.CORRUPT)
         return tensor
     size = record.size_of(name, span)
-    stated = _own_shape(record, own.feature_names)[:3]
+    sides = _own_shape(record, own.feature_names)[:3]
     height, width, channels = (
-        side or promised or 0 for side, promised in zip(stated, own.picture, strict=True)
+        side or promised or 0 for side, promised in zip(sides, own.picture, strict=True)
     )
     each = dtype.itemsize
     if height and width and not channels:
@@ -174,13 +174,13 @@ def _own_type(record: SourceRecord, own: OwnRecords) -> np.dtype:
         return np.dtype(own.dtypes[0])
     name = own.feature_names.name(FeatureRole.DTYPE)
     values = record.feature(name).values if name else ()
-    stated = values[0].decode("utf-8", "replace") if len(values) == 1 and isinstance(values[0], bytes) else ""
-    if stated not in own.dtypes:
+    dtype = values[0].decode("utf-8", "replace") if len(values) == 1 and isinstance(values[0], bytes) else ""
+    if dtype not in own.dtypes:
         raise NoImage(
-            f"its feature {name!r} is {stated!r}, not one of {', '.join(own.dtypes)}",
+            f"its feature {name!r} is {dtype!r}, not one of {', '.join(own.dtypes)}",
             QuarantineReason.CORRUPT,
         )
-    return np.dtype(stated)
+    return np.dtype(dtype)
 
 
 def pixel_values(record: ExampleSpans, image: FoundImage) -> np.ndarray:

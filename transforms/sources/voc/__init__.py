@@ -150,13 +150,13 @@ def _images_of(probe: InputProbe, annotations: str) -> str:
     xml = probe.inside(annotations)
     names = [name for name in xml.files if name.lower().endswith(".xml")]
     stems = {stem_of(name) for name in names}
-    stated = [image for name in names[:_XML_TRIED] for image in _named_in(storage.join(xml.path, name))]
-    tried = [stem + suffix for stem in sorted(stems)[:_XML_TRIED] for suffix in _SUFFIXES] + stated
+    named = [image for name in names[:_XML_TRIED] for image in _named_in(storage.join(xml.path, name))]
+    tried = [stem + suffix for stem in sorted(stems)[:_XML_TRIED] for suffix in _SUFFIXES] + named
     for name in others[:_MOST_FOLDERS]:
         inner = probe.inside(name)
         if any(claims_to_be_image(file) and stem_of(file) in stems for file in inner.files):
             return name
-        if any(file in stated for file in inner.files) or any(
+        if any(file in named for file in inner.files) or any(
             is_file(join(inner.path, file)) for file in tried
         ):
             return name
@@ -316,8 +316,8 @@ def _clashes(place: VocPlace, sides: Mapping[str, str], semantic: bool) -> dict[
     for stem, images in names.items():
         if len(images) < _LEAST_CLASH:
             continue
-        stated = [] if semantic else [key_of(name) for name in _named_in(sides[stem])]
-        named = [image for image in images if file_name(image) in stated]
+        in_xml = [] if semantic else [key_of(name) for name in _named_in(sides[stem])]
+        named = [image for image in images if file_name(image) in in_xml]
         own = printable(file_name(sides[stem]))
         for image in images:
             if len(named) != 1:
@@ -355,8 +355,8 @@ def _other_names(images: Collection[str], sides: Mapping[str, str]) -> tuple[dic
     pair(_own_stem, own)
     files = [path for path in sides.values() if path not in {*found.values()}]
     if files and len(found) < len(images):
-        stated = side_by_side(lambda path: (path, _named_in(path)), files, files[0])
-        named = {path: [key_of(name) for name in names] for path, names in stated}
+        names_in_files = side_by_side(lambda path: (path, _named_in(path)), files, files[0])
+        named = {path: [key_of(name) for name in names] for path, names in names_in_files}
         pair(lambda key: [file_name(key), *_own_stem(key)], named)
         stems = {path: [*map(stem_of, names)] for path, names in named.items()}
         pair(_own_stem, stems)

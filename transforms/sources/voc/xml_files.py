@@ -74,10 +74,10 @@ def parse_voc(data: bytes) -> Annotations:
 def named_images(data: bytes) -> list[str]:
     """Returns the file names of the image in an XML file, the likeliest first; none if the XML is broken."""
     try:
-        stated = _read(data).image
+        fields = _read(data).image
     except AnnotationFault:
         return []
-    names = (file_name(stated.get(name, "")) for name in _IMAGE_NAMES)
+    names = (file_name(fields.get(name, "")) for name in _IMAGE_NAMES)
     return [name for name in dict.fromkeys(names) if name]
 
 
@@ -108,11 +108,11 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def _size(stated: dict[str, str]) -> tuple[int, int] | None:
+def _size(fields: dict[str, str]) -> tuple[int, int] | None:
     """Returns width and height; None if they are missing, or 0 as some tools write."""
     sides = []
     for name in ("width", "height"):
-        text = stated.get(name, "")
+        text = fields.get(name, "")
         side = _number(text) if text else 0.0
         if not math.isfinite(side) or side != int(side):
             raise AnnotationFault(f"its {name} is {text!r}")
@@ -120,18 +120,18 @@ def _size(stated: dict[str, str]) -> tuple[int, int] | None:
     return (sides[0], sides[1]) if min(sides) > 0 else None
 
 
-def _object(stated: dict[str, str]) -> ObjectAnnotation:
+def _object(fields: dict[str, str]) -> ObjectAnnotation:
     """Returns an object.
 
     Its box is kept as written, as in most tools, although VOC's own coordinates count from 1.
     """
-    xmin, ymin, xmax, ymax = (_number(stated.get(f"bndbox/{side}", "")) for side in _SIDES)
-    pose = stated.get("pose", "")
+    xmin, ymin, xmax, ymax = (_number(fields.get(f"bndbox/{side}", "")) for side in _SIDES)
+    pose = fields.get("pose", "")
     return ObjectAnnotation(
-        label=class_name(stated.get("name", "")),
+        label=class_name(fields.get("name", "")),
         box=(xmin, ymin, xmax, ymax),
-        difficult=_FLAGS.get(stated.get("difficult", "").lower()),
-        truncated=_FLAGS.get(stated.get("truncated", "").lower()),
-        occluded=_FLAGS.get(stated.get("occluded", stated.get("occlusion", "")).lower()),
+        difficult=_FLAGS.get(fields.get("difficult", "").lower()),
+        truncated=_FLAGS.get(fields.get("truncated", "").lower()),
+        occluded=_FLAGS.get(fields.get("occluded", fields.get("occlusion", "")).lower()),
         view=pose if is_text(pose) else None,
     )

@@ -116,9 +116,9 @@ def split(item: Input, context: Context) -> Iterator[InputSplit]:
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every image in a folder or list, and for every label file without an image."""
-    stated = read_set(part.item.path)
+    dataset = read_set(part.item.path)
     place = YoloPlace(*json.loads(part.detail))
-    names = {number: class_name(name) for number, name in stated.names.items()}
+    names = {number: class_name(name) for number, name in dataset.names.items()}
     for number, name in names.items():
         if name:
             yield ClassId(name, number)
@@ -130,19 +130,19 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
             file = label_path(ref.uri)
             data = read_annotation_file(file)
             with UNDERWAY.working_on(file, "parse"):
-                objects = [] if data is None else parse_labels(data, names, stated.is_pose)
+                objects = [] if data is None else parse_labels(data, names, dataset.is_pose)
         except AnnotationFault as fault:
             return ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(fault))
         return annotated(ref, Annotations(objects=tuple(objects), relative=True))
 
     if place.is_list:
-        yield from side_by_side(read, _listed(part, place, stated.root), place.path)
+        yield from side_by_side(read, _listed(part, place, dataset.root), place.path)
         return
     used = set()
-    for ref in side_by_side(read, _lying(part, place, stated.root), place.path):
+    for ref in side_by_side(read, _lying(part, place, dataset.root), place.path):
         used.add(label_path(ref.uri))
         yield ref
-    yield from _without_image(part, place, stated.root, used)
+    yield from _without_image(part, place, dataset.root, used)
 
 
 def _prefix(part: InputSplit, path: str, place: YoloPlace, root: str) -> str:

@@ -84,13 +84,13 @@ def find_yaml(probe: InputProbe) -> str:
 
 def _is_yolo(probe: InputProbe) -> bool:
     try:
-        stated = _parse(probe.head)
+        document = _parse(probe.head)
     except yaml.YAMLError:
         return False
     return (
-        isinstance(stated, dict)
-        and bool(stated.keys() & {"names", "nc"})
-        and bool(stated.keys() & {*_SPLITS})
+        isinstance(document, dict)
+        and bool(document.keys() & {"names", "nc"})
+        and bool(document.keys() & {*_SPLITS})
     )
 
 
@@ -223,18 +223,18 @@ def _from_yaml(path: str) -> YoloSet:
     try:
         data = _read(path)
         with UNDERWAY.working_on(path, "parse"):
-            stated = _parse(data)
+            document = _parse(data)
     except yaml.YAMLError as error:
         raise UsageError(f"--input {shown} is not YAML: {' '.join(str(error).split())}.") from None
-    if not isinstance(stated, dict):
+    if not isinstance(document, dict):
         raise UsageError(f"--input {shown} is not a YAML mapping; name YOLO's data.yaml.")
-    if isinstance(stated.get("path"), str):
-        storage.require_known(f"--input {shown}: path:", stated["path"])
-    root = _root(stated.get("path"), folder_of(path))
+    if isinstance(document.get("path"), str):
+        storage.require_known(f"--input {shown}: path:", document["path"])
+    root = _root(document.get("path"), folder_of(path))
     places: list[YoloPlace] = []
     missing = []
     for split in _SPLITS:
-        entries = stated.get(split) or []
+        entries = document.get(split) or []
         for entry in entries if isinstance(entries, list) else [entries]:
             if isinstance(entry, str):
                 storage.require_known(f"--input {shown}: {split}:", entry)
@@ -253,8 +253,8 @@ def _from_yaml(path: str) -> YoloSet:
         raise UsageError(f"--input {shown} names no images; give train or val a folder.")
     if len({place.split for place in places}) == 1:
         places = [place._replace(split="") for place in places]
-    names = _class_names(stated, shown)
-    return YoloSet(root, tuple(places), names, "kpt_shape" in stated, tuple(missing))
+    names = _class_names(document, shown)
+    return YoloSet(root, tuple(places), names, "kpt_shape" in document, tuple(missing))
 
 
 def _from_data(path: str, root: str) -> YoloSet:

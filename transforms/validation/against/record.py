@@ -190,10 +190,10 @@ def compare_record(
         yield gone(truth.entry)
         return
     try:
-        stated = ParsedRecord(data, facts)
+        parsed = ParsedRecord(data, facts)
     except ValueError:
         return  # reported elsewhere
-    before = stated.sha256 or (entry.sha256 if entry else "")
+    before = parsed.sha256 or (entry.sha256 if entry else "")
     changed = bool(before) and before != truth.entry.sha256
     if changed:
         yield (
@@ -202,14 +202,14 @@ def compare_record(
             f"{before[:_SHOWN]}",
         )
     expected = ParsedRecord(truth.example, facts) if truth.example else None
-    wrong_label = _wrong_label(stated, ref, expected, facts)
+    wrong_label = _wrong_label(parsed, ref, expected, facts)
     if wrong_label:
         yield FindingCode.SOURCE_LABEL, wrong_label
-    picture = list(_compare_pictures(stated, entry, truth, expected, before, facts))
+    picture = list(_compare_pictures(parsed, entry, truth, expected, before, facts))
     yield from picture
     if expected and not changed:
         ignored = {*_LABELS, *(_OF_PICTURE if picture else ()), *(() if facts.same_software else _ENCODED)}
-        yield from _compare_others(stated, expected, ignored | {FeatureRole.ENCODED}, facts)
+        yield from _compare_others(parsed, expected, ignored | {FeatureRole.ENCODED}, facts)
 
 
 def _wrong_label(

@@ -429,8 +429,8 @@ def _lost(work: _Shard, key: str, row: SoundRecord, file: IO[bytes]) -> Leftover
     entry = work.entries.get(key)
     digest, names = "", None
     try:
-        stated = ParsedRecord(record_data(file, row), work.facts)
-        digest, names = stated.sha256, stated.names
+        parsed = ParsedRecord(record_data(file, row), work.facts)
+        digest, names = parsed.sha256, parsed.names
     except ValueError:
         pass
     if names is None:

@@ -13,8 +13,8 @@ from shardwright.schemas.ledger import ShardResult, load_ledger
 from shardwright.schemas.ledger_lines import LedgerLines
 from shardwright.schemas.plan import ledger_file
 from shardwright.transforms.shards.finish import ShardPlace, write_ledger
+from shardwright.transforms.validation.dataset_json import DatasetLedgers, check_quarantine
 from shardwright.transforms.validation.ledger import LedgerCheck
-from shardwright.transforms.validation.statements import Told, check_quarantine
 
 BAD = 4
 
@@ -36,16 +36,18 @@ def dataset(photos: Path, tmp_path: Path) -> Path:
 def findings(directory: Path) -> list[str]:
     """Returns the findings about the quarantine, given the ledgers at the time of their check."""
     made = Dataset.from_bytes((directory / "dataset.json").read_bytes(), "it")
-    return [finding.message for finding in check_quarantine(str(directory), made, told_of(directory, made))]
+    return [
+        finding.message for finding in check_quarantine(str(directory), made, ledgers_of(directory, made))
+    ]
 
 
-def told_of(directory: Path, made: Dataset) -> Told:
+def ledgers_of(directory: Path, made: Dataset) -> DatasetLedgers:
     ledgers = {}
     for split, number, count, shard in made.placed_shards():
         check = LedgerCheck((directory / ledger_file(split, number, count)).read_bytes(), shard)
         list(check.finish(sound=False))
         ledgers[shard.file] = check.summary
-    return Told(ledgers, {}, False)
+    return DatasetLedgers(ledgers, {}, False)
 
 
 def test_the_file_matches_the_ledgers(dataset: Path) -> None:
@@ -62,7 +64,7 @@ def test_the_file_matches_the_ledgers(dataset: Path) -> None:
 
 def test_a_ledger_that_changes_meanwhile_is_not_a_finding(dataset: Path) -> None:
     made = Dataset.from_bytes((dataset / "dataset.json").read_bytes(), "it")
-    told = told_of(dataset, made)
+    ledgers = ledgers_of(dataset, made)
     for split, number, count, _ in made.placed_shards():
         place = ShardPlace(split, number, count)
         path = dataset / ledger_file(split, number, count)
@@ -70,4 +72,4 @@ def test_a_ledger_that_changes_meanwhile_is_not_a_finding(dataset: Path) -> None
         changed = [entry._replace(message="something else") for entry in entries]
         write_ledger(str(dataset), place, ShardResult(header), LedgerLines.of(changed))
     with pytest.raises(EngineError, match="changed while the command ran"):
-        list(check_quarantine(str(dataset), made, told))
+        list(check_quarantine(str(dataset), made, ledgers))

@@ -1,4 +1,4 @@
-"""Checks the statements of a dataset about itself against its shards, ledgers and plan."""
+"""Checks `dataset.json` against the shards, ledgers and other files that it describes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.shards.quarantined import LedgerFile, SortedLines, in_order, quarantined_lines
 from shardwright.transforms.shards.shard_plan import Recipes, recipes_of
-from shardwright.transforms.validation.ledger import LedgerSummary, ledger_books, mismatch
+from shardwright.transforms.validation.ledger import LedgerSummary, ledger_summary, mismatch
 from shardwright.transforms.validation.shard import ShardCheck
 
 #: Fields of `dataset.json` that older versions did not write.
@@ -127,59 +127,59 @@ def _check_layout(document: Mapping[str, Any], dataset: Dataset) -> Iterator[Fin
 # --- dataset.json and the ledgers ---
 
 
-class Told(NamedTuple):
+class DatasetLedgers(NamedTuple):
     """Contents of all ledgers of a dataset.
 
     Attributes:
-      ledgers: Mapping of shard file to the summary of its ledger. None if the ledger is unusable.
-      others: Mapping of path to summary, for ledgers without a shard.
+      by_shard: Mapping of shard file to the summary of its ledger. None if the ledger is unusable.
+      without_shard: Mapping of path to summary, for ledgers without a shard.
       salvaged: Whether salvage wrote some of the ledgers.
     """
 
-    ledgers: Mapping[str, LedgerSummary | None]
-    others: Mapping[str, LedgerSummary]
+    by_shard: Mapping[str, LedgerSummary | None]
+    without_shard: Mapping[str, LedgerSummary]
     salvaged: bool
 
     @property
     def complete(self) -> list[LedgerSummary] | None:
         """Returns the summaries of all ledgers; None if some are missing."""
-        found = [*self.ledgers.values(), *self.others.values()]
+        found = [*self.by_shard.values(), *self.without_shard.values()]
         known = [item for item in found if item is not None]
         return None if self.salvaged or len(known) < len(found) else known
 
 
-def gather_books(directory: str, checks: Iterable[ShardCheck], files: Sequence[str]) -> Told:
+def gather_ledgers(directory: str, checks: Iterable[ShardCheck], files: Sequence[str]) -> DatasetLedgers:
     """Collects the summaries of all ledgers, and reads the ledgers without a shard.
 
     Raises:
       EngineError: If the storage failed.
     """
-    ledgers = {check.file: check.ledger_summary for check in checks}
-    others = {}
+    by_shard = {check.file: check.ledger_summary for check in checks}
+    without_shard = {}
     for file in files:
         if file.startswith(f"{SHARDS_DIR}/{NO_SPLIT}-"):
             path = storage.join(directory, file)
             with storage.translated_errors("read", path):
-                found = ledger_books(storage.read_bytes(path))
+                found = ledger_summary(storage.read_bytes(path))
             if found is not None:
-                others[file] = found
+                without_shard[file] = found
     # Salvage omits the digest of a ledger if it left out records.
     salvaged = LOST_JSONL in files and any(
-        item is not None and not item.stated.plan_digest for item in ledgers.values()
+        item is not None and not item.header.plan_digest for item in by_shard.values()
     )
-    return Told(ledgers, others, salvaged)
+    return DatasetLedgers(by_shard, without_shard, salvaged)
 
 
-def check_books(document: Mapping[str, Any], dataset: Dataset, told: Told) -> Iterator[Finding]:
+def check_counts(document: Mapping[str, Any], dataset: Dataset, ledgers: DatasetLedgers) -> Iterator[Finding]:
     """Yields the counts of `dataset.json` that differ from the lines of all ledgers."""
-    ledgers = told.complete
-    if ledgers is None:
+    summaries = ledgers.complete
+    if summaries is None:
         return
     totals = LedgerTotals()
     classes: dict[str, Counter[str]] = {split: Counter() for split in dataset.splits}
     formats: dict[str, Counter[str]] = {split: Counter() for split in dataset.splits}
     dtypes: Counter[str] = Counter()
-    for header in (ledger.counted for ledger in ledgers):
+    for header in (ledger.counted for ledger in summaries):
         totals.add(header)
         dtypes.update(header.dtypes)
         if header.split in classes:
@@ -194,10 +194,10 @@ def check_books(document: Mapping[str, Any], dataset: Dataset, told: Told) -> It
         true["dtypes"] = dict(dtypes)
     if sum(map(len, formats.values())) == 0 and dataset.all_records:
         del true["formats"]  # ledgers of an older version do not contain them
-    stated = document.get("ledger")
-    if isinstance(stated, Mapping) and not _balances(stated, dataset):
+    recorded = document.get("ledger")
+    if isinstance(recorded, Mapping) and not _balances(recorded, dataset):
         # The check of the whole directory reports these.
-        true["ledger"] = {**true["ledger"], **{name: stated.get(name) for name in ("listed", *Outcome)}}
+        true["ledger"] = {**true["ledger"], **{name: recorded.get(name) for name in ("listed", *Outcome)}}
     for name, value in true.items():
         if name in document or name not in _NEWER:
             for finding in _differences(name, document.get(name), value):
@@ -215,7 +215,7 @@ def finding_as(code: FindingCode, finding: Finding) -> Finding:
     return Finding(code, finding.message, finding.shard)
 
 
-def check_recipes(dataset: Dataset, told: Told) -> Iterator[Finding]:
+def check_recipes(dataset: Dataset, ledgers: DatasetLedgers) -> Iterator[Finding]:
     """Yields shards that were not made with the settings and versions in `dataset.json`.
 
     If no ledger agrees, the document is reported, otherwise the ledgers that differ.
@@ -223,44 +223,46 @@ def check_recipes(dataset: Dataset, told: Told) -> Iterator[Finding]:
     recipes = recipes_of_dataset(dataset)
     if recipes is None:
         return
-    found = {file: item for file, item in told.ledgers.items() if item is not None and item.stated.sha256}
-    lost = LOST_JSONL if told.salvaged else ""
+    found = {file: item for file, item in ledgers.by_shard.items() if item is not None and item.header.sha256}
+    lost = LOST_JSONL if ledgers.salvaged else ""
     kinds = (
-        ("recipe", recipes.record, {file: item.stated.recipe for file, item in found.items()}),
-        ("plan_digest", None, {file: item.stated.plan_digest for file, item in found.items()}),
+        ("recipe", recipes.record, {file: item.header.recipe for file, item in found.items()}),
+        ("plan_digest", None, {file: item.header.plan_digest for file, item in found.items()}),
     )
-    for name, one, stated in kinds:
-        wanted = {file: one if one is not None else found[file].plan_digest for file in stated}
-        wrong = {file for file, value in stated.items() if value != wanted[file] and not (lost and not value)}
+    for name, one, recorded in kinds:
+        wanted = {file: one if one is not None else found[file].plan_digest for file in recorded}
+        wrong = {
+            file for file, value in recorded.items() if value != wanted[file] and not (lost and not value)
+        }
         if not wrong:
             continue
-        if len(wrong) == len(stated) and (len(stated) > 1 or name == "recipe"):
+        if len(wrong) == len(recorded) and (len(recorded) > 1 or name == "recipe"):
             message = (
                 "its fields 'settings' and 'versions' differ from those that the shards were made with: "
-                f"{name!r} differs in {'all ledgers' if len(stated) > 1 else 'the ledger'}"
+                f"{name!r} differs in {'all ledgers' if len(recorded) > 1 else 'the ledger'}"
             )
             yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
             return
         for file in sorted(wrong):
             what = f"field {name!r} of its ledger's header"
-            message = mismatch(what, stated[file][:_HEX], wanted[file][:_HEX])
+            message = mismatch(what, recorded[file][:_HEX], wanted[file][:_HEX])
             yield Finding(FindingCode.LEDGER_MISMATCH, message, file)
 
 
 _HEX = 12
 
 
-def check_order_of_shards(dataset: Dataset, told: Told) -> Iterator[Finding]:
+def check_order_of_shards(dataset: Dataset, ledgers: DatasetLedgers) -> Iterator[Finding]:
     """Yields shards with records that belong into another shard, as far as neighboring shards show it."""
     for shards in dataset.splits.values():
         before: tuple[str, tuple[int, str]] | None = None
         for shard in shards:
-            summary = told.ledgers.get(shard.file)
+            summary = ledgers.by_shard.get(shard.file)
             if (
                 summary is None
                 or summary.first is None
                 or summary.last is None
-                or not summary.stated.plan_digest
+                or not summary.header.plan_digest
             ):
                 continue
             if before is not None and summary.first < before[1]:
@@ -269,7 +271,7 @@ def check_order_of_shards(dataset: Dataset, told: Told) -> Iterator[Finding]:
             before = shard.file, summary.last
 
 
-def check_quarantine(directory: str, dataset: Dataset, told: Told) -> Iterator[Finding]:
+def check_quarantine(directory: str, dataset: Dataset, ledgers: DatasetLedgers) -> Iterator[Finding]:
     """Compares `quarantine.jsonl` line by line with the quarantined images of all ledgers.
 
     Raises:
@@ -286,9 +288,9 @@ def check_quarantine(directory: str, dataset: Dataset, told: Told) -> Iterator[F
         except FileNotFoundError:
             yield wrong("the file is missing; convert wrote it")
             return
-    if told.complete is not None:
+    if ledgers.complete is not None:
         with SortedLines(in_order) as lines:
-            for line_of_ledger in quarantined_lines(directory, _ledgers(dataset, told)):
+            for line_of_ledger in quarantined_lines(directory, _ledgers(dataset, ledgers)):
                 lines.add(line_of_ledger)
             digest = hashlib.sha256()
             for text in lines:
@@ -312,10 +314,10 @@ def check_quarantine(directory: str, dataset: Dataset, told: Told) -> Iterator[F
         yield wrong(_other_digest(data, dataset.files[QUARANTINE_JSONL]))
 
 
-def _ledgers(dataset: Dataset, told: Told) -> Iterator[LedgerFile]:
+def _ledgers(dataset: Dataset, ledgers: DatasetLedgers) -> Iterator[LedgerFile]:
     """Yields all ledgers, with and without a shard, as they were checked."""
     own = {shard.file: ledger_file(split, i, n) for split, i, n, shard in dataset.placed_shards()}
-    found = {own[file]: summary for file, summary in told.ledgers.items()} | dict(told.others)
+    found = {own[file]: summary for file, summary in ledgers.by_shard.items()} | dict(ledgers.without_shard)
     for file, summary in found.items():
         if summary is not None:
             yield LedgerFile.of(file, summary.counted, summary.sha256)
@@ -335,28 +337,30 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _other_digest(data: bytes, stated: str, where: str = DATASET_JSON) -> str:
-    return f"its sha256 begins {_sha256(data)[:_HEX]}, {where} says {str(stated)[:_HEX]}"
+def _other_digest(data: bytes, recorded: str, where: str = DATASET_JSON) -> str:
+    return f"its sha256 begins {_sha256(data)[:_HEX]}, {where} says {str(recorded)[:_HEX]}"
 
 
-def check_ledger_files(dataset: Dataset, told: Told, files: Sequence[str]) -> Iterator[Finding]:
+def check_ledger_files(dataset: Dataset, ledgers: DatasetLedgers, files: Sequence[str]) -> Iterator[Finding]:
     """Yields ledgers that belong to no shard, or whose bytes changed."""
     own = {ledger_file(split, i, n): shard.file for split, i, n, shard in dataset.placed_shards()}
     for file in files:
         if not file.startswith(f"{SHARDS_DIR}/") or file in own:
             continue
-        if file in told.others and (file in dataset.files or not dataset.statements_version):
+        if file in ledgers.without_shard and (file in dataset.files or not dataset.statements_version):
             continue
         yield Finding(
             FindingCode.LEDGER_MISMATCH, "the file is not the ledger of a shard of dataset.json", file
         )
-    found = {path: told.ledgers[file] for path, file in own.items() if told.ledgers.get(file) is not None}
-    for path, summary in {**found, **told.others}.items():
-        stated = dataset.files.get(path)
-        if summary is not None and stated is not None and summary.sha256 != stated:
+    found = {
+        path: ledgers.by_shard[file] for path, file in own.items() if ledgers.by_shard.get(file) is not None
+    }
+    for path, summary in {**found, **ledgers.without_shard}.items():
+        recorded = dataset.files.get(path)
+        if summary is not None and recorded is not None and summary.sha256 != recorded:
             message = (
                 f"the sha256 of its ledger begins {summary.sha256[:_HEX]}, {DATASET_JSON} says "
-                f"{stated[:_HEX]}"
+                f"{recorded[:_HEX]}"
             )
             yield Finding(FindingCode.LEDGER_MISMATCH, message, own.get(path, path))
     for path in dataset.files:
@@ -403,7 +407,7 @@ def check_made_files(directory: str, dataset: Dataset) -> Iterator[Finding]:
             yield from _not_as_made(directory, name, dataset.sidecars[name], contents.get(name))
 
 
-def _not_as_made(directory: str, name: str, stated: str, wanted: bytes | None) -> Iterator[Finding]:
+def _not_as_made(directory: str, name: str, recorded: str, wanted: bytes | None) -> Iterator[Finding]:
     """Reports the first line that differs from the computed file, unless the digest is already wrong."""
     path = storage.join(directory, name)
     with storage.translated_errors("read", path):
@@ -411,7 +415,7 @@ def _not_as_made(directory: str, name: str, stated: str, wanted: bytes | None) -
             data = storage.read_bytes(path)
         except FileNotFoundError:
             return  # already reported
-    if _sha256(data) != stated:
+    if _sha256(data) != recorded:
         return  # already reported
     pairs = zip(data.split(b"\n"), (wanted or b"").split(b"\n"))
     line = next((number for number, (given, true) in enumerate(pairs, 1) if given != true), 0)
@@ -436,11 +440,11 @@ def check_reports(directory: str, dataset: Dataset, files: Sequence[str]) -> Ite
         with storage.translated_errors("read", path):
             return storage.read_bytes(path)
 
-    stated = dataset.files.get(LOST_JSONL)
-    if stated is not None and LOST_JSONL not in present:
+    recorded = dataset.files.get(LOST_JSONL)
+    if recorded is not None and LOST_JSONL not in present:
         yield wrong(LOST_JSONL, "the file is missing; salvage wrote it")
-    elif stated is not None and _sha256(data := read(LOST_JSONL)) != stated:
-        yield wrong(LOST_JSONL, _other_digest(data, stated))
+    elif recorded is not None and _sha256(data := read(LOST_JSONL)) != recorded:
+        yield wrong(LOST_JSONL, _other_digest(data, recorded))
     if RUN_JSON not in present and dataset.statements_version:
         yield wrong(RUN_JSON, "the file is missing; the command that made the dataset wrote it")
     for file in (RUN_JSON, OUTCOME_JSON, FINDINGS_JSON):
@@ -457,16 +461,16 @@ def check_reports(directory: str, dataset: Dataset, files: Sequence[str]) -> Ite
         elif file != FINDINGS_JSON:
             continue
         elif found.get("fingerprint") == dataset.fingerprint and isinstance(found.get("files"), Mapping):
-            for file, stated in found["files"].items():
+            for file, recorded in found["files"].items():
                 if file in (STATISTICS_JSON, STATS_PB) and file in present:
                     data = read(file)
-                    if _sha256(data) != stated:
-                        yield wrong(file, _other_digest(data, stated, FINDINGS_JSON))
+                    if _sha256(data) != recorded:
+                        yield wrong(file, _other_digest(data, recorded, FINDINGS_JSON))
     if REPORT_HTML in present and not has_page_digest(read(REPORT_HTML)):
         yield wrong(REPORT_HTML, "its sha256 differs from the one in its last line")
 
 
-def check_statements(
+def check_dataset_json(
     directory: str, data: bytes, dataset: Dataset, checks: Iterable[ShardCheck]
 ) -> list[Finding]:
     """Returns the wrong statements of a dataset about itself; needs the ledgers of all shards.
@@ -483,22 +487,22 @@ def check_statements(
     document = json.loads(data)
     with storage.translated_errors("list", directory):
         files = storage.list_files(directory)
-    told = gather_books(directory, checks, files)
-    of_document = [*check_document(document, dataset), *check_recipes(dataset, told)]
+    ledgers = gather_ledgers(directory, checks, files)
+    of_document = [*check_document(document, dataset), *check_recipes(dataset, ledgers)]
     found = [
         *of_document,
-        *check_books(document, dataset, told),
-        *check_order_of_shards(dataset, told),
-        *check_quarantine(directory, dataset, told),
-        *check_ledger_files(dataset, told, files),
+        *check_counts(document, dataset, ledgers),
+        *check_order_of_shards(dataset, ledgers),
+        *check_quarantine(directory, dataset, ledgers),
+        *check_ledger_files(dataset, ledgers, files),
         *check_listed_files(dataset),
     ]
-    stated = any(finding.shard == DATASET_JSON for finding in found)
-    if not stated:  # otherwise they would be computed from wrong fields
+    is_wrong = any(finding.shard == DATASET_JSON for finding in found)
+    if not is_wrong:  # otherwise they would be computed from wrong fields
         found += check_made_files(directory, dataset)
-        stated = any(finding.shard == DATASET_JSON and finding.code is not _NOTE for finding in found)
+        is_wrong = any(finding.shard == DATASET_JSON and finding.code is not _NOTE for finding in found)
     balances = isinstance(document.get("ledger"), Mapping) and _balances(document["ledger"], dataset)
-    if not stated and balances and not has_own_digest(document):
+    if not is_wrong and balances and not has_own_digest(document):
         message = f"its fields are not those that its field {DIGEST!r} was made of: one of them was changed"
         found.append(Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON))
     return found

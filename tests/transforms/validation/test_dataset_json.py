@@ -17,9 +17,9 @@ from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.page_digest import with_page_digest
 from shardwright.schemas.plan import ledger_file
-from shardwright.transforms.validation import statements
+from shardwright.transforms.validation import dataset_json
+from shardwright.transforms.validation.dataset_json import DatasetLedgers
 from shardwright.transforms.validation.ledger import LedgerCheck, LedgerSummary, ShardTerms
-from shardwright.transforms.validation.statements import Told
 
 DIGEST = "0" * 64
 
@@ -30,17 +30,17 @@ def made(sound_dataset: Path) -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def told(sound_dataset: Path, made: Dataset) -> Told:
+def ledgers(sound_dataset: Path, made: Dataset) -> DatasetLedgers:
     """What the ledgers say; there are three shards of `train` and one of each other split."""
-    recipes = statements.recipes_of_dataset(made)
+    recipes = dataset_json.recipes_of_dataset(made)
     assert recipes is not None
     terms = ShardTerms(recipes.shard, made.plan.settings["seed"], keeps=True)
-    ledgers: dict[str, LedgerSummary | None] = {}
+    by_shard: dict[str, LedgerSummary | None] = {}
     for split, number, count, shard in made.placed_shards():
         check = LedgerCheck((sound_dataset / ledger_file(split, number, count)).read_bytes(), shard, terms)
         list(check.finish(sound=False))
-        ledgers[shard.file] = check.summary
-    return Told(ledgers, {}, False)
+        by_shard[shard.file] = check.summary
+    return DatasetLedgers(by_shard, {}, False)
 
 
 @pytest.fixture(scope="module")
@@ -48,18 +48,18 @@ def document(sound_dataset: Path) -> Any:
     return json.loads((sound_dataset / "dataset.json").read_bytes())
 
 
-def said(found: Iterable[Finding]) -> list[tuple[str, str, str]]:
+def parts_of(found: Iterable[Finding]) -> list[tuple[str, str, str]]:
     return [(item.code.value, item.shard, item.message) for item in found]
 
 
-def stating(told: Told, names: Iterable[str], **fields: Any) -> Told:
+def with_header(ledgers: DatasetLedgers, names: Iterable[str], **fields: Any) -> DatasetLedgers:
     """Returns ledgers of which some have other fields in their header."""
-    ledgers = dict(told.ledgers)
+    by_shard = dict(ledgers.by_shard)
     for name in names:
-        summary = ledgers[name]
+        summary = by_shard[name]
         assert summary is not None
-        ledgers[name] = summary._replace(stated=replace(summary.stated, **fields))
-    return told._replace(ledgers=ledgers)
+        by_shard[name] = summary._replace(header=replace(summary.header, **fields))
+    return ledgers._replace(by_shard=by_shard)
 
 
 def files_of(directory: Path) -> list[str]:
@@ -73,74 +73,85 @@ def copy(sound_dataset: Path, tmp_path: Path) -> Path:
 
 
 def test_a_sound_dataset_has_no_findings(
-    sound_dataset: Path, made: Dataset, told: Told, document: Any
+    sound_dataset: Path, made: Dataset, ledgers: DatasetLedgers, document: Any
 ) -> None:
     directory, files = str(sound_dataset), files_of(sound_dataset)
-    assert not [*statements.check_document(document, made), *statements.check_books(document, made, told)]
-    assert not [*statements.check_recipes(made, told), *statements.check_order_of_shards(made, told)]
-    assert not [*statements.check_ledger_files(made, told, files), *statements.check_listed_files(made)]
-    assert not [*statements.check_made_files(directory, made)]
-    assert not [*statements.check_reports(directory, made, files)]
+    assert not [
+        *dataset_json.check_document(document, made),
+        *dataset_json.check_counts(document, made, ledgers),
+    ]
+    assert not [
+        *dataset_json.check_recipes(made, ledgers),
+        *dataset_json.check_order_of_shards(made, ledgers),
+    ]
+    assert not [
+        *dataset_json.check_ledger_files(made, ledgers, files),
+        *dataset_json.check_listed_files(made),
+    ]
+    assert not [*dataset_json.check_made_files(directory, made)]
+    assert not [*dataset_json.check_reports(directory, made, files)]
 
 
 @pytest.mark.parametrize("field", ["recipe", "plan_digest"])
-def test_shards_of_other_settings_are_named(made: Dataset, told: Told, field: str) -> None:
-    first, *_ = told.ledgers
-    ((code, shard, message),) = said(
-        statements.check_recipes(made, stating(told, [first], **{field: DIGEST}))
+def test_shards_of_other_settings_are_named(made: Dataset, ledgers: DatasetLedgers, field: str) -> None:
+    first, *_ = ledgers.by_shard
+    ((code, shard, message),) = parts_of(
+        dataset_json.check_recipes(made, with_header(ledgers, [first], **{field: DIGEST}))
     )
     assert (code, shard) == (
         "LEDGER_MISMATCH",
         first,
     ) and f"field {field!r} of its ledger's header" in message
-    everywhere = stating(told, told.ledgers, **{field: DIGEST})
-    ((code, shard, message),) = said(statements.check_recipes(made, everywhere))
+    everywhere = with_header(ledgers, ledgers.by_shard, **{field: DIGEST})
+    ((code, shard, message),) = parts_of(dataset_json.check_recipes(made, everywhere))
     assert (code, shard) == ("DATASET_MISMATCH", "dataset.json")
     assert message.endswith(f"{field!r} differs in all ledgers")
 
 
-def test_settings_that_give_no_recipe_are_not_compared(made: Dataset, told: Told) -> None:
+def test_settings_that_give_no_recipe_are_not_compared(made: Dataset, ledgers: DatasetLedgers) -> None:
     unknown = replace(made, plan=replace(made.plan, settings={"resize": "no size"}))
-    assert statements.recipes_of_dataset(unknown) is None
-    assert not [*statements.check_recipes(unknown, stating(told, told.ledgers, recipe=DIGEST))]
+    assert dataset_json.recipes_of_dataset(unknown) is None
+    assert not [*dataset_json.check_recipes(unknown, with_header(ledgers, ledgers.by_shard, recipe=DIGEST))]
 
 
-def test_records_in_the_wrong_shard_are_found_by_their_order(made: Dataset, told: Told) -> None:
+def test_records_in_the_wrong_shard_are_found_by_their_order(made: Dataset, ledgers: DatasetLedgers) -> None:
     before, after, _ = (shard.file for shard in made.splits["train"])
     ends = {before: ((5, "b"), (9, "c")), after: ((8, "d"), (12, "e"))}
-    ledgers = dict(told.ledgers)
+    by_shard = dict(ledgers.by_shard)
     for name, (first, last) in ends.items():
-        summary = ledgers[name]
+        summary = by_shard[name]
         assert summary is not None
-        ledgers[name] = summary._replace(first=first, last=last)
-    found = said(statements.check_order_of_shards(made, told._replace(ledgers=ledgers)))
+        by_shard[name] = summary._replace(first=first, last=last)
+    found = parts_of(dataset_json.check_order_of_shards(made, ledgers._replace(by_shard=by_shard)))
     message = f"the plan places some of its records before records of {before}"
     assert found == [("RECORD_ORDER", after, message)]
 
 
-def test_ledgers_of_no_shard_are_found(made: Dataset, told: Told) -> None:
+def test_ledgers_of_no_shard_are_found(made: Dataset, ledgers: DatasetLedgers) -> None:
     extra = "_shards/train-00007-of-00008.jsonl.gz"
-    found = said(statements.check_ledger_files(made, told, [*made.files, extra]))
+    found = parts_of(dataset_json.check_ledger_files(made, ledgers, [*made.files, extra]))
     assert found == [("LEDGER_MISMATCH", extra, "the file is not the ledger of a shard of dataset.json")]
 
 
-def test_ledgers_of_images_without_a_split_are_compared(copy: Path, made: Dataset, told: Told) -> None:
+def test_ledgers_of_images_without_a_split_are_compared(
+    copy: Path, made: Dataset, ledgers: DatasetLedgers
+) -> None:
     without = "_shards/none-00000-of-00001.jsonl.gz"
     header, *_ = read_ledger(copy, "train-00000-of-00003")
     write_ledger(copy, "none-00000-of-00001", [{**header, "sha256": ""}])
     data = (copy / without).read_bytes()
-    gathered = statements.gather_books(str(copy), [], files_of(copy))
-    assert list(gathered.others) == [without]
-    both = told._replace(others=gathered.others)
+    gathered = dataset_json.gather_ledgers(str(copy), [], files_of(copy))
+    assert list(gathered.without_shard) == [without]
+    both = ledgers._replace(without_shard=gathered.without_shard)
     digest = hashlib.sha256(data).hexdigest()
     listed = replace(made, files={**made.files, without: digest})
-    assert not [*statements.check_ledger_files(listed, both, files_of(copy))]
+    assert not [*dataset_json.check_ledger_files(listed, both, files_of(copy))]
     wrong = replace(made, files={**made.files, without: DIGEST})
-    ((code, file, message),) = said(statements.check_ledger_files(wrong, both, files_of(copy)))
+    ((code, file, message),) = parts_of(dataset_json.check_ledger_files(wrong, both, files_of(copy)))
     assert (code, file) == ("LEDGER_MISMATCH", without) and f"begins {digest[:12]}" in message
     (copy / without).write_bytes(b"no ledger")
-    assert statements.gather_books(str(copy), [], files_of(copy)).others == {}
-    lost = said(statements.check_ledger_files(listed, told, [*made.files]))
+    assert dataset_json.gather_ledgers(str(copy), [], files_of(copy)).without_shard == {}
+    lost = parts_of(dataset_json.check_ledger_files(listed, ledgers, [*made.files]))
     assert lost == [("LEDGER_MISMATCH", without, "the ledger is missing; convert wrote it")]
 
 
@@ -148,12 +159,12 @@ def test_files_without_a_digest_are_named(made: Dataset) -> None:
     name = next(name for name in made.files if name.startswith("_index/"))
     less = replace(made, files={path: digest for path, digest in made.files.items() if path != name})
     message = f"field 'files' has no sha256 of {name}"
-    assert said(statements.check_listed_files(less)) == [("DATASET_MISMATCH", "dataset.json", message)]
+    assert parts_of(dataset_json.check_listed_files(less)) == [("DATASET_MISMATCH", "dataset.json", message)]
 
 
 def test_files_for_other_tools_are_made_again_and_compared(copy: Path, made: Dataset) -> None:
     def found(dataset: Dataset) -> list[tuple[str, str, str]]:
-        return said(statements.check_made_files(str(copy), dataset))
+        return parts_of(dataset_json.check_made_files(str(copy), dataset))
 
     less = {name: digest for name, digest in made.sidecars.items() if name != "labels.txt"}
     message = "field 'sidecars.labels.txt' is missing; convert wrote that file"
@@ -171,7 +182,7 @@ def test_files_for_other_tools_are_made_again_and_compared(copy: Path, made: Dat
 
 def test_changed_reports_are_found(copy: Path, made: Dataset) -> None:
     def found(dataset: Dataset = made) -> list[tuple[str, str]]:
-        checked = statements.check_reports(str(copy), dataset, files_of(copy))
+        checked = dataset_json.check_reports(str(copy), dataset, files_of(copy))
         return [(item.shard, item.message) for item in checked]
 
     lost = replace(made, files={**made.files, "lost.jsonl": hashlib.sha256(b"a\n").hexdigest()})
@@ -206,36 +217,38 @@ def test_a_changed_file_of_statistics_is_found(copy: Path, made: Dataset) -> Non
     listed = json.loads((copy / "findings.json").read_bytes())["files"]
     for name in listed:
         (copy / name).write_bytes(b"changed")
-    found = said(statements.check_reports(str(copy), made, files_of(copy)))
+    found = parts_of(dataset_json.check_reports(str(copy), made, files_of(copy)))
     assert sorted((code, file) for code, file, _ in found) == sorted(
         ("REPORT_MISMATCH", name) for name in listed
     )
     assert all("findings.json" in message for _, _, message in found)
 
 
-def test_a_missing_quarantine_is_found(copy: Path, made: Dataset, told: Told) -> None:
+def test_a_missing_quarantine_is_found(copy: Path, made: Dataset, ledgers: DatasetLedgers) -> None:
     (copy / "quarantine.jsonl").unlink()
-    found = said(statements.check_quarantine(str(copy), made, told))
+    found = parts_of(dataset_json.check_quarantine(str(copy), made, ledgers))
     assert found == [("QUARANTINE_MISMATCH", "quarantine.jsonl", "the file is missing; convert wrote it")]
 
 
 def test_a_document_that_contradicts_its_settings_is_found(made: Dataset, document: Any) -> None:
     other = {**document, "layout": "tutorial", "first_label": 7}
-    found = said(statements.check_document(other, made))
+    found = parts_of(dataset_json.check_document(other, made))
     assert any(code == "DATASET_MISMATCH" and "'layout'" in message for code, _, message in found)
     assert any("'first_label'" in message for _, _, message in found)
     settings = {**document["plan"]["settings"], "layout": "there is no such layout"}
     broken = {**document, "settings": settings, "plan": {**document["plan"], "settings": settings}}
     dataset = replace(made, plan=replace(made.plan, settings=settings))
-    messages = [message for *_, message in said(statements.check_document(broken, dataset))]
+    messages = [message for *_, message in parts_of(dataset_json.check_document(broken, dataset))]
     assert any("field 'settings' chooses no layout" in message for message in messages)
-    assert [*statements.check_document({**document, "features": 3}, made)]
+    assert [*dataset_json.check_document({**document, "features": 3}, made)]
 
 
-def test_ledgers_without_formats_are_of_an_older_version(made: Dataset, told: Told, document: Any) -> None:
-    ledgers = {
+def test_ledgers_without_formats_are_of_an_older_version(
+    made: Dataset, ledgers: DatasetLedgers, document: Any
+) -> None:
+    by_shard = {
         name: summary._replace(counted=replace(summary.counted, formats={}))
-        for name, summary in told.ledgers.items()
+        for name, summary in ledgers.by_shard.items()
         if summary is not None
     }
-    assert not [*statements.check_books(document, made, told._replace(ledgers=ledgers))]
+    assert not [*dataset_json.check_counts(document, made, ledgers._replace(by_shard=by_shard))]
