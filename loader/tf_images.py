@@ -100,7 +100,7 @@ class Picture:
     def _of_type(self, stored: str, value: tf.Tensor, features: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Returns the image of a record whose samples are stored with a type."""
         if self._formats == ("raw",) or stored not in HIGHEST:  # floats are always bare
-            pixels = tf.reshape(tf.io.decode_raw(value, stored), self._said(features))
+            pixels = tf.reshape(tf.io.decode_raw(value, stored), self._bare_shape(features))
             return converted(self._in_colour(pixels), self.dtype)
         return converted(self._from_file(value) if stored == "uint8" else self._deep_png(value), self.dtype)
 
@@ -152,7 +152,7 @@ class Picture:
 
         return tf.case([at(8), at(4), at(2)], lambda: tf.io.decode_jpeg(value, self._channels))
 
-    def _said(self, features: Mapping[str, tf.Tensor]) -> list[int] | tf.Tensor:
+    def _bare_shape(self, features: Mapping[str, tf.Tensor]) -> list[int] | tf.Tensor:
         """Returns the stored shape of bare pixels."""
         if None not in self._stored:
             return list(self._stored)

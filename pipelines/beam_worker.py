@@ -68,10 +68,10 @@ class Forking:
         while len(self._numbers) < self._count:
             ready, _, _ = select.select([self._requests, self._woken], [], [])
             if self._woken in ready:
-                told = os.read(self._woken, _REQUEST_BYTES)
+                numbers = os.read(self._woken, _REQUEST_BYTES)
                 self._reap()
                 if self._ended == len(self._numbers) and any(
-                    number in told for number in worker_reaper.IGNORED
+                    number in numbers for number in worker_reaper.IGNORED
                 ):
                     sys.exit()  # the command was interrupted
             if self._requests not in ready:

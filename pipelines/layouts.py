@@ -133,7 +133,7 @@ def _notes(layout: Layout) -> Iterator[str]:
         yield "Optional features are left out of a record if the source does not provide them."
     if layout.pixels:
         yield "Images are stored as bare pixels, not as files: larger, but readable without a decoder."
-    if layout.pixels and not layout.says_size:
+    if layout.pixels and not layout.stores_size:
         yield "Records do not contain the size of the image, so --resize must choose one size for all."
 
 

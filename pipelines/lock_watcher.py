@@ -72,7 +72,7 @@ class Watcher:
         self._style = style
         self._underway = _load(_HERE.parent / "transforms" / "concurrency" / "underway.py")
         self._named: set[tuple[str, float]] = set()
-        self._told = 0.0
+        self._signalled_at = 0.0
         self._since = self._looked = time.monotonic()
 
     def watch(self) -> None:
@@ -83,8 +83,8 @@ class Watcher:
                 numbers = os.read(0, 4096)
                 if not numbers:
                     return
-                if not self._told and not _ENDING.isdisjoint(numbers):
-                    self._told = time.monotonic()
+                if not self._signalled_at and not _ENDING.isdisjoint(numbers):
+                    self._signalled_at = time.monotonic()
             self._look()
 
     def _look(self) -> None:
@@ -92,7 +92,7 @@ class Watcher:
         if now - self._looked > 10 * _PAUSE_SECONDS or self._is_stopped():
             self._since = now  # one of the two processes was stopped, so no file is at fault
         self._looked = now
-        if self._told and now - self._told >= PATIENCE_SECONDS:
+        if self._signalled_at and now - self._signalled_at >= PATIENCE_SECONDS:
             self._end(self._last_words, _INTERRUPTED)
         content = self._board.read_bytes()
         watched, stuck_after = self._underway.head_of(content)

@@ -69,13 +69,13 @@ class _Found:
     def __init__(self, directory: str, run: float) -> None:
         local = bool(directory) and not storage.is_remote(directory)
         self._path = Spool(directory).tree_path if local else ""
-        self._run, self._told = run, not run
+        self._run, self._is_printed = run, not run
 
     def news(self) -> Iterator[str]:
         """Yields the line to print, if it is known and was not printed before."""
-        tree = "" if self._told else PROGRESS.tree or self._of_workers()
+        tree = "" if self._is_printed else PROGRESS.tree or self._of_workers()
         if tree:
-            self._told = True
+            self._is_printed = True
             yield f"found: {tree}"
 
     def _of_workers(self) -> str:
@@ -83,8 +83,8 @@ class _Found:
             return ""
         try:
             with open(self._path, "rb") as file:
-                said = json.load(file)
-            return str(said["tree"]) if said["run"] == self._run else ""
+                progress = json.load(file)
+            return str(progress["tree"]) if progress["run"] == self._run else ""
         except (OSError, ValueError):
             return ""
 
@@ -194,7 +194,7 @@ def _on_terminal(stop: threading.Event, directory: str, found: _Found) -> None:
 
 def _in_lines(stop: threading.Event, directory: str, found: _Found) -> None:
     stopwatch = _Stopwatch()
-    last, said = time.monotonic(), ""
+    last, printed = time.monotonic(), ""
     while not stop.wait(_TICK_SECONDS):
         for line in found.news():
             log.info(line)
@@ -203,6 +203,6 @@ def _in_lines(stop: threading.Event, directory: str, found: _Found) -> None:
         if time.monotonic() - last < _LINE_SECONDS:
             continue
         last, text = time.monotonic(), progress_text(seconds, directory)
-        if text != said:  # do not repeat a line
-            said = text
+        if text != printed:  # do not repeat a line
+            printed = text
             log.info(text, **_figures())

@@ -192,21 +192,21 @@ def rebuild(
       EngineError: The engine, the storage or the machine failed; run again.
     """
     started = time.time()
-    said = read_job(os.fspath(job), values) if job else JobFile(values)
+    job_file = read_job(os.fspath(job), values) if job else JobFile(values)
     extra = () if hasattr(beam_options, "view_as") else tuple(beam_options or ())
-    given = None if hasattr(beam_options, "view_as") else [*said.beam, *extra]
+    given = None if hasattr(beam_options, "view_as") else [*job_file.beam, *extra]
     engine = _Engine(given, beam_options)
-    with naming_lines(said, extra) if job else contextlib.nullcontext():
+    with naming_lines(job_file, extra) if job else contextlib.nullcontext():
         if not engine.is_default:
             engine.make_options()
-        request = make_request(said.settings, with_output=True)
+        request = make_request(job_file.settings, with_output=True)
     engine.check(request)
     check_versioned_output(request.settings.output)
     if storage.is_remote(request.settings.output) and not engine.described:
         check_remote_writable(request.settings.output)
     if log_format:
         events.configure()
-    notes = list(_notes(said, request))
+    notes = list(_notes(job_file, request))
     if progress:
         print_inputs(request, notes)
     host, pid, began = engine.launcher
@@ -217,12 +217,12 @@ def rebuild(
         holder="",
         settings=request.settings,
         versions=versions,
-        gates=said.gates,
-        retention=said.retention,
-        hooks=said.hooks,
-        verify_sources=said.verify_sources if verify_sources is None else verify_sources,
-        scrub=said.scrub if scrub is None else _scrub(scrub),
-        lease_seconds=said.lease_minutes * 60,
+        gates=job_file.gates,
+        retention=job_file.retention,
+        hooks=job_file.hooks,
+        verify_sources=job_file.verify_sources if verify_sources is None else verify_sources,
+        scrub=job_file.scrub if scrub is None else _scrub(scrub),
+        lease_seconds=job_file.lease_minutes * 60,
         wait_seconds=wait_minutes * 60,
         host=host,
         pid=pid,

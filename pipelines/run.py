@@ -117,8 +117,8 @@ def _runner(options: Any) -> Any:
     name = options.view_as(StandardOptions).runner
     if name != DEFAULT_RUNNER or not _has_processes(options):
         return name
-    told = JobServiceHandle.encode_pipeline_options(options.get_all_options())
-    provision = beam_provision_api_pb2.ProvisionInfo(pipeline_options=told)
+    encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
+    provision = beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded)
     return fn_runner.FnApiRunner(provision_info=fn_runner.ExtendedProvisionInfo(provision))
 
 
@@ -346,9 +346,9 @@ def _exit_code_of(
     return int(code)
 
 
-def _interrupted(said: str, ending: Ending) -> str:
+def _interrupted(message: str, ending: Ending) -> str:
     """Returns the message of an interrupted run."""
-    what = _BEAM_STEP.sub("", said) or "run again with --resume to go on."
+    what = _BEAM_STEP.sub("", message) or "run again with --resume to go on."
     return f"interrupted; {ending.reason}{what}"
 
 

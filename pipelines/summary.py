@@ -82,15 +82,15 @@ def _boxes_text(layout: str, boxes: Mapping[str, int]) -> str:
         "unlisted": "not listed",
     }
     noun = "segments" if layout == Needs.PANOPTIC else "boxes"
-    said = f"{noun}: " + ", ".join(
+    line = f"{noun}: " + ", ".join(
         f"{boxes[name]:,} {text}" for name, text in texts.items() if boxes.get(name)
     )
     points = {"keypoints_outside": "outside their image", "keypoints_vanished": "cropped away"}
     lost = [f"{boxes[name]:,} {text}" for name, text in points.items() if boxes.get(name)]
     if lost:
-        said += f"; key points not labelled any more: {', '.join(lost)}"
+        line += f"; key points not labelled any more: {', '.join(lost)}"
     segments = [f"{boxes[key]:,} {texts[name]}" for name in texts if boxes.get(key := f"segments_{name}")]
-    return f"{said}; segments: {', '.join(segments)}" if segments else said
+    return f"{line}; segments: {', '.join(segments)}" if segments else line
 
 
 def print_convert_summary(result: ConvertResult) -> None:
@@ -160,8 +160,8 @@ def print_rebuild_summary(result: RebuildResult) -> None:
             soft_wrap=True,
         )
         if outcome["previous"]:
-            said = changes_text(outcome["changes"]) or "no image changed"
-            out.print(f"  against {outcome['previous']}: {said}", soft_wrap=True)
+            changes = changes_text(outcome["changes"]) or "no image changed"
+            out.print(f"  against {outcome['previous']}: {changes}", soft_wrap=True)
         quarantine, report, index = (
             printable(storage.join(directory, name))
             for directory, name in (

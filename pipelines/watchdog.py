@@ -182,13 +182,13 @@ class _LockWatcher:
         self._end.callback(setattr, UNDERWAY, "on_first", UNDERWAY.on_first)
         os.environ[BOARDS_VARIABLE] = str(folder)
         self._end.callback(os.environ.pop, BOARDS_VARIABLE, None)
-        self._signals, told = os.pipe()
+        self._signals, wakeup = os.pipe()
         self._end.callback(os.close, self._signals)
         self._end.callback(self._wait)
-        self._end.callback(os.close, told)
-        os.set_blocking(told, False)
+        self._end.callback(os.close, wakeup)
+        os.set_blocking(wakeup, False)
         # The C part of Python's signal handling writes each signal's number there, even without the lock.
-        before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+        before = signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
         self._end.callback(signal.set_wakeup_fd, before)
         self._end.callback(setattr, UNDERWAY, "on_first", None)  # late threads begin nothing more
         UNDERWAY.on_first = lambda: self._start(folder)

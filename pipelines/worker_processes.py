@@ -81,11 +81,11 @@ class WorkerStarter:
         self._workers: list[ForkedWorker] = []
         self._lock = threading.Lock()
         requests, self._requests = os.pipe()
-        reports, told = os.pipe()
+        reports, report_end = os.pipe()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, *_PROGRAM, "--fork", *map(str, (count, requests, told)), WORKER_MAIN],
-                pass_fds=(requests, told),
+                [sys.executable, *_PROGRAM, "--fork", *map(str, (count, requests, report_end)), WORKER_MAIN],
+                pass_fds=(requests, report_end),
                 stderr=subprocess.DEVNULL if silent else None,
             )
         except BaseException:
@@ -94,7 +94,7 @@ class WorkerStarter:
             raise
         finally:
             os.close(requests)
-            os.close(told)
+            os.close(report_end)
         self._listener = threading.Thread(
             target=self._listen, args=(reports,), name="shardwright-worker-ends", daemon=True
         )

@@ -127,15 +127,15 @@ class Annotations:
 
     def encode(self) -> str:
         """Returns the annotations as JSON for an `ImageRef`, without default values."""
-        value = _said(self)
+        value = _given_fields(self)
         if self.objects is not None:
-            value["objects"] = [_said(item) for item in self.objects]
+            value["objects"] = [_given_fields(item) for item in self.objects]
         if self.segments:
-            value["segments"] = [_said(item) for item in self.segments]
+            value["segments"] = [_given_fields(item) for item in self.segments]
         return json.dumps(value, separators=(",", ":"))
 
 
-def _said(item: Any) -> dict[str, Any]:
+def _given_fields(item: Any) -> dict[str, Any]:
     """Returns the fields of a dataclass whose values are not their defaults."""
     values = {field.name: getattr(item, field.name) for field in fields(item)}
     return {

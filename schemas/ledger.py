@@ -190,16 +190,16 @@ class WrittenEntries(NamedTuple):
     def lines(self) -> bytes:
         """Returns the lines of the entries as `entry_lines` does, in a tenth of its time."""
         columns = self._by_field()
-        said = {
+        forms = {
             name: '"{}"' if name in _WRITTEN_TEXTS else "{}"
             for name in Entry._fields
             if any(columns.get(name, ())) or (name in _WRITTEN_NUMBERS and columns[name])
         }
-        texts = (columns[name] for name in said if name in _WRITTEN_TEXTS)
-        if "key" not in said or not all(map(all, texts)):  # some entries lack a field that others have
+        texts = (columns[name] for name in forms if name in _WRITTEN_TEXTS)
+        if "key" not in forms or not all(map(all, texts)):  # some entries lack a field that others have
             return entry_lines(self.entries())
-        line = "".join(("{{", ", ".join(f'"{name}": {value}' for name, value in said.items()), "}}\n"))
-        values = (_escaped(columns[name]) if name in _WRITTEN_TEXTS else columns[name] for name in said)
+        line = "".join(("{{", ", ".join(f'"{name}": {value}' for name, value in forms.items()), "}}\n"))
+        values = (_escaped(columns[name]) if name in _WRITTEN_TEXTS else columns[name] for name in forms)
         return "".join(map(line.format, *values)).encode("ascii")
 
     def index_lines(self) -> bytes:

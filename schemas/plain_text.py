@@ -19,4 +19,4 @@ def escape_controls(text: str, keep: str = "") -> str:
     """
     if text.isprintable():
         return text
-    return text.translate({code: told for code, told in _ESCAPES.items() if chr(code) not in keep})
+    return text.translate({code: escaped for code, escaped in _ESCAPES.items() if chr(code) not in keep})

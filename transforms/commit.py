@@ -301,8 +301,8 @@ def _box_warnings(boxes: Mapping[str, int], results: Sequence[ShardResult]) -> I
         shards = sorted(results, key=lambda result: result.header.file)
         shown = [text for result in shards for text in result.header.bad_boxes][:_SHOWN]
         count = boxes["dropped"]
-        told = "; ".join(map(printable, shown))
-        yield f"{counted(count, 'bad annotation')} {is_or_are(count)} left out, such as {told}."
+        examples = "; ".join(map(printable, shown))
+        yield f"{counted(count, 'bad annotation')} {is_or_are(count)} left out, such as {examples}."
     if boxes.get("unlisted"):
         count = boxes["unlisted"]
         segments = counted(count, "segment")
@@ -315,10 +315,10 @@ def _private_warnings(headers: Iterable[ShardHeader]) -> Iterator[str]:
     for header in headers:
         counts.update(header.private)
     if counts:
-        told = ", ".join(
+        kinds = ", ".join(
             f"{PRIVATE_KINDS[kind]} ({counts[kind]:,})" for kind in PRIVATE_KINDS if counts[kind]
         )
-        yield f"The metadata of kept originals have {told}; --strip_metadata removes them."
+        yield f"The metadata of kept originals have {kinds}; --strip_metadata removes them."
 
 
 def _was_swapped(job: ConversionSpec, result: Dataset, listed: Sequence[str]) -> bool:

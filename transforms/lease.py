@@ -248,7 +248,7 @@ def acquire(
     path = storage.join(output, file)
     deadline = monotonic() + wait_seconds
     seen, seen_at = b"", monotonic()
-    pause, told = _POLL_SECONDS / 16, False
+    pause, announced = _POLL_SECONDS / 16, False
     while True:
         with storage.translated_errors("take the lease", path):
             found = storage.read_with_etag(path)
@@ -271,8 +271,8 @@ def acquire(
         remaining = deadline - monotonic()
         if remaining <= 0:
             raise _held_by(output, held, file)
-        if not told:
-            told = True
+        if not announced:
+            announced = True
             waiting(_who(held))
         sleep(min(pause, remaining))
         pause = min(2 * pause, _POLL_SECONDS)

@@ -166,13 +166,13 @@ def _present(facts: DatasetFacts) -> dict[str, int]:
 
 
 def _between(
-    expected: Expectations, what: str, value: int, says: str, *, below: bool = True, above: bool = True
+    expected: Expectations, what: str, value: int, text: str, *, below: bool = True, above: bool = True
 ) -> Iterator[tuple[str, str]]:
     least, most = getattr(expected, f"min_{what}"), getattr(expected, f"max_{what}")
     if below and least is not None and value < least:
-        yield f"min_{what}", f"{says.format(value)}, less than {least}"
+        yield f"min_{what}", f"{text.format(value)}, less than {least}"
     if above and most is not None and value > most:
-        yield f"max_{what}", f"{says.format(value)}, more than {most}"
+        yield f"max_{what}", f"{text.format(value)}, more than {most}"
 
 
 def _classes(expected: Expectations, facts: DatasetFacts) -> Iterator[tuple[str, str]]:

@@ -1002,12 +1002,12 @@ class ConvertSettings:
         self._check_depth()
         if self.stored_format != "raw" or self.states_dtype:  # records state the shape of such pixels
             return
-        if not layout.says_size and not self.has_one_size:
+        if not layout.stores_size and not self.has_one_size:
             raise UsageError(
                 f"--layout {layout.name}: its records have bare pixels and do not store their size; choose "
                 f"one size for all with --resize (and --fit {', '.join(SAME_SIZE_FITS)})."
             )
-        if self.color == "keep" and not (self.resize and layout.says_channels):
+        if self.color == "keep" and not (self.resize and layout.stores_channels):
             raise UsageError(
                 "--color keep: bare pixels would have different numbers of channels; choose --color rgb "
                 "or gray."

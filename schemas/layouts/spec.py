@@ -137,13 +137,13 @@ class Layout:
         return tuple(column for column, _ in named.values())
 
     @property
-    def says_size(self) -> bool:
+    def stores_size(self) -> bool:
         """Whether records state the stored picture's height and width."""
         roles = self.by_role().keys()
         return self._has_shape or {FeatureRole.HEIGHT, FeatureRole.WIDTH} <= roles
 
     @property
-    def says_channels(self) -> bool:
+    def stores_channels(self) -> bool:
         """Whether records state the stored picture's number of channels."""
         return self._has_shape or FeatureRole.CHANNELS in self.by_role()
 
@@ -225,9 +225,9 @@ def extended(
 def _with_dtype(layout: Layout, one_size: bool) -> Layout:
     """Returns a layout that also stores the type of the samples, and the shape, unless they are known."""
     wanted = [] if layout.pixel_type else [FeatureRole.DTYPE]
-    if not layout.says_channels:
+    if not layout.stores_channels:
         wanted.append(FeatureRole.CHANNELS)
-    if not layout.says_size and not one_size:
+    if not layout.stores_size and not one_size:
         wanted += [FeatureRole.HEIGHT, FeatureRole.WIDTH]
     names = {spec.name for spec in layout.features}
     prefix = "image/" if any(name.startswith("image/") for name in names) else ""
@@ -252,7 +252,7 @@ def _several(spec: FeatureSpec) -> FeatureSpec:
     return replace(spec, shape=_EACH)
 
 
-_ALWAYS_SAID = ("name", "type", "shape", "fill")
+_ALWAYS_STORED = ("name", "type", "shape", "fill")
 
 
 def features_json(features: Sequence[FeatureSpec]) -> list[dict[str, Any]]:
@@ -261,7 +261,7 @@ def features_json(features: Sequence[FeatureSpec]) -> list[dict[str, Any]]:
         {
             item.name: _plain(getattr(spec, item.name))
             for item in fields(spec)
-            if item.name in _ALWAYS_SAID or getattr(spec, item.name) != item.default
+            if item.name in _ALWAYS_STORED or getattr(spec, item.name) != item.default
         }
         for spec in features
     ]

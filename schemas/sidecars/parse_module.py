@@ -122,17 +122,17 @@ def _labels(dataset: Dataset) -> str:
     """Returns the statement that defines the class names."""
     if not dataset.labels:
         return "# There are no classes.\nlabels = ()\n"
-    says = f"# Class names in the order of their ids; the first id is {dataset.first_label}.\n"
+    source = f"# Class names in the order of their ids; the first id is {dataset.first_label}.\n"
     if dataset.plan.unused_ids:
-        says += "# A number stands for an id that no class has.\n"
+        source += "# A number stands for an id that no class has.\n"
     if dataset.keeps_unlabelled:
-        says += f"# Pictures without a class have {UNLABELLED}.\n"
+        source += f"# Pictures without a class have {UNLABELLED}.\n"
     if len(dataset.labels) > _MAX_NAMES:
-        return f'{says}labels = tuple(_dataset_json(HERE)["labels"])\n'
+        return f'{source}labels = tuple(_dataset_json(HERE)["labels"])\n'
     names = _wrapped([quoted(name) for name in dataset.labels])
     if "\n" in names or len(names) > _WIDTH - len("labels = ()"):
-        return f"{says}labels = (\n{indent(names, '    ')}\n)\n"
-    return f"{says}labels = ({names if len(dataset.labels) == 1 else names[:-1]})\n"
+        return f"{source}labels = (\n{indent(names, '    ')}\n)\n"
+    return f"{source}labels = ({names if len(dataset.labels) == 1 else names[:-1]})\n"
 
 
 def _wrapped(literals: Sequence[str]) -> str:

@@ -44,7 +44,7 @@ def note_changes(old: LedgerRow, new: LedgerRow, changes: Changes) -> None:
         found.append((Kind.RENAMED, old.key, new.key))
     if old.source != new.source:
         found.append((Kind.CHANGED, old.source, new.source))
-    elif old.stored != new.stored or (old.length != new.length and _says_the_same(old, new)):
+    elif old.stored != new.stored or (old.length != new.length and _have_same_columns(old, new)):
         found.append((Kind.RE_ENCODED, _stored(old), _stored(new)))
     if old.label != new.label:
         found.append((Kind.RELABELLED, old.label, new.label))
@@ -57,7 +57,7 @@ def note_changes(old: LedgerRow, new: LedgerRow, changes: Changes) -> None:
     changes.unchanged += not found
 
 
-def _says_the_same(old: LedgerRow, new: LedgerRow) -> bool:
+def _have_same_columns(old: LedgerRow, new: LedgerRow) -> bool:
     """Returns whether key and classes are equal, so that the lengths of the two records can be compared."""
     return (old.key, old.label) == (new.key, new.label)
 

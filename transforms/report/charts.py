@@ -303,11 +303,11 @@ def records_over_time(points: Sequence[TimePoint], *, wide: bool) -> Chart:
         axes.xaxis.set_major_formatter(ConciseDateFormatter(dates))
         axes.set_ylabel("records")
 
-    told = published or points
+    shown = published or points
     return Chart(
         "Records over time",
-        f"From {told[0].records:,} to {counted(told[-1].records, 'record')} in "
-        f"{counted(len(told), 'version')}.",
+        f"From {shown[0].records:,} to {counted(shown[-1].records, 'record')} in "
+        f"{counted(len(shown), 'version')}.",
         _draw("time-wide" if wide else "time", plot, _WIDE if wide else _SIZE),
         ("records",),
         (),

@@ -176,8 +176,8 @@ def reduced(data: ReportData, amount: Amount) -> ReportData:
 def split_text(data: ReportData) -> str:
     """Returns what decided the splits: the source, or the settings; empty if there are no splits."""
     own = ", ".join(data.splits)
-    said = str(data.settings.get("splits") or "")
-    shares = _shares(said)
+    split_setting = str(data.settings.get("splits") or "")
+    shares = _shares(split_setting)
     if not data.fingerprint or not own:
         return ""
     pattern, seed = data.settings.get("split_by"), data.settings.get("seed", 0)
@@ -189,14 +189,14 @@ def split_text(data: ReportData) -> str:
         counts = {split: records for split, (records, _, _) in data.splits.items()}
         with contextlib.suppress(ValueError):
             found = compare_shares(
-                str(data.settings["split_mode"]), parse_splits(said), counts, data.class_counts
+                str(data.settings["split_mode"]), parse_splits(split_setting), counts, data.class_counts
             )
             drawn += f"; {found.sentence}"
     if data.splits_from == SplitsFrom.HASH:
         return drawn
     if data.splits_from == SplitsFrom.BOTH:
         return f"{own}: named by the source for some images; for all others {drawn}"
-    named = {part.partition("=")[0].strip() for part in said.split(",")}
+    named = {part.partition("=")[0].strip() for part in split_setting.split(",")}
     # Older datasets do not state it: a split that the settings do not name comes from the source.
     if data.splits_from == SplitsFrom.SOURCE or not data.splits.keys() <= named:
         return f"{own}, as the source names them"

@@ -65,13 +65,13 @@ def match_records(found: Sequence[Found], written: Sequence[Written], size: int)
 def _without_copies(found: Sequence[Found], numbers: Sequence[int | Match | None]) -> list[int | Match]:
     """Decides whether the remaining records are second copies, which damage can leave behind."""
     known = {item.source for item, number in zip(found, numbers) if isinstance(number, int)}
-    told: list[int | Match] = []
+    matches: list[int | Match] = []
     for item, number in zip(found, numbers, strict=True):
         if number is None:
             number = Match.UNEXPECTED if item.source and item.source in known else Match.UNKNOWN
             known.add(item.source)
-        told.append(number)
-    return told
+        matches.append(number)
+    return matches
 
 
 def _by_name(

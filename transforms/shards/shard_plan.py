@@ -97,14 +97,14 @@ def plan_shard(
         return ShardPlan(recipe, recipes.record, known, OrderedRefs(planned.refs, known.order))
     refs = OrderedRefs.by_hash(planned.refs, settings.seed)
     roles = layout.by_role().keys()
-    said = (planned.split,) if FeatureRole.SPLIT in roles else ()
+    split_names = (planned.split,) if FeatureRole.SPLIT in roles else ()
     digest, lines = PlanDigest(recipes.shard), bytearray()
     candidates, has_known_states = 0, True
     for ref in refs:
         line = ref_digest(
             ref,
             [ids.get(name, -1) for name in ref.labels],
-            *said,
+            *split_names,
             *([("fold", ref.fold)] if ref.fold >= 0 else ()),
             *_texts_of(ref, texts),
             *_names_of(ref, roles),

@@ -67,7 +67,7 @@ class _Sample:
 
     name: str
     images: list[ImageRef] = field(default_factory=list)
-    says: dict[str, ImageRef] = field(default_factory=dict)
+    metadata: dict[str, ImageRef] = field(default_factory=dict)
 
 
 def _shows_samples(members: Iterator[Member | ArchiveDamage]) -> bool:
@@ -159,8 +159,8 @@ def _list_samples(opened: OpenArchive, settings: ConvertSettings) -> Iterator[Im
         if name != sample.name:
             yield from _finish(sample, settings)
             sample = _Sample(name)
-        if ref.is_candidate and field_name in METADATA and field_name not in sample.says:
-            sample.says[field_name] = ref
+        if ref.is_candidate and field_name in METADATA and field_name not in sample.metadata:
+            sample.metadata[field_name] = ref
         elif not ref.is_candidate:
             yield ref
         elif reason := why_filtered(member_key(member.name)):
@@ -175,11 +175,11 @@ def _list_samples(opened: OpenArchive, settings: ConvertSettings) -> Iterator[Im
 def _finish(sample: _Sample, settings: ConvertSettings) -> Iterator[ImageRef | ClassId]:
     """Yields the images of a sample with their metadata; metadata without an image is filtered."""
     if not sample.images:
-        for ref in sample.says.values():
+        for ref in sample.metadata.values():
             yield ref.filtered(FilterReason.NOT_AN_IMAGE)
         return
     try:
-        metadata = read_metadata({name: _text(name, ref) for name, ref in sample.says.items()}, settings)
+        metadata = read_metadata({name: _text(name, ref) for name, ref in sample.metadata.items()}, settings)
     except BadMetadata as error:
         for ref in sample.images:
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(error))

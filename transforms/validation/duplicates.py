@@ -150,8 +150,8 @@ def _bucketed(
         wanted = None if kinds is None else kinds[picture.file, picture.number]
         for kind, value in had:
             if wanted is None or kind in wanted:
-                told = printed if kind.startswith(_BAND) else row
-                packed[kind, zlib.crc32(value) % buckets].append((value, told))
+                value_to_compare = printed if kind.startswith(_BAND) else row
+                packed[kind, zlib.crc32(value) % buckets].append((value, value_to_compare))
     return packed
 
 

@@ -55,8 +55,8 @@ _MOST_CHANNELS = 16
 _NOT_AN_IMAGE = "its bytes are not in an image format that can be decoded"
 
 
-class Claims(NamedTuple):
-    """Statements about an image.
+class DeclaredImage(NamedTuple):
+    """What a record and the schema declare about an image.
 
     Attributes:
       sides: Height, width and channels from each source: the record's features, or the schema.
@@ -99,18 +99,18 @@ class Seen(NamedTuple):
 
 def check_image(
     encoded: bytes,
-    claims: Claims,
+    declared: DeclaredImage,
     whole: bool = True,
     reserve: Callable[[int], object] | None = None,
     damaged_too: bool = False,
     bounds: Bounds = DEFAULT_BOUNDS,
     headers: JpegHeaders | None = None,
 ) -> Seen:
-    """Decodes an image and compares it with the statements about it.
+    """Decodes an image and compares it with what is declared about it.
 
     Args:
       encoded: Bytes of the image.
-      claims: Statements about it.
+      declared: What its record declares about it.
       whole: Whether the full pixels are needed. All data of a JPEG is read and decoded either way, but
         otherwise only an eighth of each side is transformed and colored, which cannot fail. On thousands of
         intact and damaged files the verdict is the same, and a photograph takes half of the time.
@@ -120,43 +120,45 @@ def check_image(
       headers: Headers of earlier images that were checked with the same bounds, and not whole. Sound images
         with these headers need no other check than decoding. None if the caller needs the decoded image.
     """
-    claimed = claims.format
-    if claimed == "raw" or (claimed is None and (claims.pixels or claims.dtype == "float32")):
-        return _check_bare(encoded, claims, whole, reserve)
+    declared_format = declared.format
+    if declared_format == "raw" or (
+        declared_format is None and (declared.pixels or declared.dtype == "float32")
+    ):
+        return _check_bare(encoded, declared, whole, reserve)
     problems = []
     kind = kind_of(encoded[:HEAD_BYTES])
     name = FORMAT_NAMES.get(kind, kind) if kind is not None else ""
-    if claimed is not None and name and claimed != name:
-        spelled = claimed.lower()
+    if declared_format is not None and name and declared_format != name:
+        spelled = declared_format.lower()
         if _SPELLINGS.get(spelled, spelled) != name:
-            message = f"the image is {name} but the record says {claimed}"
+            message = f"the image is {name} but the record says {declared_format}"
             problems.append((FindingCode.FORMAT_MISMATCH, message))
     header = headers.find(encoded) if headers is not None else None
     if header is not None:
         if reserve is not None:
             reserve(header.decoder_bytes)
         if decodes_without_warning(encoded, header.mode, header.reduced_size, header.factor):
-            problems += _statement_problems((*header.size[::-1], header.channels), claims, "uint8")
+            problems += _declaration_problems((*header.size[::-1], header.channels), declared, "uint8")
             return Seen(problems, None, name, header.size, header, header.channels)
     try:
-        opened = open_image(encoded, "image", MAX_PIXELS, bounds, keep_depth=claims.dtype is not None)
+        opened = open_image(encoded, "image", MAX_PIXELS, bounds, keep_depth=declared.dtype is not None)
         size = opened.image.size
         reduced = not whole and reduce_jpeg(opened, _REDUCTION) > 1
         needed = max(math.prod(opened.image.size) * BYTES_PER_PIXEL, decoder_bytes(opened))
         if reserve is not None and header is None:
             reserve(needed)
         if opened.deep is not None:
-            return _check_deep(opened, opened.deep, claims, whole, Seen(problems, None, name))
+            return _check_deep(opened, opened.deep, declared, whole, Seen(problems, None, name))
         loaded = load_checked(opened, MAX_PIXELS, damaged_too)
         image = loaded.image
-        samples = _samples_of(image) if whole and claims.dtype is not None else None
+        samples = _samples_of(image) if whole and declared.dtype is not None else None
     except NotACandidate:
         return Seen([*problems, (FindingCode.UNDECODABLE, _NOT_AN_IMAGE)], None, name)
     except ImageFault as fault:
         return Seen([*problems, (FindingCode.UNDECODABLE, fault.message)], None, name)
     size = size if reduced else image.size
     truth = (size[1], size[0], channels_of(image))
-    problems += _statement_problems(truth, claims, "uint8" if name in _STORED else None)
+    problems += _declaration_problems(truth, declared, "uint8" if name in _STORED else None)
     if headers is not None and header is None and not loaded.note and not loaded.damage:
         _remember_header(headers, opened, size, truth[2], needed)
     return Seen(problems, image, name, size, channels=truth[2], samples=samples)
@@ -188,27 +190,29 @@ def _remember_header(
         )  # fmt: skip
 
 
-def _statement_problems(truth: tuple[int, int, int], claims: Claims, dtype: str | None) -> Iterator[Problem]:
-    """Yields the problems with statements about an image file.
+def _declaration_problems(
+    truth: tuple[int, int, int], declared: DeclaredImage, dtype: str | None
+) -> Iterator[Problem]:
+    """Yields what a record declares wrongly about its image.
 
     Args:
       truth: Height, width and channels of the image.
-      claims: Statements about it.
+      declared: What its record declares about it.
       dtype: Type of its samples. None if it is not known.
     """
-    for claim in claims.sides:
-        if claim != truth:
-            yield from _size_problems(truth, claims.sides)
+    for shape in declared.sides:
+        if shape != truth:
+            yield from _size_problems(truth, declared.sides)
             break
-    yield from _check_colorspace(truth[2], claims)
-    yield from _check_dtype(dtype, claims)
+    yield from _check_colorspace(truth[2], declared)
+    yield from _check_dtype(dtype, declared)
 
 
-def _check_dtype(true: str | None, claims: Claims) -> Sequence[Problem]:
+def _check_dtype(true: str | None, declared: DeclaredImage) -> Sequence[Problem]:
     """Compares the type of the samples in an image file with the declared one, if that is a sample type."""
-    if claims.dtype not in SAMPLE_TYPES or true in (None, claims.dtype):
+    if declared.dtype not in SAMPLE_TYPES or true in (None, declared.dtype):
         return ()
-    message = f"the samples of the image are {true}, but the record says {claims.dtype}"
+    message = f"the samples of the image are {true}, but the record says {declared.dtype}"
     return ((FindingCode.FORMAT_MISMATCH, message),)
 
 
@@ -219,13 +223,15 @@ def _samples_of(image: Image.Image) -> npt.NDArray[Any]:
     return samples if samples.shape[2] % 2 else samples[:, :, :-1]
 
 
-def _check_deep(opened: OpenedImage, header: DeepHeader, claims: Claims, whole: bool, seen: Seen) -> Seen:
-    """Decodes an image of more than 8 bits per sample and compares it with the statements about it.
+def _check_deep(
+    opened: OpenedImage, header: DeepHeader, declared: DeclaredImage, whole: bool, seen: Seen
+) -> Seen:
+    """Decodes an image of more than 8 bits per sample and compares it with what is declared about it.
 
     Args:
       opened: The image.
       header: Its samples, by its header.
-      claims: Statements about it.
+      declared: What its record declares about it.
       whole: Whether the samples are needed.
       seen: Facts that are already known about it.
 
@@ -234,7 +240,7 @@ def _check_deep(opened: OpenedImage, header: DeepHeader, claims: Claims, whole: 
     """
     samples = load_samples(opened, MAX_PIXELS)
     height, width, channels = samples.shape
-    problems = [*seen.problems, *_statement_problems((height, width, channels), claims, header.dtype)]
+    problems = [*seen.problems, *_declaration_problems((height, width, channels), declared, header.dtype)]
     shown = samples[:, :, :-1] if header.alpha else samples
     image = displayed(shown if whole else shown[:1, :1])  # nobody looks at a part
     return seen._replace(
@@ -246,18 +252,20 @@ def _check_deep(opened: OpenedImage, header: DeepHeader, claims: Claims, whole: 
     )
 
 
-def _check_bare(encoded: bytes, claims: Claims, whole: bool, reserve: Callable[[int], object] | None) -> Seen:
-    """Compares raw pixels with the statements about them."""
-    if claims.dtype is not None and claims.dtype not in SAMPLE_TYPES:
+def _check_bare(
+    encoded: bytes, declared: DeclaredImage, whole: bool, reserve: Callable[[int], object] | None
+) -> Seen:
+    """Compares raw pixels with what is declared about them."""
+    if declared.dtype is not None and declared.dtype not in SAMPLE_TYPES:
         return Seen([], None, "raw")  # the wrong type is reported, and nothing else can be known
-    dtype = np.dtype(claims.dtype or "uint8")
-    problems = list(_check_pixels(len(encoded), claims.sides, claims.dtype))
-    sides = None if problems else _sides_of_bare(len(encoded), claims.sides, dtype.itemsize)
+    dtype = np.dtype(declared.dtype or "uint8")
+    problems = list(_check_pixels(len(encoded), declared.sides, declared.dtype))
+    sides = None if problems else _sides_of_bare(len(encoded), declared.sides, dtype.itemsize)
     if sides is None:
         return Seen(problems, None, "raw")
     height, width, channels = sides
-    problems += _check_colorspace(channels, claims)
-    if claims.dtype is None:
+    problems += _check_colorspace(channels, declared)
+    if declared.dtype is None:
         image = Image.frombytes(_MODES[channels], (width, height), encoded)
         return Seen(problems, image, "raw", image.size, channels=channels)
     if reserve is not None:
@@ -268,24 +276,24 @@ def _check_bare(encoded: bytes, claims: Claims, whole: bool, reserve: Callable[[
 
 
 def _size_problems(truth: tuple[int, int, int], sides: Sequence[PictureShape]) -> Iterator[Problem]:
-    for role, true, claims in zip(SIDES, truth, zip(*sides)):
-        for claim in dict.fromkeys(claims):
-            if claim is not None and claim != true:
+    for role, true, sides_of_role in zip(SIDES, truth, zip(*sides)):
+        for side in dict.fromkeys(sides_of_role):
+            if side is not None and side != true:
                 yield (
                     FindingCode.SIZE_MISMATCH,
-                    f"the image's {role.value} is {true} but the record says {claim}",
+                    f"the image's {role.value} is {true} but the record says {side}",
                 )
 
 
-def _check_colorspace(channels: int, claims: Claims) -> Sequence[Problem]:
-    if claims.colorspace is None:
+def _check_colorspace(channels: int, declared: DeclaredImage) -> Sequence[Problem]:
+    if declared.colorspace is None:
         return ()
     true = GREY if channels < 3 else RGB
-    if claims.colorspace == true:
+    if declared.colorspace == true:
         return ()
-    colorspace = claims.colorspace.decode("utf-8", "replace")
-    said_of_image = f"{counted(channels, 'channel')}, which is {true.decode()}"
-    message = f"the image has {said_of_image}, but the record says {colorspace}"
+    colorspace = declared.colorspace.decode("utf-8", "replace")
+    channels_text = f"{counted(channels, 'channel')}, which is {true.decode()}"
+    message = f"the image has {channels_text}, but the record says {colorspace}"
     return ((FindingCode.FORMAT_MISMATCH, message),)
 
 
@@ -302,7 +310,7 @@ def _sides_of_bare(size: int, shapes: Sequence[PictureShape], itemsize: int) -> 
       itemsize: Number of bytes of a sample.
     """
     height, width, channels = (
-        next((claim for claim in claims if claim is not None), None) for claims in zip(*shapes)
+        next((value for value in values if value is not None), None) for values in zip(*shapes)
     )
     if not height or not width:
         return None
@@ -312,8 +320,8 @@ def _sides_of_bare(size: int, shapes: Sequence[PictureShape], itemsize: int) -> 
 def _check_pixels(size: int, shapes: Sequence[PictureShape], dtype: str | None) -> Iterator[Problem]:
     """Checks that the number of bytes of raw pixels fits the declared size and sample type."""
     sides: list[int | None] = []
-    for role, claims in zip(SIDES, zip(*shapes)):
-        known = list(dict.fromkeys(claim for claim in claims if claim is not None))
+    for role, values in zip(SIDES, zip(*shapes)):
+        known = list(dict.fromkeys(value for value in values if value is not None))
         if len(known) > 1:
             yield FindingCode.SIZE_MISMATCH, f"its {role.value} is {known[0]} and {known[1]}"
             return

@@ -208,7 +208,7 @@ class LedgerCheck:
             return f"its key is {result.key!r}, the shard's ledger says {name!r}"
         if result.basename is not None and name.rpartition("/")[2] != result.basename:
             return f"its file name is {result.basename!r}, the shard's ledger says {name!r}"
-        if result.says_source and result.source != entry.get("sha256", ""):
+        if result.source_in_record and result.source != entry.get("sha256", ""):
             return (
                 f"its source's sha256 begins {(result.source or '')[:12]}, "
                 f"the shard's ledger says {str(entry.get('sha256', ''))[:12]}"

@@ -56,11 +56,11 @@ def _check_format(features: Mapping[str, Feature], schema: RecordSchema) -> Iter
         lists.get(role, ()) for role in (FeatureRole.SEMANTIC_MASK, FeatureRole.SEMANTIC_FORMAT)
     )
     if len(masks) == len(formats) == 1 and masks[0]:
-        kind, claimed = kind_of(masks[0][:HEAD_BYTES]), formats[0].decode("utf-8", "replace")
-        if kind is not None and claimed.lower() != kind:
+        kind, declared = kind_of(masks[0][:HEAD_BYTES]), formats[0].decode("utf-8", "replace")
+        if kind is not None and declared.lower() != kind:
             yield (
                 FindingCode.FORMAT_MISMATCH,
-                f"{MASKS[FeatureRole.SEMANTIC_MASK]} is {kind} but the record says {claimed!r}",
+                f"{MASKS[FeatureRole.SEMANTIC_MASK]} is {kind} but the record says {declared!r}",
             )
 
 

@@ -29,7 +29,7 @@ from shardwright.transforms.records.encodings import WrongEncoding, plain_featur
 from shardwright.transforms.records.framing import RecordBlock
 from shardwright.transforms.records.record_schema import Problem, RecordSchema
 from shardwright.transforms.validation.expected_records import ExpectedRecords, LedgerTexts
-from shardwright.transforms.validation.image import SIDES, Claims, Seen, check_image
+from shardwright.transforms.validation.image import SIDES, DeclaredImage, Seen, check_image
 from shardwright.transforms.validation.keypoints import check_keypoints
 from shardwright.transforms.validation.masks import MASKS, check_masks
 from shardwright.transforms.validation.objects import box_sizes, check_class, check_objects, lists_of
@@ -79,7 +79,7 @@ class CheckedRecord(NamedTuple):
       key: Key of the image. None if the record does not say.
       source: sha256 of the source image, or else of the stored image.
       picture: Description of the image, without its place. None if it was not decoded or not requested.
-      says_source: Whether `source` comes from the record itself.
+      source_in_record: Whether `source` comes from the record itself.
       classes: Names of the image's or its objects' classes. None if the record does not say.
       basename: Last part of the key, if the record stores that.
       features: Features as they are stored. None if they were not requested.
@@ -96,7 +96,7 @@ class CheckedRecord(NamedTuple):
     key: str | None = None
     source: str | None = None
     picture: Picture | None = None
-    says_source: bool = False
+    source_in_record: bool = False
     classes: tuple[str, ...] | None = None
     basename: str | None = None
     features: Mapping[str, Feature] | None = None
@@ -112,7 +112,7 @@ class _Common(NamedTuple):
     """Result for the repeating features, shared by all records with equal values."""
 
     problems: tuple[Problem, ...]
-    claims: Claims
+    declared: DeclaredImage
     classes: tuple[str, ...] | None
 
 
@@ -255,7 +255,7 @@ class RecordChecker:
         )
         label = None if common.classes is None else LABEL_SEPARATOR.join(common.classes)
         parts = self._templates.add(data, _Similar(common, fold, key, basename, sha256, label))
-        if parts is not None and fold is None and not common.claims.dtype:
+        if parts is not None and fold is None and not common.declared.dtype:
             self._expected.add(parts, label)
 
     def expected(self, block: RecordBlock, first: int, texts: LedgerTexts) -> OrdinaryRecords | None:
@@ -317,7 +317,7 @@ class RecordChecker:
         stop = first + len(values)
         labels = tuple([value.label for value in values])
         if (None in labels and any(label is not None for label in labels)) or any(
-            value.fold is not None or value.common.claims.dtype for value in values
+            value.fold is not None or value.common.declared.dtype for value in values
         ):
             return None
         keys, basenames, sources = (
@@ -361,7 +361,7 @@ class RecordChecker:
                 source = stored_sha256 or hashlib.sha256(encoded).hexdigest()
         return CheckedRecord(
             tuple(problems), key, source, None, sha256 is not None, common.classes, basename, None,
-            stored_sha256, bare, None, private, fold, common.claims.dtype or "",
+            stored_sha256, bare, None, private, fold, common.declared.dtype or "",
         )  # fmt: skip
 
     def _check_encoded(
@@ -381,7 +381,7 @@ class RecordChecker:
         stored_sha256 = hashlib.sha256(encoded).hexdigest() if self._hash_images else ""
         seen = check_image(
             encoded,
-            common.claims,
+            common.declared,
             self._look,
             lambda size: held.enter_context(self._reserve(size)),
             self._schema.damaged_too,
@@ -389,7 +389,7 @@ class RecordChecker:
             self._headers,
         )
         problems += seen.problems
-        bare, kind = _is_bare(encoded, common.claims, seen.header)
+        bare, kind = _is_bare(encoded, common.declared, seen.header)
         decoded = seen.image is not None or seen.header is not None
         private = private_metadata(encoded, kind) if decoded and (not bare or kind == "tiff") else ()
         return stored_sha256, bare, private, seen
@@ -411,14 +411,14 @@ class RecordChecker:
         values = _values(features, schema)
         format_, colorspace = values.get(FeatureRole.FORMAT), values.get(FeatureRole.COLORSPACE)
         dtype = values.get(FeatureRole.DTYPE)
-        claims = Claims(
-            _sides_said(features, tensors, schema),
+        declared = DeclaredImage(
+            _declared_shapes(features, tensors, schema),
             format_.decode("utf-8", "replace") if isinstance(format_, bytes) else None,
             colorspace if isinstance(colorspace, bytes) else None,
             schema.pixels is not None,
             dtype.decode("utf-8", "replace") if isinstance(dtype, bytes) else self._pixel_type or None,
         )
-        return _Common(tuple(problems), claims, _class_names(features, schema))
+        return _Common(tuple(problems), declared, _class_names(features, schema))
 
     def _check_single(self, feature: Feature | None, spec: FeatureSpec, problems: list[Problem]) -> None:
         """Checks a feature whose value differs in every record."""
@@ -469,7 +469,7 @@ class RecordChecker:
             stored[self._image] = Feature(FeatureType.BYTES, [bytes(encoded)])
         return CheckedRecord(
             tuple(problems), key, source, picture, sha256 is not None, classes, basename, stored,
-            stored_sha256, bare, objects, private, self._fold_of(features), common.claims.dtype or "",
+            stored_sha256, bare, objects, private, self._fold_of(features), common.declared.dtype or "",
         )  # fmt: skip
 
     def _fold_of(self, features: Mapping[str, Feature]) -> int | None:
@@ -532,17 +532,17 @@ def _name_problems(key: str | None, basename: str | None) -> Iterator[Problem]:
         yield FindingCode.WRONG_VALUE, f"its file name is {basename!r}, but its key ends differently"
 
 
-def _is_bare(encoded: bytes, claims: Claims, header: JpegHeader | None) -> tuple[bool, str]:
+def _is_bare(encoded: bytes, declared: DeclaredImage, header: JpegHeader | None) -> tuple[bool, str]:
     """Returns whether an image is a file without metadata or bytes after its end, and its format.
 
     Args:
       encoded: Bytes of the image.
-      claims: Statements about it.
+      declared: What its record declares about it.
       header: Its header, if it was decoded by that.
     """
     if header is not None and header.bare and header.ends_after_scan(encoded):
         return True, "jpeg"
-    kind = "" if claims.format == "raw" else kind_of(encoded[:HEAD_BYTES]) or ""
+    kind = "" if declared.format == "raw" else kind_of(encoded[:HEAD_BYTES]) or ""
     return strip_metadata(encoded, kind) == encoded, kind
 
 
@@ -671,7 +671,7 @@ def _check_names(names: Sequence[Any], schema: RecordSchema) -> Iterator[Problem
             yield FindingCode.LABEL_TEXT, f"class {text!r} is not among the class names"
 
 
-def _sides_said(
+def _declared_shapes(
     features: Mapping[str, Feature], tensors: Sequence[Sequence[int]], schema: RecordSchema
 ) -> list[PictureShape]:
     """Returns height, width and channels from each feature that states some of them, and from the schema.

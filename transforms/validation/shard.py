@@ -295,7 +295,7 @@ class _Records:
         if result.features is not None:
             check.features.add(result.features, self._specs)
         if result.picture is not None:
-            known = source if result.says_source or source != result.source else None
+            known = source if result.source_in_record or source != result.source else None
             if ledger is not None and ledger.matched is not None and ledger.matched.get("source_key"):
                 known = None  # other images were made of the same source
             check.pictures.append(
@@ -373,7 +373,7 @@ def _source_and_label(result: CheckedRecord, ledger: LedgerCheck | None) -> tupl
     source = result.source
     label = LABEL_SEPARATOR.join(result.classes or ())
     if ledger is not None and ledger.matched is not None:
-        if not result.says_source:
+        if not result.source_in_record:
             source = ledger.matched.get("sha256") or source
         if result.classes is None:
             label = ledger.matched.get("label", "")
@@ -417,11 +417,11 @@ def _check_index(task: ShardTask, true: bytes, find: Find) -> None:
     name = _name_of(task.index_path)
     pairs = enumerate(zip_longest(stored.split(b"\n"), true.split(b"\n")))
     number, lines = next((number, pair) for number, pair in pairs if pair[0] != pair[1])
-    says, wanted = (
+    line_text, wanted = (
         "nothing" if line is None else repr(printable(line[:_SHOWN_BYTES].decode("utf-8", "replace")))
         for line in lines
     )
-    find(FindingCode.INDEX_MISMATCH, f"line {number + 1} of its index {name} is {says}, not {wanted}")
+    find(FindingCode.INDEX_MISMATCH, f"line {number + 1} of its index {name} is {line_text}, not {wanted}")
 
 
 def _check_records(

@@ -362,12 +362,12 @@ def _pictures(values: Mapping[str, Any], rows: ComparedRecords) -> Iterator[Pict
     items = list(zip(*values["pictures"], *prints, strict=True)) if values["pictures"] else []
     samples = values.get("samples") or [None] * len(items)
     for item, measured in zip(items, samples, strict=True):
-        number, labels, size, format_, width, height, channels, boxes, says_source, *quality = item
+        number, labels, size, format_, width, height, channels, boxes, source_in_record, *quality = item
         sums, squares, pixels, issues, scores, digest, hash_, patch = quality
         row = by_number[number]
         yield Picture(
             row.file, number, row.offset, row.key, row.split, tuple(labels), size, format_, width, height,
-            channels, tuple(map(tuple, boxes)), row.source if says_source else None,
+            channels, tuple(map(tuple, boxes)), row.source if source_in_record else None,
             ImageQuality(
                 tuple(sums), tuple(squares), pixels, digest, hash_, patch if pixels else b"",
                 tuple(issues), tuple(scores), _samples(measured),

@@ -107,7 +107,7 @@ def test_a_file_can_use_every_key() -> None:
 
 def test_a_layout_without_extends_is_named_after_its_file() -> None:
     layout = read("pixels: true\nfeatures: {x: {fill: encoded, tensor: true}, y: {fill: label}}")
-    assert (layout.name, layout.pixels, layout.says_size) == ("my", True, True)
+    assert (layout.name, layout.pixels, layout.stores_size) == ("my", True, True)
     assert layout.features[0].tensor_shape == (None, None, None)
 
 

@@ -16,7 +16,7 @@ from PIL import Image
 
 from shardwright.schemas.errors import ImageFault
 from shardwright.transforms.images.decode import load_checked, open_image, reduce_jpeg
-from shardwright.transforms.validation.image import Claims, check_image
+from shardwright.transforms.validation.image import DeclaredImage, check_image
 
 MAX_PIXELS = 1 << 24
 JPEGS = [
@@ -63,7 +63,7 @@ def test_a_jpeg_that_was_cut_and_got_an_end_marker_is_truncated() -> None:
         closed = data[: chance.randrange(start, len(data) - 60)] + b"\xff\xd9"
         assert cv2.imdecode(np.frombuffer(closed, np.uint8), cv2.IMREAD_COLOR) is not None
         assert _reason(closed) == "TRUNCATED"
-        seen = check_image(closed, Claims(), whole=False)
+        seen = check_image(closed, DeclaredImage(), whole=False)
         assert [code for code, _ in seen.problems] == ["UNDECODABLE"]
         assert "premature end" in seen.problems[0][1].lower()
 
@@ -121,7 +121,7 @@ def test_damaged_images_are_kept_with_the_setting() -> None:
     converted = pictures.convert(closed, "x.jpg", damaged="keep")
     assert converted.kept
     assert converted.damaged
-    assert check_image(closed, Claims(), damaged_too=True).problems == []
+    assert check_image(closed, DeclaredImage(), damaged_too=True).problems == []
 
 
 def _png(change: Callable[[bytes], bytes]) -> bytes:

@@ -18,7 +18,7 @@ from shardwright.schemas.errors import ImageFault
 from shardwright.transforms.images import decode
 from shardwright.transforms.images.jpeg_headers import JpegHeaders, header_bytes
 from shardwright.transforms.images.metadata import strip_metadata
-from shardwright.transforms.validation.image import Claims, check_image
+from shardwright.transforms.validation.image import DeclaredImage, check_image
 
 EXIF = Image.Exif()
 EXIF[274] = 6
@@ -26,7 +26,7 @@ OPTIONS = (
     {}, {"progressive": True}, {"restart_marker_blocks": 1}, {"subsampling": 0}, {"optimize": True},
     {"exif": EXIF}, {"comment": b"made by hand"}, {"quality": 30},
 )  # fmt: skip
-CLAIMS = Claims([(24, None, None), (None, 31, 3)], "jpg", b"RGB")
+DECLARED = DeclaredImage([(24, None, None), (None, 31, 3)], "jpg", b"RGB")
 
 
 @cache
@@ -76,8 +76,8 @@ def test_a_known_header_does_not_change_the_verdict(steps: list[tuple[int, str]]
         data = files[place % len(files)]
         for file in (data, damaged(data, how, chance)):
             reserved: list[list[int]] = [[], []]
-            plain = check_image(file, CLAIMS, False, reserved[0].append)
-            seen = check_image(file, CLAIMS, False, reserved[1].append, headers=headers)
+            plain = check_image(file, DECLARED, False, reserved[0].append)
+            seen = check_image(file, DECLARED, False, reserved[1].append, headers=headers)
             assert (seen.problems, seen.format, seen.size) == (plain.problems, plain.format, plain.size)
             assert reserved[0] == reserved[1]
             assert (seen.image is None and seen.header is None) == (plain.image is None)
@@ -89,8 +89,8 @@ def test_pictures_of_one_size_share_their_header() -> None:
     headers = JpegHeaders()
     half = len(jpegs()) // 2
     for first, second in zip(jpegs()[:half], jpegs()[half:]):
-        check_image(first, CLAIMS, False, headers=headers)
-        seen = check_image(second, CLAIMS, False, headers=headers)
+        check_image(first, DECLARED, False, headers=headers)
+        seen = check_image(second, DECLARED, False, headers=headers)
         if header_bytes(first):
             assert (seen.header is not None) == (
                 first[: header_bytes(first)] == second[: header_bytes(first)]
@@ -116,7 +116,7 @@ def test_few_headers_are_kept() -> None:
         file = io.BytesIO()
         Image.new("L", (side, 8)).save(file, "JPEG")
         for _ in range(2):
-            seen = check_image(file.getvalue(), Claims(), False, headers=headers)
+            seen = check_image(file.getvalue(), DeclaredImage(), False, headers=headers)
         found += seen.header is not None
     assert found == 256
 

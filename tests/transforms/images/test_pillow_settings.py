@@ -22,7 +22,7 @@ from shardwright.transforms.images.convert import convert_image
 from shardwright.transforms.images.decode import load, open_image
 from shardwright.transforms.images.pillow_settings import limit_of_process, pillow_settings
 from shardwright.transforms.images.quality_metrics import measure_quality
-from shardwright.transforms.validation.image import Claims, check_image
+from shardwright.transforms.validation.image import DeclaredImage, check_image
 
 SIDE = 700
 SETTINGS = ConvertSettings(input=("in",), output="out", resize="32")
@@ -77,7 +77,7 @@ def everything(data: bytes) -> list[Any]:
     opened = load(open_image(data, "x", 10**7), 10**7)
     return [
         convert_image(data, "x", SETTINGS).encoded,
-        check_image(data, Claims(), whole=True).problems,
+        check_image(data, DeclaredImage(), whole=True).problems,
         opened.tobytes(),
         measure_quality(opened),
         thumbnail(data).tobytes(),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from shardwright.transforms.validation.image import Claims, check_image
+from shardwright.transforms.validation.image import DeclaredImage, check_image
 
 PHOTOS = Path(__file__).resolve().parents[3] / "examples" / "photos"
 
@@ -46,8 +46,8 @@ def test_reduced_and_full_decoding_agree(damage: str) -> None:
                 del broken[place : place + chance.randrange(1, 40)]
             elif damage == "insert":
                 broken[place:place] = chance.randbytes(chance.randrange(1, 40))
-            claims = Claims([(47, None, None), (None, None, 3)], "jpeg", b"RGB")
-            whole, reduced = (check_image(bytes(broken), claims, whole=whole) for whole in (True, False))
+            declared = DeclaredImage([(47, None, None), (None, None, 3)], "jpeg", b"RGB")
+            whole, reduced = (check_image(bytes(broken), declared, whole=whole) for whole in (True, False))
             assert (whole.problems, whole.format, whole.size) == (
                 reduced.problems, reduced.format, reduced.size,
             )  # fmt: skip

@@ -314,12 +314,12 @@ def _missing(rows: Rows, ref: ImageRef, key: str, digits: int) -> Iterator[Image
         f"the file ends after {rows.whole:,} of {counted(rows.count, 'image')}; download it again",
     )
     reason, message = rows.damage or cut
-    told = min(rows.count, rows.whole + _MOST_MISSING)
-    for number in range(rows.whole, told):
+    end = min(rows.count, rows.whole + _MOST_MISSING)
+    for number in range(rows.whole, end):
         yield ref._replace(key=f"{key}{number:0{digits}}").quarantined(reason, message)
-    if told < rows.count:
-        rest = f"this one and {rows.count - told - 1} more: {message}"
-        yield ref._replace(key=f"{key}{told:0{digits}}").quarantined(reason, rest)
+    if end < rows.count:
+        rest = f"this one and {rows.count - end - 1} more: {message}"
+        yield ref._replace(key=f"{key}{end:0{digits}}").quarantined(reason, rest)
     if rows.bytes_behind:
         behind = f"at least {rows.bytes_behind} bytes after the last image belong to no image"
         yield ref._replace(key=f"{key}{rows.count:0{digits}}").quarantined(QuarantineReason.CORRUPT, behind)

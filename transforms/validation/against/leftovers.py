@@ -33,7 +33,7 @@ class Leftover(NamedTuple):
       file: Name of the shard.
       number: Number of the record in its shard.
       offset: Offset of the record in its shard.
-      split_is_said: Whether the source itself names the split.
+      given_split: Whether the source itself names the split.
     """
 
     is_record: bool
@@ -46,7 +46,7 @@ class Leftover(NamedTuple):
     file: str | None
     number: int | None = None
     offset: int | None = None
-    split_is_said: bool = False
+    given_split: bool = False
 
     def finding(self) -> Finding:
         """Returns the finding if it has no partner."""
@@ -121,7 +121,7 @@ def _moved(record: Leftover, image: Leftover) -> Iterator[Finding]:
             f"the source puts it into split {image.split!r}, the record is in {record.split!r}",
         )
     if _other_class(record, image):
-        yield record.as_finding(FindingCode.SOURCE_LABEL, _says(record, image))
+        yield record.as_finding(FindingCode.SOURCE_LABEL, _class_difference(record, image))
     if record.sha256 and image.sha256 and record.sha256 != image.sha256:
         yield record.as_finding(
             FindingCode.SOURCE_CHANGED,
@@ -134,8 +134,8 @@ def _renamed(record: Leftover, image: Leftover) -> Iterator[Finding]:
     """Yields findings for a record whose image now has another key."""
     moved = f"the source has its image as {image.key!r} now"
     if _other_class(record, image):
-        yield record.as_finding(FindingCode.SOURCE_LABEL, f"{moved}: {_says(record, image)}")
-    elif image.split_is_said and image.split != record.split:
+        yield record.as_finding(FindingCode.SOURCE_LABEL, f"{moved}: {_class_difference(record, image)}")
+    elif image.given_split and image.split != record.split:
         yield record.as_finding(
             FindingCode.SOURCE_LABEL, f"{moved}, in split {image.split!r}; the record is in {record.split!r}"
         )
@@ -147,6 +147,6 @@ def _other_class(record: Leftover, image: Leftover) -> bool:
     return bool(record.label and image.label) and record.label != image.label
 
 
-def _says(record: Leftover, image: Leftover) -> str:
+def _class_difference(record: Leftover, image: Leftover) -> str:
     mine, true = labels_of(record.label), labels_of(image.label)
     return f"the source says {classes(true)}, the record {classes(mine)}"

@@ -420,7 +420,7 @@ def _missing(work: _Shard, item: _Item, truth: ExpectedRecord) -> Iterator[Lefto
         label=ref.label,
         split=work.place[0],
         file=work.name,
-        split_is_said=by_hash != work.place[0],
+        given_split=by_hash != work.place[0],
     )
 
 
