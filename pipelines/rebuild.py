@@ -101,35 +101,37 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
 
     settings, one = task.settings, beam.pvalue.AsSingleton
 
-    def carry(begun: PreviousState) -> Plan | None:
-        plan = begun.plan()
+    def carry(previous: PreviousState) -> Plan | None:
+        plan = previous.plan()
         if plan is not None and request.class_names:
             first = settings.record_layout.first_label
-            check_carried(request.class_names, plan.labels, first, settings.class_names, begun.version)
+            check_carried(request.class_names, plan.labels, first, settings.class_names, previous.version)
         return plan
 
-    def offered(decision: Decision, begun: PreviousState) -> ReusableBuilds:
-        return earlier_of(begun, task.output, task.verify_sources, decision.content_changed, decision.damaged)
+    def offered(decision: Decision, previous: PreviousState) -> ReusableBuilds:
+        return earlier_of(
+            previous, task.output, task.verify_sources, decision.content_changed, decision.damaged
+        )
 
     def where_changed(planned: PlannedShard, decision: Decision) -> list[PlannedShard]:
         if not decision.build:
             return []
         return [planned]
 
-    begun = (
+    previous = (
         pipeline
         | "Begin" >> beam.Impulse()  # bytes
         | "BeginRebuild" >> beam.Map(lambda _: begin(task)).with_output_types(PreviousState)
     )  # PreviousState
-    carried = begun | "CarryPlan" >> beam.Map(carry)  # Plan or None
+    carried = previous | "CarryPlan" >> beam.Map(carry)  # Plan or None
     batches, forecast, digests = build_forecast(
-        begun, request, Spool(task.directory), one(carried), digested=True
+        previous, request, Spool(task.directory), one(carried), digested=True
     )
     planned = build_planned_shards(batches, forecast, request)  # PlannedShard
     decision, planned = planned | "CompareWithPrevious" >> CompareWithPrevious(
-        task, one(forecast), begun, digests
+        task, one(forecast), previous, digests
     )  # Decision; PlannedShard
-    reusable = decision | "FindReusableBuilds" >> beam.Map(offered, one(begun)).with_output_types(
+    reusable = decision | "FindReusableBuilds" >> beam.Map(offered, one(previous)).with_output_types(
         ReusableBuilds
     )  # ReusableBuilds
     results = (
@@ -141,19 +143,23 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
             task.directory, settings, task.versions, one(forecast), reusable=one(reusable), hold=task.hold
         )
     )  # ShardResult
-    verified = results | "VerifyVersion" >> VerifyVersion(task, forecast, one(begun))
+    verified = results | "VerifyVersion" >> VerifyVersion(task, forecast, one(previous))
     # ShardCheck; FindingSummary; Statistics
     committed = results | "CommitVersion" >> CommitVersion(
-        task, one(begun), decision, one(forecast), verified.checks
+        task, one(previous), decision, one(forecast), verified.checks
     )  # outcome or None
-    record = committed | "GateVersion" >> GateVersion(task, one(begun), verified)  # VersionRecord or None
+    record = committed | "GateVersion" >> GateVersion(task, one(previous), verified)  # VersionRecord or None
     return (
         record
         | "PublishVersion"
-        >> beam.Map(lambda record, begun: publish(task, begun, record), one(begun))  # VersionRecord or None
+        >> beam.Map(
+            lambda record, previous: publish(task, previous, record), one(previous)
+        )  # VersionRecord or None
         | "FinishRebuild"
         >> beam.Map(
-            lambda record, begun, decision: finish(task, begun, decision, record), one(begun), one(decision)
+            lambda record, previous, decision: finish(task, previous, decision, record),
+            one(previous),
+            one(decision),
         )
     )  # outcome
 

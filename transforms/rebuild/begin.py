@@ -202,7 +202,7 @@ def _write_building(task: RebuildTask, previous: str) -> bool:
 
 
 def earlier_of(
-    begun: PreviousState,
+    previous: PreviousState,
     output: str,
     verify_sources: bool,
     content_changed: frozenset[tuple[str, int]],
@@ -211,10 +211,12 @@ def earlier_of(
     """Returns what earlier builds offer to the shards of the new one.
 
     Args:
-      begun: State at the beginning.
+      previous: State at the beginning.
       output: Directory that contains the versions.
       verify_sources: Whether to trust no source without reading it.
       content_changed: Shards whose change shows only in the bytes of their sources.
       damaged: Files of the latest version that do not match their sha256.
     """
-    return ReusableBuilds(begun.offering, begun.build(output), not verify_sources, content_changed, damaged)
+    return ReusableBuilds(
+        previous.offering, previous.build(output), not verify_sources, content_changed, damaged
+    )

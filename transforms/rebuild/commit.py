@@ -25,7 +25,7 @@ from shardwright.transforms.versions.listing import read_version_record
 
 def commit_version(
     task: RebuildTask,
-    begun: PreviousState,
+    previous: PreviousState,
     decision: Decision,
     forecast: Forecast,
     results: Sequence[ShardResult],
@@ -49,7 +49,7 @@ def commit_version(
         return {"work": work_of(results)}  # the engine ran this step again after the gates
     settings = replace(task.settings, max_bad_fraction=1.0)
     rejected = decision.damaged.union(*(result.rejected for result in results))
-    facts = scrub_facts(begun, decision.scrubbed)
+    facts = scrub_facts(previous, decision.scrubbed)
     run = {**task.run, "scrub": facts} if facts["shards"] else task.run
     job = ConversionSpec(
         task.directory, task.directory, settings, task.versions, run, task.started,

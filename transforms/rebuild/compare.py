@@ -23,7 +23,7 @@ from shardwright.transforms.images.encode import HEIF_DECODER
 from shardwright.transforms.lease import renew
 from shardwright.transforms.plan.planned_shard import PlannedShard, ShardId
 from shardwright.transforms.rebuild.begin import PreviousState
-from shardwright.transforms.rebuild.decision import Decision, tell_decision
+from shardwright.transforms.rebuild.decision import Decision, report_decision
 from shardwright.transforms.rebuild.scrub import ScrubbedShard
 from shardwright.transforms.rebuild.scrub_transforms import ScrubShards
 from shardwright.transforms.rebuild.task import RebuildTask
@@ -128,7 +128,7 @@ def _have_other_content(refs: Sequence[ImageRef], recipe: ShardRecipe, entries: 
 
 
 def decide(
-    begun: PreviousState,
+    previous: PreviousState,
     forecast: Forecast,
     compared: Sequence[Compared],
     versions: Mapping[str, str],
@@ -138,28 +138,28 @@ def decide(
     """Decides whether a new version is built.
 
     Args:
-      begun: State at the beginning.
+      previous: State at the beginning.
       forecast: Forecast of the current input.
       compared: Result for each shard.
       versions: Software versions that affect bytes.
       provenance: What the new version would state about its origin.
       scrubbed: Shards of the latest version that were read again.
     """
-    if begun.ended:
+    if previous.ended:
         return Decision(False, len(compared), 0, reasons=("its version was already built",))
     count = sum(shard.changed for shard in compared)
     content_changed = frozenset(shard.place for shard in compared if shard.content_changed)
-    if begun.dataset is None:
+    if previous.dataset is None:
         return Decision(True, len(compared), count, content_changed, ("it is the first version",))
-    reasons = list(_reasons(begun, forecast, versions))
-    reasons += _provenance_reasons(begun.dataset.provenance, provenance)
+    reasons = list(_reasons(previous, forecast, versions))
+    reasons += _provenance_reasons(previous.dataset.provenance, provenance)
     if count:
         reasons.append(f"{count:,} of {counted(len(compared), 'shard')} changed")
     read = tuple(sorted(scrubbed))
     damaged = [shard.file for shard in read if shard.damage]
     if damaged:
-        said = f"{counted(len(damaged), 'shard')} of {begun.version} {is_or_are(len(damaged))} damaged"
-        reasons.append(f"{said} and rebuilt from the source: {listed(damaged)}")
+        damage = f"{counted(len(damaged), 'shard')} of {previous.version} {is_or_are(len(damaged))} damaged"
+        reasons.append(f"{damage} and rebuilt from the source: {listed(damaged)}")
     return Decision(bool(reasons), len(compared), count, content_changed, tuple(reasons), read)
 
 
@@ -168,18 +168,18 @@ def _provenance_reasons(old: Provenance, new: Provenance) -> Iterator[str]:
     before, after = old.as_json(), new.as_json()
     for name in sorted({*before, *after}):
         if before.get(name) != after.get(name):
-            said = "is new" if name not in before else "differs" if name in after else "was removed"
-            yield f"--{name} {said}"
+            change = "is new" if name not in before else "differs" if name in after else "was removed"
+            yield f"--{name} {change}"
 
 
-def _reasons(begun: PreviousState, forecast: Forecast, versions: Mapping[str, str]) -> Iterator[str]:
+def _reasons(previous: PreviousState, forecast: Forecast, versions: Mapping[str, str]) -> Iterator[str]:
     """Yields the differences other than those of the shards."""
-    assert begun.dataset is not None
-    old, new = begun.dataset.plan, forecast.plan
+    assert previous.dataset is not None
+    old, new = previous.dataset.plan, forecast.plan
     for name in sorted({*old.settings, *new.settings}):
         if old.settings.get(name) != new.settings.get(name):
             yield f"--{name} is {new.settings.get(name)!r}, was {old.settings.get(name)!r}"
-    before = begun.dataset.versions
+    before = previous.dataset.versions
     for name in sorted({*before, *versions}):
         if name != HEIF_DECODER and before.get(name) != versions.get(name):
             yield f"{name} is {versions.get(name)}, was {before.get(name)}: its output is rebuilt"
@@ -197,31 +197,31 @@ def _reasons(begun: PreviousState, forecast: Forecast, versions: Mapping[str, st
         yield "the bounds of the folds differ"
     if old.texts != new.texts:
         yield "the display names of classes differ"
-    was = {split: counts["listed"] for split, counts in begun.dataset.ledger["splits"].items()}
+    was = {split: counts["listed"] for split, counts in previous.dataset.ledger["splits"].items()}
     if was.get(NO_SPLIT, 0) != forecast.listed.get(NO_SPLIT, 0):
         yield "the number of files without a key differs"
-    if begun.missing:
-        count = len(begun.missing)
+    if previous.missing:
+        count = len(previous.missing)
         files = f"{counted(count, 'file')} of the latest version {is_or_are(count)} missing"
-        yield f"{files}, such as {min(begun.missing)}"
+        yield f"{files}, such as {min(previous.missing)}"
 
 
 class _CompareShard(beam.DoFn):
     def __init__(self, task: RebuildTask) -> None:
         self._task = task
 
-    def process(self, planned: PlannedShard, forecast: Forecast, begun: PreviousState) -> Iterator[Any]:
+    def process(self, planned: PlannedShard, forecast: Forecast, previous: PreviousState) -> Iterator[Any]:
         task, place = self._task, ShardPlace(*planned[:3])
-        if not begun.ended:
+        if not previous.ended:
             renew(task.output, task.holder)  # all sources may have to be read
-        if begun.dataset is None:
+        if previous.dataset is None:
             yield Compared(planned[:2], True)
             yield beam.pvalue.TaggedOutput(_PLANNED, planned)
             return
         planned = planned._replace(refs=list(planned.refs))
         plan = plan_shard(planned, forecast, task.settings, task.versions)
-        latest = version_path(task.output, begun.version)
-        yield compare_shard(place, plan, latest, begun.missing, task.verify_sources)
+        latest = version_path(task.output, previous.version)
+        yield compare_shard(place, plan, latest, previous.missing, task.verify_sources)
         yield beam.pvalue.TaggedOutput(_PLANNED, planned._replace(digests=plan.digests))
 
 
@@ -268,25 +268,25 @@ class CompareWithPrevious(beam.PTransform):
     Args:
       task: The rebuild.
       forecast: Side input of the forecast.
-      begun: PCollection of the one PreviousState.
+      previous: PCollection of the one PreviousState.
       digests: PCollection of the digests of the listing's parts.
     """
 
     def __init__(
-        self, task: RebuildTask, forecast: Any, begun: beam.PCollection, digests: beam.PCollection
+        self, task: RebuildTask, forecast: Any, previous: beam.PCollection, digests: beam.PCollection
     ) -> None:
         super().__init__()
         self._digests = digests
         self._task = task
         self._forecast = forecast
-        self._begun = begun
+        self._previous = previous
 
     def expand(self, planned: beam.PCollection) -> ComparedShards:
         """Applies the transform."""
         task = self._task
 
         def decided(
-            begun: PreviousState,
+            previous: PreviousState,
             compared: Sequence[Compared],
             forecast: Forecast,
             scrubbed: Sequence[tuple[str, int, str]],
@@ -294,16 +294,16 @@ class CompareWithPrevious(beam.PTransform):
         ) -> Decision:
             read = [ScrubbedShard(*shard) for shard in scrubbed]
             seen = input_state(task, forecast, len(compared), add_up(digests))
-            decision = decide(begun, forecast, compared, task.versions, task.settings.provenance, read)
-            tell_decision(task, begun, decision, seen)
+            decision = decide(previous, forecast, compared, task.versions, task.settings.provenance, read)
+            report_decision(task, previous, decision, seen)
             return decision._replace(input=seen if seen.listing and task.request else None)
 
-        step = beam.ParDo(_CompareShard(task), self._forecast, beam.pvalue.AsSingleton(self._begun))
+        step = beam.ParDo(_CompareShard(task), self._forecast, beam.pvalue.AsSingleton(self._previous))
         compared = planned | "CompareShard" >> with_tagged_types(
             step, Compared, {_PLANNED: PlannedShard}
         ).with_outputs(_PLANNED, main="compared")  # Compared, PlannedShard
-        scrubbed = self._begun | "ScrubShards" >> ScrubShards(task)  # fields of ScrubbedShard
-        decision = self._begun | "Decide" >> beam.Map(
+        scrubbed = self._previous | "ScrubShards" >> ScrubShards(task)  # fields of ScrubbedShard
+        decision = self._previous | "Decide" >> beam.Map(
             decided,
             beam.pvalue.AsList(compared.compared),
             self._forecast,

@@ -40,20 +40,20 @@ class Decision(NamedTuple):
         return frozenset(shard.file for shard in self.scrubbed if shard.damage)
 
 
-def tell_decision(task: RebuildTask, begun: PreviousState, decision: Decision, seen: InputState) -> None:
+def report_decision(task: RebuildTask, previous: PreviousState, decision: Decision, seen: InputState) -> None:
     """Logs the plan, how much was read again, and the decision.
 
     Args:
       task: The rebuild.
-      begun: State at the beginning.
+      previous: State at the beginning.
       decision: The decision.
       seen: Counts of the input.
     """
-    said = (
+    message = (
         f"{counted(seen.images, 'image')} of {counted(seen.classes, 'class')} in "
         f"{counted(decision.shards, 'shard')}"
     )
-    stage(task, "planned", said, images=seen.images, classes=seen.classes, shards=dict(seen.shards))
-    tell(task, scrub_facts(begun, decision.scrubbed))
-    said = "; ".join(decision.reasons) or "nothing changed"
-    stage(task, "compared", said, changed=decision.changed, why=decision.reasons)
+    stage(task, "planned", message, images=seen.images, classes=seen.classes, shards=dict(seen.shards))
+    tell(task, scrub_facts(previous, decision.scrubbed))
+    message = "; ".join(decision.reasons) or "nothing changed"
+    stage(task, "compared", message, changed=decision.changed, why=decision.reasons)

@@ -69,10 +69,10 @@ def line_of(
       facts: Facts of the stage. They never replace a field that all lines have.
       about: Fields of all lines of the run. The text form omits them.
     """
-    said = message or ", ".join(f"{key} {_plain(value)}" for key, value in facts.items())
+    text = message or ", ".join(f"{key} {_plain(value)}" for key, value in facts.items())
     if log_format != "json":
-        return one_line(f"shardwright: {name}: {said}" if said else f"shardwright: {name}")
-    first = {"stage": name, **about, "message": said or name}
+        return one_line(f"shardwright: {name}: {text}" if text else f"shardwright: {name}")
+    first = {"stage": name, **about, "message": text or name}
     return json_line(level, {**first, **{key: value for key, value in facts.items() if key not in first}})
 
 

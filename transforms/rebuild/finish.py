@@ -42,7 +42,7 @@ NO_CHANGE, FAILURE = "no_change", "failure"
 _SHOWN = 3
 
 
-def publish(task: RebuildTask, begun: PreviousState, record: VersionRecord | None) -> VersionRecord | None:
+def publish(task: RebuildTask, previous: PreviousState, record: VersionRecord | None) -> VersionRecord | None:
     """Switches the pointer to a version that passed, unless that was already done.
 
     Returns:
@@ -51,27 +51,27 @@ def publish(task: RebuildTask, begun: PreviousState, record: VersionRecord | Non
     Raises:
       EngineError: If another rebuild has taken the lease or moved the pointer, or the storage failed.
     """
-    if begun.ended:  # the earlier steps did nothing
+    if previous.ended:  # the earlier steps did nothing
         record = _made(task)
     if record is None or record.state is not VersionState.PUBLISHED or read_outcome(task) is not None:
         return record
     with storage.translated_errors("publish a version in", task.output):
         pointer = read_pointer(task.output)
         if pointer is None or pointer[0].version != task.version:
-            _switch(task, begun, record)
+            _switch(task, previous, record)
     # Without this time, the version counts as never published once the pointer names another one.
     return mark_published(task.output, record, time.time())
 
 
-def _switch(task: RebuildTask, begun: PreviousState, record: VersionRecord) -> None:
-    pointer = Pointer(record.version, record.fingerprint, time.time(), begun.version)
-    if not still_mine(task.output, task.holder) or not switch_pointer(task.output, pointer, begun.tag):
+def _switch(task: RebuildTask, previous: PreviousState, record: VersionRecord) -> None:
+    pointer = Pointer(record.version, record.fingerprint, time.time(), previous.version)
+    if not still_mine(task.output, task.holder) or not switch_pointer(task.output, pointer, previous.tag):
         raise EngineError(
             f"Another rebuild of {printable(task.output)} continued meanwhile, so version {record.version} "
             "was not published; run again."
         )
-    said = f"{counted(record.records, 'record')}, {format_size(record.total_bytes)}"
-    stage(task, "published", said, records=record.records, bytes=record.total_bytes)
+    text = f"{counted(record.records, 'record')}, {format_size(record.total_bytes)}"
+    stage(task, "published", text, records=record.records, bytes=record.total_bytes)
 
 
 def _made(task: RebuildTask) -> VersionRecord | None:
@@ -81,7 +81,7 @@ def _made(task: RebuildTask) -> VersionRecord | None:
 
 
 def finish(
-    task: RebuildTask, begun: PreviousState, decision: Decision, record: VersionRecord | None
+    task: RebuildTask, previous: PreviousState, decision: Decision, record: VersionRecord | None
 ) -> dict[str, Any]:
     """Cleans up, notifies the hooks, and gives the lease back.
 
@@ -94,17 +94,17 @@ def finish(
       DataRefused: If a gate refused the version.
       EngineError: If the outcome cannot be written. A cleanup that fails is a warning.
     """
-    told = read_outcome(task)
-    if begun.ended:
+    outcome_before = read_outcome(task)
+    if previous.ended:
         _remove_leavings(task, record)
-    if told is not None:  # the engine ran this step again
-        return _raise_refusal(told)
-    outcome = _outcome(task, begun, decision, record)
-    gone, warnings = _tidy_up(task, begun, record)
+    if outcome_before is not None:  # the engine ran this step again
+        return _raise_refusal(outcome_before)
+    outcome = _outcome(task, previous, decision, record)
+    gone, warnings = _tidy_up(task, previous, record)
     outcome["warnings"] += warnings
     with storage.translated_errors("tidy up", task.output):
-        outcome["warnings"] += remember(task, begun, decision.scrubbed)
-        outcome["warnings"] += remember_input(task, begun, decision, record)
+        outcome["warnings"] += remember(task, previous, decision.scrubbed)
+        outcome["warnings"] += remember_input(task, previous, decision, record)
         outcome["warnings"] += _write_metrics(task, record, outcome)
         write_outcome(task, outcome)
     release(task.output, task.holder)  # a hook may continue to work with the dataset
@@ -118,7 +118,7 @@ def finish(
 
 
 def _tidy_up(
-    task: RebuildTask, begun: PreviousState, record: VersionRecord | None
+    task: RebuildTask, previous: PreviousState, record: VersionRecord | None
 ) -> tuple[list[str], list[str]]:
     """Removes what is not needed any more, and draws the page of all versions.
 
@@ -131,12 +131,12 @@ def _tidy_up(
     warnings: list[str] = []
     to_go: list[str] = []
     with warned(warnings, f"Old versions of {printable(task.output)} could not be listed"):
-        to_go = _to_go(task, begun)
+        to_go = _to_go(task, previous)
     for version in [*to_go, *([task.version] if record is None else [])]:
         with warned(warnings, f"Version {version} could not be removed"):
             if remove_version(task.output, version) and version in to_go:
                 gone.append(version)
-    if record is not None or gone or begun.damaged:
+    if record is not None or gone or previous.damaged:
         from shardwright.transforms.report.index_page import write_index  # imports the whole report
 
         with warned(warnings, f"{INDEX_HTML} could not be updated"):
@@ -205,7 +205,7 @@ def _write_metrics(task: RebuildTask, record: VersionRecord | None, outcome: Map
 
 
 def _outcome(
-    task: RebuildTask, begun: PreviousState, decision: Decision, record: VersionRecord | None
+    task: RebuildTask, previous: PreviousState, decision: Decision, record: VersionRecord | None
 ) -> dict[str, Any]:
     state, message, code = NO_CHANGE, "", ExitCode.DONE
     if record is not None:
@@ -218,16 +218,16 @@ def _outcome(
         "exit_code": int(code),
         "message": message,
         "output": printable(task.output),
-        "version": record.version if record is not None else begun.version,
-        "previous": begun.version,
-        "fingerprint": _fingerprint(begun, record),
-        "records": _records(begun, record),
+        "version": record.version if record is not None else previous.version,
+        "previous": previous.version,
+        "fingerprint": _fingerprint(previous, record),
+        "records": _records(previous, record),
         "work": dict(record.work) if record is not None else {},
         "changes": dict(record.changes) if record is not None else {},
         "reasons": list(decision.reasons),
-        "scrub": scrub_facts(begun, decision.scrubbed),
+        "scrub": scrub_facts(previous, decision.scrubbed),
         "warnings": [
-            *begun.damaged,
+            *previous.damaged,
             *(
                 item.message
                 for item in (record.refusals if record is not None else ())
@@ -239,37 +239,37 @@ def _outcome(
     }
 
 
-def _fingerprint(begun: PreviousState, record: VersionRecord | None) -> str:
+def _fingerprint(previous: PreviousState, record: VersionRecord | None) -> str:
     if record is not None:
         return record.fingerprint
-    return begun.dataset.fingerprint if begun.dataset is not None else ""
+    return previous.dataset.fingerprint if previous.dataset is not None else ""
 
 
-def _records(begun: PreviousState, record: VersionRecord | None) -> int:
+def _records(previous: PreviousState, record: VersionRecord | None) -> int:
     if record is not None:
         return record.records
-    return begun.dataset.all_records if begun.dataset is not None else 0
+    return previous.dataset.all_records if previous.dataset is not None else 0
 
 
 def refusal_message(place: str, record: VersionRecord) -> str:
     """Returns the reason for a refusal and what can be done, in one sentence."""
     errors = [refusal for refusal in record.refusals if refusal.severity is Severity.ERROR]
-    said = "; ".join(refusal.message.rstrip(".") for refusal in errors[:_SHOWN])
+    messages = "; ".join(refusal.message.rstrip(".") for refusal in errors[:_SHOWN])
     more = f"; and {len(errors) - _SHOWN} more" if len(errors) > _SHOWN else ""
     stays = f"readers keep {record.previous}" if record.previous else "readers get none yet"
     return (
-        f"Version {record.version} was refused and {stays}: {said}{more}; look at it with "
+        f"Version {record.version} was refused and {stays}: {messages}{more}; look at it with "
         f"`shardwright report {shell_word(place)}`, and accept it with `{accept_command(place, record)}`."
     )
 
 
-def _to_go(task: RebuildTask, begun: PreviousState) -> list[str]:
+def _to_go(task: RebuildTask, previous: PreviousState) -> list[str]:
     """Returns the versions that killed runs left, and those that the retention rules remove."""
     found = read_pointer(task.output)
     latest = found[0].version if found else ""
     records = list_versions(task.output)
     left = [
-        record for record in records if record.version in begun.abandoned and is_abandoned(record, latest)
+        record for record in records if record.version in previous.abandoned and is_abandoned(record, latest)
     ]
     stay = [record for record in records if record not in left]
     return [*(record.version for record in left), *surplus(stay, latest, (), task.retention, time.time())]

@@ -50,7 +50,7 @@ _READS_AT_ONCE = 16
 
 def gate_version(
     task: RebuildTask,
-    begun: PreviousState,
+    previous: PreviousState,
     committed: Mapping[str, Any],
     checks: Sequence[ShardCheck],
     findings: FindingSummary,
@@ -63,7 +63,7 @@ def gate_version(
 
     Args:
       task: The rebuild.
-      begun: State at the beginning.
+      previous: State at the beginning.
       committed: Outcome of the commit.
       checks: Checks of the shards.
       findings: Findings of all kinds.
@@ -74,16 +74,16 @@ def gate_version(
       EngineError: If the lease was lost, or the storage failed.
     """
     directory = task.directory
-    said = read_version_record(task.output, task.version)
-    if said.state is not VersionState.BUILDING:
-        return said
+    recorded = read_version_record(task.output, task.version)
+    if recorded.state is not VersionState.BUILDING:
+        return recorded
     with storage.translated_errors("write to", directory):
         task.hold.keep()
         made = read_dataset(directory)
         listed = storage.list_files(directory)
         found = FindingSummary().add(check_directory(made, listed))
         found.add(check_sidecars(made, directory))
-        found.add(repaired_shards(begun.version, committed["rejected"]))
+        found.add(repaired_shards(previous.version, committed["rejected"]))
         report = write_results(
             replace(result_files(directory, statistics is not None), hold=task.hold),
             Results(
@@ -97,18 +97,18 @@ def gate_version(
             ),
             task.gates.findings,
             # The limits apply to differences, so a first version has nothing to check.
-            task.gates.expectations if begun.dataset is not None else task.gates.alone,
+            task.gates.expectations if previous.dataset is not None else task.gates.alone,
         )
         drift, digests = None, _write_check_list(task, checks, listed)
-        if begun.dataset is not None:
-            old = _described(task.output, begun.version, begun.dataset)
+        if previous.dataset is not None:
+            old = _described(task.output, previous.version, previous.dataset)
             drift = drift_between(old, _described(task.output, task.version, made), changes)
             digests[DIFF_JSON] = write_text(directory, DIFF_JSON, pretty_json(drift.as_json()), task.hold)
         refusals = (
             *_refused_findings(report),
             *_refused_drift(drift, task.gates),
             *_refused_images(made, task.settings.max_bad_fraction),
-            *_refused_again(made, begun),
+            *_refused_again(made, previous),
         )
         refused = any(refusal.severity is Severity.ERROR for refusal in refusals)
         record = VersionRecord(
@@ -116,14 +116,16 @@ def gate_version(
             state=VersionState.REFUSED if refused else VersionState.PUBLISHED,
             created=task.started,
             finished=time.time() if refused else 0.0,
-            previous=begun.version,
+            previous=previous.version,
             fingerprint=made.fingerprint,
             records=made.all_records,
             total_bytes=sum(shard.bytes for shards in made.splits.values() for shard in shards),
             classes=len(made.classes),
             findings=report.counts,
             work=committed["work"],
-            changes={kind.value: changes.total(kind) for kind in Kind} if begun.dataset is not None else {},
+            changes={kind.value: changes.total(kind) for kind in Kind}
+            if previous.dataset is not None
+            else {},
             refusals=refusals,
             holder=task.holder,
             files=digests,
@@ -131,11 +133,11 @@ def gate_version(
         page = render(gather(directory, record=record, drawn=as_time(time.time())))
         write_text(directory, files.REPORT_HTML, page, task.hold)
         write_version_record(task.output, record, task.hold)
-    told = [refusal.message for refusal in refusals]
+    messages = [refusal.message for refusal in refusals]
     worst = [item.name for item in refusals if item.severity is Severity.ERROR or not refused]
     names = ", ".join(dict.fromkeys(worst))
     gated = ("refused: " if refused else "published, with warnings: ") + names if names else "published"
-    stage(task, "gated", gated, state=record.state.value, refusals=told)
+    stage(task, "gated", gated, state=record.state.value, refusals=messages)
     return record
 
 
@@ -214,14 +216,14 @@ def _refused_images(made: Dataset, limit: float) -> Iterator[Violation]:
         yield Violation("bad_images", "max_bad_fraction", Severity.ERROR, message)
 
 
-def _refused_again(made: Dataset, begun: PreviousState) -> Iterator[Violation]:
+def _refused_again(made: Dataset, previous: PreviousState) -> Iterator[Violation]:
     """Yields a violation if the version equals one that was rolled back."""
-    for fingerprint, version in begun.withdrawn:
+    for fingerprint, version in previous.withdrawn:
         if fingerprint == made.fingerprint:
             message = f"it is identical to version {version}, which was rolled back"
             yield Violation("rolled_back", "rolled_back", Severity.ERROR, message)
             return
-    for fingerprint, version in begun.in_doubt:
+    for fingerprint, version in previous.in_doubt:
         if fingerprint == made.fingerprint:
             message = (
                 f"it is identical to version {version}, which has a damaged version.json, so nobody knows "

@@ -35,7 +35,7 @@ _POST_AGAIN = (301, 302, 307, 308)
 _SEE_OTHER = 303
 #: Limits in bytes for the last output of a command and for a value in its environment.
 _LAST_BYTES = 4096
-_MAX_SAID = 200
+_MAX_ERROR_CHARACTERS = 200
 _MAX_VARIABLE = 30_000
 #: Seconds to wait for the last output of a command; its children may keep the stream open.
 _LAST_WORDS_SECONDS = 1.0
@@ -52,13 +52,13 @@ def run_hooks(hooks: Sequence[Hook], event: str, facts: Mapping[str, Any]) -> li
     Returns:
       A sentence for each hook that failed.
     """
-    told = plain_value({**facts, "event": event, "text": _sentence(event, facts)})
+    sent = plain_value({**facts, "event": event, "text": _sentence(event, facts)})
     warnings = []
     for hook in hooks:
         if hook.command:
-            warnings.append(_run(hook.command, told))
+            warnings.append(_run(hook.command, sent))
         if hook.webhook:
-            warnings.append(_post(hook.webhook, told))
+            warnings.append(_post(hook.webhook, sent))
     return [warning for warning in warnings if warning]
 
 
@@ -76,22 +76,22 @@ def _sentence(event: str, facts: Mapping[str, Any]) -> str:
     return f"shardwright: {output} {happened}" + (f": {message}" if message else ".")
 
 
-def _run(command: Sequence[str], told: Mapping[str, Any]) -> str:
+def _run(command: Sequence[str], facts: Mapping[str, Any]) -> str:
     """Runs a command; returns the error, or an empty text."""
     shown = f"The hook {one_line(command[0])}"
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            env={**os.environ, **_variables(told)}, start_new_session=True,
+            env={**os.environ, **_variables(facts)}, start_new_session=True,
         )  # fmt: skip
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
         return f"{shown} did not start ({reason.lower()}); check its path in the job file."
     assert process.stdin is not None and process.stderr is not None
-    said: deque[bytes] = deque(maxlen=1)
-    listener = threading.Thread(target=_listen, args=(process.stderr, said), daemon=True)
+    last_lines: deque[bytes] = deque(maxlen=1)
+    listener = threading.Thread(target=_listen, args=(process.stderr, last_lines), daemon=True)
     listener.start()
-    document = dumps(told).encode() + b"\n"
+    document = dumps(facts).encode() + b"\n"
     threading.Thread(target=_write, args=(process.stdin, document), daemon=True).start()
     try:
         status = process.wait(COMMAND_SECONDS)
@@ -106,8 +106,8 @@ def _run(command: Sequence[str], told: Mapping[str, Any]) -> str:
         return ""
     listener.join(_LAST_WORDS_SECONDS)
     ended = f"exit status {status}" if status > 0 else f"signal {-status}"
-    lines = (said[0] if said else b"").decode("utf-8", "replace").strip().splitlines()
-    words = f": {one_line(lines[-1])[:_MAX_SAID]}" if lines else ""
+    lines = (last_lines[0] if last_lines else b"").decode("utf-8", "replace").strip().splitlines()
+    words = f": {one_line(lines[-1])[:_MAX_ERROR_CHARACTERS]}" if lines else ""
     return f"{shown} failed with {ended}{words}; run it by hand with the JSON of a run on stdin."
 
 
@@ -117,19 +117,19 @@ def _write(stream: IO[bytes], document: bytes) -> None:
         stream.write(document)
 
 
-def _listen(stream: IO[bytes], said: deque[bytes]) -> None:
+def _listen(stream: IO[bytes], last_lines: deque[bytes]) -> None:
     """Reads all output of a command, so that the command never blocks, and keeps the end of it."""
     last = b""
     with contextlib.suppress(OSError, ValueError), stream:
         while chunk := os.read(stream.fileno(), _LAST_BYTES):
             last = (last + chunk)[-_LAST_BYTES:]
-            said.append(last)
+            last_lines.append(last)
 
 
-def _variables(told: Mapping[str, Any]) -> dict[str, str]:
+def _variables(facts: Mapping[str, Any]) -> dict[str, str]:
     """Returns the scalar facts as environment variables such as SHARDWRIGHT_VERSION."""
     variables = {}
-    for key, value in told.items():
+    for key, value in facts.items():
         name = f"SHARDWRIGHT_{key.upper()}"
         if name.isidentifier() and isinstance(value, str | int | float):
             text = value if isinstance(value, str) else json.dumps(value)
@@ -138,7 +138,7 @@ def _variables(told: Mapping[str, Any]) -> dict[str, str]:
     return variables
 
 
-def _post(url: str, told: Mapping[str, Any]) -> str:
+def _post(url: str, facts: Mapping[str, Any]) -> str:
     """Posts the facts to a web address, in several attempts; returns the error, or an empty text."""
     try:
         parts = urlsplit(url)
@@ -148,7 +148,7 @@ def _post(url: str, told: Mapping[str, Any]) -> str:
         sound, shown = False, "A webhook"
     if not sound:
         return "A webhook of the job file is not a web address; write https://HOST/..."
-    body = dumps({**told, "text": _for_chat(told["text"])}).encode()
+    body = dumps({**facts, "text": _for_chat(facts["text"])}).encode()
     for pause in (*PAUSES, None):
         wrong, lasting = _within(WEBHOOK_SECONDS, lambda: _send(url, body))
         if not wrong or lasting or pause is None:

@@ -29,7 +29,7 @@ def read_input(output: str) -> InputState | None:
 
 
 def remember_input(
-    task: RebuildTask, begun: PreviousState, decision: Decision, record: VersionRecord | None
+    task: RebuildTask, previous: PreviousState, decision: Decision, record: VersionRecord | None
 ) -> list[str]:
     """Stores the state of the input if it proves that the latest version is up to date.
 
@@ -37,21 +37,21 @@ def remember_input(
 
     Args:
       task: The rebuild.
-      begun: State at the beginning.
+      previous: State at the beginning.
       decision: The decision, with the state of the input.
       record: Record of the new version. None if nothing changed.
 
     Returns:
       Warnings.
     """
-    if decision.input is None or begun.ended or (record is None and decision.build):
+    if decision.input is None or previous.ended or (record is None and decision.build):
         return []
     if record is not None and record.state is not VersionState.PUBLISHED:
         return []  # the next run has to build and judge the same again
-    version = record.version if record is not None else begun.version
+    version = record.version if record is not None else previous.version
     warnings: list[str] = []
     with warned(warnings, f"{INPUT_JSON} could not be written"):
-        made = begun.dataset if record is None else read_dataset(version_path(task.output, version))
+        made = previous.dataset if record is None else read_dataset(version_path(task.output, version))
         if made is None or may_become_readable(version_path(task.output, version), made):
             return []
         state = replace(decision.input, version=version, fingerprint=made.fingerprint)

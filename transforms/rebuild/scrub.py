@@ -70,20 +70,20 @@ def scrub_shard(directory: str, file: str, sha256: str) -> str:
     return "" if found == sha256 else "its bytes do not match its sha256"
 
 
-def chosen_shards(task: RebuildTask, begun: PreviousState) -> list[Shard]:
+def chosen_shards(task: RebuildTask, previous: PreviousState) -> list[Shard]:
     """Returns the shards of the latest version that this run reads again."""
-    if begun.dataset is None or begun.ended or task.scrub <= 0:
+    if previous.dataset is None or previous.ended or task.scrub <= 0:
         return []
-    there = [shard for shard in shards_of(begun.dataset) if shard.file not in begun.missing]
+    there = [shard for shard in shards_of(previous.dataset) if shard.file not in previous.missing]
     return choose_shards(there, read_state(task.output), task.scrub)
 
 
-def scrub_facts(begun: PreviousState, scrubbed: Iterable[ScrubbedShard]) -> dict[str, Any]:
+def scrub_facts(previous: PreviousState, scrubbed: Iterable[ScrubbedShard]) -> dict[str, Any]:
     """Returns how much of the latest version was read again, for the outcome of a run."""
     read = sorted(scrubbed)
-    every = shards_of(begun.dataset) if begun.dataset is not None else []
+    every = shards_of(previous.dataset) if previous.dataset is not None else []
     return {
-        "version": begun.version,
+        "version": previous.version,
         "shards": len(read),
         "of_shards": len(every),
         "bytes": sum(shard.bytes for shard in read),
@@ -121,10 +121,10 @@ def read_state(output: str) -> ScrubState:
             return ScrubState()
 
 
-def remember(task: RebuildTask, begun: PreviousState, scrubbed: Iterable[ScrubbedShard]) -> list[str]:
+def remember(task: RebuildTask, previous: PreviousState, scrubbed: Iterable[ScrubbedShard]) -> list[str]:
     """Writes `scrub.json` after a run. If it cannot, it returns a warning; then the rotation only repeats."""
     read = list(scrubbed)
-    if begun.dataset is None or not read:
+    if previous.dataset is None or not read:
         return []
     sound = {shard.file for shard in read if not shard.damage}
     damaged = {shard.file for shard in read if shard.damage}
@@ -132,12 +132,12 @@ def remember(task: RebuildTask, begun: PreviousState, scrubbed: Iterable[Scrubbe
     try:
         if read_holder(task.output) != task.holder:
             return []  # another rebuild is at work and counts its own runs
-        state = state_after(shards_of(begun.dataset), read_state(task.output), sound, damaged)
+        state = state_after(shards_of(previous.dataset), read_state(task.output), sound, damaged)
         storage.write_bytes(path, state.dumps().encode())
     except (OSError, ShardwrightError) as error:
         reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
-        said = f"{printable(path)} could not be written, so the next run reads the same shards again"
-        return [f"{said}: {reason}"]
+        warning = f"{printable(path)} could not be written, so the next run reads the same shards again"
+        return [f"{warning}: {reason}"]
     return []
 
 

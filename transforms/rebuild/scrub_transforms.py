@@ -26,20 +26,20 @@ class ScrubShards(beam.PTransform):
         super().__init__()
         self._task = task
 
-    def expand(self, begun: beam.PCollection) -> beam.PCollection:
+    def expand(self, previous: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
         task = self._task
 
-        def chosen(begun: PreviousState) -> Iterator[tuple[str, str, int, str]]:
-            for shard in chosen_shards(task, begun):
-                yield version_path(task.output, begun.version), shard.file, shard.bytes, shard.sha256
+        def chosen(previous: PreviousState) -> Iterator[tuple[str, str, int, str]]:
+            for shard in chosen_shards(task, previous):
+                yield version_path(task.output, previous.version), shard.file, shard.bytes, shard.sha256
 
         def scrub(directory: str, file: str, size: int, sha256: str) -> tuple[str, int, str]:
             renew(task.output, task.holder)
             return file, size, scrub_shard(directory, file, sha256)
 
         return (
-            begun
+            previous
             | "ChooseShards" >> beam.FlatMap(chosen).with_output_types(tuple[str, str, int, str])  # a shard
             | "SpreadShards" >> beam.Reshuffle()  # the same
             | "ScrubShard"

@@ -42,14 +42,14 @@ class VerifyVersion(beam.PTransform):
     Args:
       task: The rebuild.
       forecast: PCollection of the one forecast.
-      begun: Side input of the PreviousState.
+      previous: Side input of the PreviousState.
     """
 
-    def __init__(self, task: RebuildTask, forecast: beam.PCollection, begun: Any) -> None:
+    def __init__(self, task: RebuildTask, forecast: beam.PCollection, previous: Any) -> None:
         super().__init__()
         self._task = task
         self._forecast = forecast
-        self._begun = begun
+        self._previous = previous
 
     def expand(self, results: beam.PCollection) -> Validated:
         """Applies the transform."""
@@ -65,11 +65,11 @@ class VerifyVersion(beam.PTransform):
             if header.file and is_known(result):
                 yield ShardCheck(header.file, header.split, header.records, header.bytes)
 
-        def to_check(result: ShardResult, begun: PreviousState) -> Iterator[ShardTask]:
+        def to_check(result: ShardResult, previous: PreviousState) -> Iterator[ShardTask]:
             if result.header.file and not is_known(result):
                 place = ShardPlace(*result.header.place)
                 made = shard_task_of(task.directory, result.header)
-                yield made._replace(previous_checks=tuple(_previous_checks(task, begun, place)))
+                yield made._replace(previous_checks=tuple(_previous_checks(task, previous, place)))
 
         def still_at_work(check: ShardCheck) -> ShardCheck:
             renew(task.output, task.holder)
@@ -89,7 +89,7 @@ class VerifyVersion(beam.PTransform):
         validated = (
             results
             | "NameShardTasks"
-            >> beam.FlatMap(to_check, self._begun).with_output_types(ShardTask)  # ShardTask
+            >> beam.FlatMap(to_check, self._previous).with_output_types(ShardTask)  # ShardTask
             | "VerifyShards" >> ValidateShards(contracts, depth, stores=True, hold=task.hold)
         )
         read = validated.checks | "StillAtWork" >> beam.Map(still_at_work).with_output_types(
@@ -103,9 +103,9 @@ class VerifyVersion(beam.PTransform):
         return Validated(together, findings, validated.statistics)
 
 
-def _previous_checks(task: RebuildTask, begun: PreviousState, place: ShardPlace) -> Iterator[str]:
+def _previous_checks(task: RebuildTask, previous: PreviousState, place: ShardPlace) -> Iterator[str]:
     """Yields the paths of stored checks of the latest version's shards that share records with a new one."""
-    build = begun.build(task.output)
+    build = previous.build(task.output)
     if build is not None and place.split in build.shards:
         for number in near(place, build.shards[place.split]):
             shard = shard_file(place.split, number, build.shards[place.split], build.suffix)
@@ -117,7 +117,7 @@ class CommitVersion(beam.PTransform):
 
     Args:
       task: The rebuild.
-      begun: Side input of the PreviousState.
+      previous: Side input of the PreviousState.
       decision: PCollection of the one Decision.
       forecast: Side input of the forecast.
       checks: PCollection of ShardCheck.
@@ -126,13 +126,13 @@ class CommitVersion(beam.PTransform):
     def __init__(
         self,
         task: RebuildTask,
-        begun: Any,
+        previous: Any,
         decision: beam.PCollection,
         forecast: Any,
         checks: beam.PCollection,
     ) -> None:
         super().__init__()
-        self._begun = begun
+        self._previous = previous
         self._task = task
         self._decision = decision
         self._forecast = forecast
@@ -147,10 +147,10 @@ class CommitVersion(beam.PTransform):
             condensed: Iterable[CondensedResults],
             forecast: Forecast,
             checks: Any,
-            begun: PreviousState,
+            previous: PreviousState,
         ) -> dict[str, Any] | None:
             results = merged_results(condensed).as_results()
-            return commit_version(task, begun, decision, forecast, results, list(checks))
+            return commit_version(task, previous, decision, forecast, results, list(checks))
 
         condensed = results | "CondenseBundle" >> beam.ParDo(CondenseBundle()).with_output_types(
             CondensedResults
@@ -160,7 +160,7 @@ class CommitVersion(beam.PTransform):
             beam.pvalue.AsIter(condensed),
             self._forecast,
             beam.pvalue.AsList(self._checks),
-            self._begun,
+            self._previous,
         )  # outcome or None
 
 
@@ -171,42 +171,43 @@ class GateVersion(beam.PTransform):
 
     Args:
       task: The rebuild.
-      begun: Side input of the PreviousState.
+      previous: Side input of the PreviousState.
       verified: Results of checking the version's shards.
     """
 
-    def __init__(self, task: RebuildTask, begun: Any, verified: Validated) -> None:
+    def __init__(self, task: RebuildTask, previous: Any, verified: Validated) -> None:
         super().__init__()
         self._task = task
-        self._begun = begun
+        self._previous = previous
         self._verified = verified
 
     def expand(self, committed: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
         task, verified = self._task, self._verified
 
-        def ledgers(outcome: Mapping[str, Any] | None, begun: PreviousState) -> Iterator[LedgerPair]:
-            if outcome is not None and begun.dataset is not None:
-                old, new = version_path(task.output, begun.version), task.directory
-                yield from list_pairs(old, new, begun.dataset, read_dataset(new))
+        def ledgers(outcome: Mapping[str, Any] | None, previous: PreviousState) -> Iterator[LedgerPair]:
+            if outcome is not None and previous.dataset is not None:
+                old, new = version_path(task.output, previous.version), task.directory
+                yield from list_pairs(old, new, previous.dataset, read_dataset(new))
 
         def gated(
-            outcome: Mapping[str, Any] | None, begun: PreviousState, checks: Any,
+            outcome: Mapping[str, Any] | None, previous: PreviousState, checks: Any,
             findings: Iterable[FindingSummary], statistics: Statistics | None, changes: Changes,
         ) -> VersionRecord | None:  # fmt: skip
             if outcome is None:
                 return None
             found = added_findings(findings)
-            return gate_version(task, begun, outcome, list(checks), found, statistics, changes)
+            return gate_version(task, previous, outcome, list(checks), found, statistics, changes)
 
         changes = (
             committed
-            | "ListLedgers" >> beam.FlatMap(ledgers, self._begun).with_output_types(LedgerPair)  # LedgerPair
+            | "ListLedgers"
+            >> beam.FlatMap(ledgers, self._previous).with_output_types(LedgerPair)  # LedgerPair
             | "CompareDatasets" >> CompareDatasets(lost_is_empty=True)  # Changes
         )
         return committed | "Gate" >> beam.Map(
             gated,
-            self._begun,
+            self._previous,
             beam.pvalue.AsList(verified.checks),
             beam.pvalue.AsIter(verified.findings),
             added_statistics(verified.statistics),

@@ -23,7 +23,7 @@ from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.concurrency.workers import usable_cpus
 from shardwright.transforms.lease import renew
 from shardwright.transforms.rebuild.begin import PreviousState, begin
-from shardwright.transforms.rebuild.decision import Decision, tell_decision
+from shardwright.transforms.rebuild.decision import Decision, report_decision
 from shardwright.transforms.rebuild.finish import finish
 from shardwright.transforms.rebuild.remembered_input import read_input
 from shardwright.transforms.rebuild.scrub import ScrubbedShard, chosen_shards, scrub_shard
@@ -82,18 +82,18 @@ def end_if_unchanged(
     Raises:
       EngineError: If another rebuild is at work, or the storage failed.
     """
-    begun = begin(task)
-    made = begun.dataset
-    if begun.ended or made is None or begun.missing:
+    previous = begin(task)
+    made = previous.dataset
+    if previous.ended or made is None or previous.missing:
         return False
-    if (begun.version, made.fingerprint) != (state.version, state.fingerprint):
+    if (previous.version, made.fingerprint) != (state.version, state.fingerprint):
         return False
     try:
         if list_digest(task, inputs, rules, selection).text != state.listing:
             return False
-        if not has_sound_ledgers(version_path(task.output, begun.version), made, state.planned):
+        if not has_sound_ledgers(version_path(task.output, previous.version), made, state.planned):
             return False
-        scrubbed = tuple(sorted(_scrubbed(task, begun)))
+        scrubbed = tuple(sorted(_scrubbed(task, previous)))
     except ShardwrightError:
         return False  # the whole rebuild fails in the same way and says where
     decision = Decision(False, state.planned, 0, scrubbed=scrubbed, input=state)
@@ -101,8 +101,8 @@ def end_if_unchanged(
         return False
     PROGRESS.tell(*notes(state))
     PROGRESS.tree = state.tree
-    tell_decision(task, begun, decision, state)
-    finish(task, begun, decision, None)
+    report_decision(task, previous, decision, state)
+    finish(task, previous, decision, None)
     return True
 
 
@@ -164,10 +164,10 @@ def has_sound_ledgers(directory: str, made: Dataset, planned: int) -> bool:
     return all(_each(is_sound, ledgers, _threads(directory)))
 
 
-def _scrubbed(task: RebuildTask, begun: PreviousState) -> Iterator[ScrubbedShard]:
+def _scrubbed(task: RebuildTask, previous: PreviousState) -> Iterator[ScrubbedShard]:
     """Reads a part of the latest version again."""
-    directory = version_path(task.output, begun.version)
-    shards = chosen_shards(task, begun)
+    directory = version_path(task.output, previous.version)
+    shards = chosen_shards(task, previous)
 
     def damage_of(number: int) -> str:
         renew(task.output, task.holder)
