@@ -54,6 +54,8 @@ class HashedFile:
         self._digest = _Checksums()
         self._position = self._hashed = 0
         self._waiting: deque[Future[None]] = deque()
+        #: Whether the other thread was given the part that was read last.
+        self._is_handed_over = False
         file.seek(0)
 
     def read(self, size: int = -1) -> bytes:
@@ -64,7 +66,8 @@ class HashedFile:
 
     def readinto(self, buffer: memoryview) -> int:
         """Reads the next bytes into a buffer, and returns their number."""
-        self._wait(1)  # so all buffers but the last one are free
+        self._wait(int(self._is_handed_over))  # so all buffers but the one that was filled last are free
+        self._is_handed_over = False
         size: int = self._file.readinto(buffer)
         self._hash(buffer[:size])
         return size
@@ -81,6 +84,7 @@ class HashedFile:
             return
         self._wait(1)
         self._waiting.append(_executor().submit(self._digest.update, data))
+        self._is_handed_over = True
 
     def _wait(self, left: int) -> None:
         """Waits until at most some parts have not been hashed."""

@@ -7,6 +7,7 @@ import hashlib
 import io
 import os
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from shardwright.schemas.example import Feature, FeatureType, encode_example, pa
 from shardwright.schemas.layouts.layout_file import parse_layout_file
 from shardwright.schemas.tensor_proto import serialize_tensor
 from shardwright.transforms.records.record_schema import RecordSchema
+from shardwright.transforms.validation import hashing
 from shardwright.transforms.validation.hashing import HashedFile
 from shardwright.transforms.validation.record import RecordChecker
 from shardwright.transforms.validation.repeated_entries import RepeatedEntries
@@ -125,3 +127,19 @@ def test_a_file_is_hashed_whatever_parts_are_read(
                 assert file.read(size) == data[offset : offset + size]
         crc32c = base64.b64encode(google_crc32c.Checksum(data).digest()).decode()
         assert file.checksums() == (hashlib.sha256(data).hexdigest(), crc32c)
+
+
+def test_a_buffer_is_filled_again_only_after_it_was_hashed(tmp_path: Path) -> None:
+    data = os.urandom(100_000)
+    (tmp_path / "hashed").write_bytes(data)
+    late = threading.Event()
+    with open(tmp_path / "hashed", "rb") as opened:
+        file = HashedFile(opened)
+        large, small = bytearray(len(data)), bytearray(10)
+        hashing._executor().submit(late.wait)  # keeps the hashing thread from the first part
+        threading.Timer(0.05, late.set).start()
+        file.readinto(memoryview(large))
+        for offset, buffer in ((0, small), (50_000, large)):  # parts that need no hashing any more
+            file.seek(offset)
+            file.readinto(memoryview(buffer)[:10])
+        assert file.checksums()[0] == hashlib.sha256(data).hexdigest()
