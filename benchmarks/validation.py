@@ -38,8 +38,7 @@ from shardwright.loader import Records
 from shardwright.pipelines.datasets import resolve_target, schema_of
 from shardwright.pipelines.validate import list_tasks, validate
 from shardwright.transforms.concurrency.workers import usable_cpus
-from shardwright.transforms.hash_buckets import bucket_count
-from shardwright.transforms.validation.duplicate_keys import bucket_rows
+from shardwright.transforms.validation.duplicate_keys import bucket_rows, buckets_of_rows
 from shardwright.transforms.validation.shard import Depth, ShardTask, check_shard
 
 _CHUNK = 16
@@ -79,11 +78,11 @@ def make_ways(dataset: Path, whole_shard: Path, one: Path) -> dict[str, Callable
     }
 
     def check(depth: Depth, tasks: list[ShardTask] = tasks) -> int:
-        seen = 0
+        seen, buckets = 0, buckets_of_rows(len(records))
         for task in tasks:
             found = check_shard(task, schema, depth, executor)
             assert not found.findings, found.findings[0]
-            for _ in bucket_rows(found.rows, bucket_count(len(tasks))):
+            for _ in bucket_rows(found.rows, buckets):
                 pass
             seen += found.records
         return seen

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 import zlib
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 _MIN_BUCKETS = 16
-_MAX_BUCKETS = 4096
+MAX_BUCKETS = 4096
 _CRC_BITS = 32
 #: Packs with fewer bytes are not compressed: setting up the compressor takes longer than anything else.
 _SMALL_PACK = 4096
@@ -19,11 +21,13 @@ _SMALL_PACK = 4096
 _LEVEL = 1
 #: Number of bytes of a pack's JSON, which comes before its hex digits.
 _JSON_BYTES = struct.Struct("<I")
+#: Types of arrays for integers, the smallest first: those of 1, 2, 4 and 8 bytes.
+_INTEGERS = [(kind, 1 << 8 * array(kind).itemsize) for kind in "BHIQ"]
 
 
 def bucket_count(parts: int) -> int:
     """Returns the number of buckets for rows that fill `parts` buckets, within fixed limits."""
-    return min(max(_MIN_BUCKETS, parts), _MAX_BUCKETS)
+    return min(max(_MIN_BUCKETS, parts), MAX_BUCKETS)
 
 
 def bucket_of(name: str, buckets: int) -> int:
@@ -53,7 +57,7 @@ def pack_columns(columns: Sequence[Sequence[Any]]) -> bytes:
 
     Args:
       columns: One column for each place of a row. A column of equal texts, or of None, is stored once. Hex
-        digits are stored as bytes, which do not compress.
+        digits and integers are stored as bytes, which do not compress.
     """
     stored: list[Any] = [len(columns[0]) if columns else 0]
     digits = list[bytes]()
@@ -63,6 +67,9 @@ def pack_columns(columns: Sequence[Sequence[Any]]) -> bytes:
         elif data := _bytes_of_hex(column):
             stored.append(len(data) // len(column))
             digits.append(data)
+        elif (numbers := _array_of(column)) is not None:
+            stored.append({"kind": numbers.typecode})
+            digits.append(numbers.tobytes())
         else:
             stored.append(_joined(column) or column)
     text = json.dumps(stored).encode()
@@ -109,19 +116,48 @@ def _bytes_of_hex(column: Sequence[Any]) -> bytes:
     return data if equal and data.hex() == text else b""
 
 
+def _array_of(column: Sequence[Any]) -> array[int] | None:
+    """Returns integers from 0 on as an array, with the byte order of all machines; None for other values."""
+    if set(map(type, column)) != {int} or min(column) < 0:
+        return None
+    largest = max(column)
+    for kind, limit in _INTEGERS:
+        if largest < limit:
+            return _little_endian(array(kind, column))
+    return None
+
+
+def _little_endian(numbers: array[int]) -> array[int]:
+    """Converts an array to or from the byte order of packs, in place, and returns it."""
+    if sys.byteorder != "little":
+        numbers.byteswap()
+    return numbers
+
+
 def unpack_rows(pack: bytes) -> Iterator[tuple[Any, ...]]:
     """Yields the rows that `pack_rows` or `pack_columns` packed."""
+    return zip(*unpack_columns(pack))
+
+
+def unpack_columns(pack: bytes) -> list[Sequence[Any]]:
+    """Returns the columns that `pack_columns` packed."""
     begin = _JSON_BYTES.size
     end = begin + _JSON_BYTES.unpack_from(pack)[0]
     text = pack[begin:end]
+    columns: list[Any]
     count, *columns = json.loads(text if text.startswith(b"[") else _decompressed(text))
     for place, column in enumerate(columns):
         if isinstance(column, int):
             begin, end = end, end + column * count
             digits, width = pack[begin:end].hex(), 2 * column
             columns[place] = [digits[at : at + width] for at in range(0, len(digits), width)]
+        elif isinstance(column, dict):
+            numbers = array(column["kind"])
+            begin, end = end, end + numbers.itemsize * count
+            numbers.frombytes(pack[begin:end])
+            columns[place] = _little_endian(numbers).tolist()
         elif isinstance(column, str):
             columns[place] = column.split("\n")
         elif len(column) != count:
             columns[place] = column * count
-    return zip(*columns)
+    return columns

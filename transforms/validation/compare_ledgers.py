@@ -13,8 +13,12 @@ from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.transforms import storage
-from shardwright.transforms.hash_buckets import bucket_count
-from shardwright.transforms.validation.duplicate_keys import bucket_rows, compare_bucket, rows_of_ledger
+from shardwright.transforms.validation.duplicate_keys import (
+    bucket_rows,
+    buckets_of_rows,
+    compare_bucket,
+    rows_of_ledger,
+)
 from shardwright.transforms.validation.duplicates import Bucket
 from shardwright.transforms.validation.tagged_types import with_tagged_types
 
@@ -59,7 +63,7 @@ class _ReadLedger(beam.DoFn):
         shards = forecast.plan.shards
         # Records of a shard with one split and one class have no differences.
         if result.header.file and (len(shards) > 1 or len(forecast.plan.labels) > 1):
-            yield from self._buckets(result, bucket_count(sum(shards.values())))
+            yield from self._buckets(result, buckets_of_rows(sum(forecast.candidates.values())))
 
     def _buckets(self, result: ShardResult, count: int) -> Iterator[Any]:
         """Yields the rows of a shard's ledger by bucket, or a finding if the ledger is damaged."""

@@ -11,12 +11,24 @@ from typing import Any
 from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.findings import Finding, Where
 from shardwright.schemas.ledger import line_blocks, parsed_lines, written_runs
-from shardwright.transforms.hash_buckets import pack_columns, places_by_bucket, unpack_rows
+from shardwright.transforms.hash_buckets import MAX_BUCKETS, pack_columns, places_by_bucket, unpack_columns
 from shardwright.transforms.validation.compared_records import ComparedRecord, ComparedRecords
 from shardwright.transforms.validation.equal_pictures import SAME_SOURCE, EqualPictures, describe_pair
 
 #: Numbers of the columns of `ComparedRecord` whose values are compared.
 _KEY, _SOURCE = ComparedRecord._fields.index("key"), ComparedRecord._fields.index("source")
+#: What is compared in a bucket: keys, sources, or both.
+KEY, SOURCE, ALL = "key", "source", "all"
+#: Number of rows that meet in a bucket on average. They take 15 MB.
+_ROWS_PER_BUCKET = 50_000
+
+
+def buckets_of_rows(records: int) -> int:
+    """Returns the number of buckets of each kind for the rows of all records of a dataset.
+
+    Each shard packs its rows for each bucket, so many buckets cost small datasets more than the comparison.
+    """
+    return min(max(-(-records // _ROWS_PER_BUCKET), 1), MAX_BUCKETS)
 
 
 def bucket_rows(
@@ -26,13 +38,18 @@ def bucket_rows(
 
     Args:
       rows: Rows of the shard.
-      buckets: Number of buckets of each kind.
+      buckets: Number of buckets of each kind (`buckets_of_rows`). All shards need the same number.
       keys: Whether to look for duplicate keys.
 
     Yields:
-      Pairs ((what, bucket), packed rows), where `what` is `key` or `source`.
+      Pairs ((what, bucket), packed rows), where `what` is `KEY` or `SOURCE`; `ALL` if one bucket of each kind
+      would hold the same rows.
     """
     columns = rows.columns
+    if keys and buckets == 1:
+        if columns[0]:
+            yield (ALL, 0), pack_columns(columns)
+        return
     key, source, split, _, _, _, label = columns
     if keys:
         known = [place for place, name in enumerate(key) if name is not None]
@@ -41,7 +58,7 @@ def bucket_rows(
             names, _, _, file, number, offset, _ = found
             count = len(names)
             yield (
-                ("key", bucket),
+                (KEY, bucket),
                 pack_columns((names, unknown * count, empty * count, file, number, offset, empty * count)),
             )
     comparable = [
@@ -50,7 +67,7 @@ def bucket_rows(
         if digest is not None and (part or name)
     ]
     for bucket, found in _by_bucket(columns, _SOURCE, comparable, buckets):
-        yield ("source", bucket), pack_columns(found)
+        yield (SOURCE, bucket), pack_columns(found)
 
 
 def _by_bucket(
@@ -115,14 +132,36 @@ def rows_of_ledger(data: bytes, split: str, file: str) -> ComparedRecords:
 def compare_bucket(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Finding]:
     """Yields the findings of one bucket: rows with one key, or one source in two splits or two classes."""
     (what, _), packs = bucket
-    groups: defaultdict[str | None, list[ComparedRecord]] = defaultdict(list)
+    columns: list[list[Any]] = [[] for _ in ComparedRecord._fields]
     for pack in packs:
-        for row in map(ComparedRecord._make, unpack_rows(pack)):
-            groups[row.key if what == "key" else row.source].append(row)
-    for rows in groups.values():
-        if len(rows) > 1:
-            rows.sort(key=lambda row: (row.file, row.number))
-            yield from _same_key(rows) if what == "key" else _same_source(rows)
+        for column, values in zip(columns, unpack_columns(pack)):
+            column += values
+    if what in (ALL, KEY):
+        for rows in _equal_rows(columns, _KEY):
+            yield from _same_key(rows)
+    if what in (ALL, SOURCE):
+        for rows in _equal_rows(columns, _SOURCE):
+            yield from _same_source(rows)
+
+
+def _equal_rows(columns: Sequence[Sequence[Any]], by: int) -> Iterator[list[ComparedRecord]]:
+    """Yields the rows of each value that several rows have, in the order of their places.
+
+    Args:
+      columns: All rows, as columns.
+      by: Number of the column with the values.
+    """
+    values = columns[by]
+    if len(set(values)) == len(values):  # as in nearly all datasets
+        return
+    places = defaultdict[str, list[int]](list)
+    for place, value in enumerate(values):
+        if value is not None:
+            places[value].append(place)
+    for found in places.values():
+        if len(found) > 1:
+            rows = [ComparedRecord(*[column[place] for column in columns]) for place in found]
+            yield sorted(rows, key=lambda row: (row.file, row.number))
 
 
 def _same_key(rows: list[ComparedRecord]) -> Iterator[Finding]:
@@ -135,6 +174,7 @@ def _same_key(rows: list[ComparedRecord]) -> Iterator[Finding]:
 def _same_source(rows: list[ComparedRecord]) -> Iterator[Finding]:
     """Yields findings for records with one source. A record in another split and class gets both findings."""
     equals = EqualPictures[ComparedRecord]()
+    rows = [row for row in rows if row.split or row.label]
     for row in rows:
         equals.add(row)
     equals.settle()

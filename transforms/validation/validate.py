@@ -12,14 +12,15 @@ from shardwright.schemas.findings import FindingSummary
 from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.transforms.concurrency.pool import converting_executor
 from shardwright.transforms.concurrency.progress import PROGRESS
-from shardwright.transforms.hash_buckets import bucket_count
 from shardwright.transforms.lease import HeldLease
+from shardwright.transforms.merging import MergeAll
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.validation.balance import ClassCounts
 from shardwright.transforms.validation.compared_records import ComparedRecords
 from shardwright.transforms.validation.duplicate_candidates import pictures_by_place, prints_of
 from shardwright.transforms.validation.duplicate_keys import bucket_rows, compare_bucket
 from shardwright.transforms.validation.duplicates import Bucket
+from shardwright.transforms.validation.extent import Extent
 from shardwright.transforms.validation.outliers import ShardSizes, sizes_of
 from shardwright.transforms.validation.quality import CompareImages, SeenPictures
 from shardwright.transforms.validation.shard import Depth, ShardCheck, ShardTask, check_shard
@@ -67,13 +68,13 @@ class _CheckShard(beam.DoFn):
         self._hold = hold
         self._summaries = summaries
 
-    def process(self, task: ShardTask, schema: RecordSchema, shards: int) -> Iterator[Any]:
+    def process(self, task: ShardTask, schema: RecordSchema, extent: Extent | None) -> Iterator[Any]:
         check = self._check(task, schema)
-        buckets = bucket_count(shards)
-        if self._depth >= Depth.FAST:
-            for bucket in bucket_rows(_rows(check, self._depth), buckets):
+        if extent is not None:
+            for bucket in bucket_rows(_rows(check, self._depth), extent.buckets_of_rows):
                 yield beam.pvalue.TaggedOutput(_ROWS, bucket)
-        if self._depth >= Depth.QUALITY:
+        if extent is not None and self._depth >= Depth.QUALITY:
+            buckets = extent.buckets
             for prints in prints_of(check.pictures, buckets):
                 yield beam.pvalue.TaggedOutput(_PRINTS, prints)
             for pictures in pictures_by_place(check.pictures, buckets):
@@ -142,13 +143,13 @@ class ValidateShards(beam.PTransform):
     def expand(self, tasks: beam.PCollection) -> Validated:
         """Applies the transform."""
         schema = beam.pvalue.AsSingleton(self._schema)
-        shards: Any = 0
+        extent: Any = None
         if self._depth > Depth.FRAMES:
-            count = beam.CombineGlobally(beam.combiners.CountCombineFn()).as_singleton_view()
-            shards = tasks | "CountShards" >> count  # int
+            sums = MergeAll(Extent, Extent.add).with_output_types(Extent)
+            extent = tasks | "CountShards" >> beam.CombineGlobally(sums).as_singleton_view()  # Extent
             tasks = tasks | "SpreadOut" >> beam.Reshuffle()  # ShardTask
         do = _CheckShard(self._depth, self._stores, self._hold, self._summaries)
-        check = with_tagged_types(beam.ParDo(do, schema, shards), ShardCheck, _TYPES)
+        check = with_tagged_types(beam.ParDo(do, schema, extent), ShardCheck, _TYPES)
         checked = tasks | "CheckShard" >> check.with_outputs(*_TYPES, main="checks")
         # ShardCheck, FindingSummary, ((what, bucket), rows), Statistics, ...
         findings = [checked[_FINDINGS]]
@@ -160,7 +161,7 @@ class ValidateShards(beam.PTransform):
             )  # FindingSummary
         if self._depth >= Depth.QUALITY:
             seen = SeenPictures(*(checked[name] for name in (_PRINTS, _PLACES, _SIZES, _CLASSES)))
-            findings.append(seen | "CompareImages" >> CompareImages(schema, shards))  # FindingSummary
+            findings.append(seen | "CompareImages" >> CompareImages(schema, extent))  # FindingSummary
         together = findings[0]
         if len(findings) > 1:
             flatten = beam.Flatten().with_output_types(FindingSummary)
