@@ -28,8 +28,8 @@ _LEVEL = 1
 _HEADER_STEP = 1 << 16
 #: Maximum length of a line, in bytes. A header counts classes and reasons, not images.
 _MAX_LINE = 1 << 24
-#: Number of bytes to unpack at once to read the whole ledger.
-_BLOCK_BYTES = 1 << 16
+#: Number of bytes to unpack at once to read the whole ledger, and of packed bytes that zlib gets at once.
+_BLOCK_BYTES, _PACKED_BYTES = 1 << 16, 1 << 16
 #: Number of bytes of lines that are kept, so that the ledger of an ordinary shard is unpacked only once.
 _KEPT_BYTES = 3 << 20
 
@@ -493,27 +493,51 @@ def line_blocks(data: bytes) -> Iterator[list[bytes]]:
     left = -1
     begun: list[bytes] = []
     begun_bytes = 0
-    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-        while block := file.read(_BLOCK_BYTES):
-            begun_bytes += len(block)
-            if begun_bytes > _MAX_LINE:
-                raise ValueError("a line is too long")
-            begun.append(block)
-            if b"\n" not in block:
-                continue
-            *lines, rest = b"".join(begun).split(b"\n")
-            begun, begun_bytes = [rest], len(rest)
-            if left < 0 and lines:
-                left = _counted_lines(lines[0])
-                yield [lines.pop(0)]
-            left -= len(lines)
-            if lines and left < 0:
-                raise ValueError("it has more lines than its header counts")
-            yield lines
+    for block in _unpacked(data):
+        begun_bytes += len(block)
+        if begun_bytes > _MAX_LINE:
+            raise ValueError("a line is too long")
+        begun.append(block)
+        if b"\n" not in block:
+            continue
+        *lines, rest = b"".join(begun).split(b"\n")
+        begun, begun_bytes = [rest], len(rest)
+        if left < 0 and lines:
+            left = _counted_lines(lines[0])
+            yield [lines.pop(0)]
+        left -= len(lines)
+        if lines and left < 0:
+            raise ValueError("it has more lines than its header counts")
+        yield lines
     rest = b"".join(begun)
     if rest and left == 0:
         raise ValueError("it has more lines than its header counts")
     yield [rest] if rest else []
+
+
+def _unpacked(data: bytes) -> Iterator[bytes]:
+    """Yields the content of a gzip file in blocks, in half of the time that `gzip.GzipFile` takes.
+
+    Raises:
+      EOFError: if its end is missing.
+      zlib.error: if it is damaged.
+    """
+    at = 0
+    while at < len(data):
+        member, waiting = zlib.decompressobj(wbits=31), b""  # checks the checksum and the length, too
+        while not member.eof:
+            if not waiting:
+                waiting = data[at : at + _PACKED_BYTES]
+                at += len(waiting)
+            block = member.decompress(waiting, _BLOCK_BYTES)
+            if block:
+                yield block
+            elif not (waiting or member.eof):
+                raise EOFError("the end of the file is missing")
+            waiting = member.unconsumed_tail
+        at -= len(member.unused_data)
+        while data[at : at + 1] == b"\0":  # files may be padded
+            at += 1
 
 
 def _counted_lines(header: bytes) -> int:
@@ -578,6 +602,24 @@ def load_ledger(data: bytes) -> tuple[ShardHeader, Iterator[Entry]]:
     return header, chain.from_iterable(map(entries_of, blocks))
 
 
+def load_lines(data: bytes) -> tuple[ShardHeader, list[bytes]]:
+    """Reads a shard's ledger, and returns its other lines without line ends.
+
+    Raises:
+      ValueError: if it is damaged or of another version.
+    """
+    try:
+        header, lines = b"", list[bytes]()
+        for number, group in enumerate(line_blocks(data)):
+            if number == 0:
+                (header,) = group
+            else:
+                lines += group
+        return _header_of(header), lines
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"the shard ledger is damaged: {error}") from error
+
+
 def entries_of(block: EntryBlock) -> Iterable[Entry]:
     """Returns the entries of a block."""
     return block.entries() if isinstance(block, WrittenEntries) else block
@@ -617,7 +659,17 @@ def _parsed_blocks(lines: Sequence[bytes]) -> Iterator[EntryBlock]:
       TypeError: if a line is not one of a ledger.
     """
     for run, columns in written_runs(lines):
-        yield columns or [Entry.from_json(line) for line in parsed_lines(run)]
+        yield columns or parsed_entries(run)
+
+
+def parsed_entries(lines: Sequence[bytes]) -> list[Entry]:
+    """Parses lines of a ledger one by one.
+
+    Raises:
+      ValueError or RecursionError: if a line is not an object.
+      TypeError: if a line is not one of a ledger.
+    """
+    return [Entry.from_json(line) for line in parsed_lines(lines)]
 
 
 def parsed_lines(lines: Sequence[bytes]) -> list[dict[str, Any]]:

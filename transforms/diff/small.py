@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from shardwright.schemas.changes import Changes
 from shardwright.transforms.concurrency.progress import PROGRESS
@@ -12,11 +12,10 @@ from shardwright.transforms.diff.rows import (
     OLD,
     LedgerPair,
     LedgerRow,
-    RowBlock,
     by_key,
     count_of_ledger,
     differing_rows,
-    ledger_rows,
+    open_ledger,
     read_ledger,
 )
 
@@ -60,11 +59,11 @@ def _compare_pair(pair: LedgerPair, changes: Changes, elsewhere: _Rows) -> None:
     if same is not None and datas[OLD] == same and pair.sha256[OLD] == pair.sha256[NEW]:
         changes.unchanged += count_of_ledger(same, str(pair.places[NEW]), pair.file, pair.sha256[NEW])
         return
-    found: list[Sequence[RowBlock]] = [
-        ledger_rows(data, str(place), pair.file, sha256, pair.split) if data is not None else ()
+    old, new = (
+        open_ledger(data, str(place), pair.file, sha256) if data is not None else None
         for data, place, sha256 in zip(datas, pair.places, pair.sha256, strict=True)
-    ]
-    rows = differing_rows(found[OLD], found[NEW], pair.split)
+    )
+    rows = differing_rows(old, new, pair.split)
     changes.unchanged += rows.equal
     PROGRESS.add(listed=2 * rows.equal + len(rows.old) + len(rows.new))
     for side, row in compare_rows(by_key(rows.old, _WHOSE[OLD]), by_key(rows.new, _WHOSE[NEW]), changes):

@@ -18,15 +18,16 @@ from shardwright.transforms.diff.compare import compare_rows, note_gone_or_come,
 from shardwright.transforms.diff.rows import (
     NEW,
     OLD,
+    DifferingRows,
     LedgerPair,
     LedgerRow,
+    OpenedLedger,
     Packer,
-    RowBlock,
     bucket_count,
     by_key,
     count_of_ledger,
     differing_rows,
-    ledger_rows,
+    open_ledger,
     read_ledger,
     unpack_rows,
 )
@@ -85,8 +86,7 @@ class _CompareLedgers(_Comparing):
                 new_data, str(pair.places[NEW]), pair.file, pair.sha256[NEW]
             )
             return
-        found = [self._rows(pair, side, data) for side, data in enumerate(datas)]
-        rows = differing_rows(found[OLD], found[NEW], pair.split)
+        rows = self._differing_rows(pair, datas)
         self._changes.unchanged += rows.equal
         PROGRESS.add(listed=2 * rows.equal + len(rows.old) + len(rows.new))
         old, new = by_key(rows.old, _WHOSE[OLD]), by_key(rows.new, _WHOSE[NEW])
@@ -103,12 +103,18 @@ class _CompareLedgers(_Comparing):
             return read_ledger(place, pair.file)
         return None
 
-    def _rows(self, pair: LedgerPair, side: int, data: bytes | None) -> Sequence[RowBlock]:
+    def _differing_rows(self, pair: LedgerPair, datas: Sequence[bytes | None]) -> DifferingRows:
+        old, new = (self._opened(pair, side, data) for side, data in enumerate(datas))
+        with self._losses(OLD):
+            return differing_rows(old, new, pair.split)
+        return differing_rows(None, new, pair.split)
+
+    def _opened(self, pair: LedgerPair, side: int, data: bytes | None) -> OpenedLedger | None:
         if data is None:
-            return ()
+            return None
         with self._losses(side):
-            return ledger_rows(data, str(pair.places[side]), pair.file, pair.sha256[side], pair.split)
-        return ()
+            return open_ledger(data, str(pair.places[side]), pair.file, pair.sha256[side])
+        return None
 
     def _losses(self, side: int) -> contextlib.AbstractContextManager[None]:
         """Suppresses the error about a lost ledger where that is allowed."""
