@@ -9,7 +9,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from itertools import chain, groupby, islice, repeat
 from typing import Any, NamedTuple
@@ -246,8 +246,11 @@ _WRITTEN_FIELDS = frozenset((*_WRITTEN_TEXTS, *_WRITTEN_NUMBERS))
 _FEWEST_TOGETHER = 4
 #: Regular expression of the name of a field.
 _NAME = re.compile(rb'"[a-z0-9_]+": ')
-#: Regular expressions of their values in JSON: texts without a quotation mark, and numbers of 64 bits.
-_TEXT, _NUMBER = r'"([ !#-~]*)"', r"(0|[1-9][0-9]{0,17})"
+#: Regular expressions of their values in JSON: texts without a quotation mark, and numbers of 64 bits. Short
+#: classes, with the usual alternative first, take half of the time.
+_TEXT, _NUMBER = r'"([^"]*)"', r"([1-9][0-9]{0,17}|0)"
+#: Bytes below are control characters, which texts in JSON do not have.
+_FIRST_VISIBLE = 0x20
 #: Escapes in JSON that a text may end with, or that may hide its end.
 _HIDING = (b'\\"', b"\\\\")
 
@@ -269,10 +272,17 @@ def written_columns(lines: Sequence[bytes]) -> WrittenEntries | None:
     names = tuple(first) if isinstance(first, dict) else ()
     if not {"key", "outcome", "offset"} <= set(names) <= _WRITTEN_FIELDS:
         return None
+    import numpy as np  # small commands start without it
+
     text = b"\n".join(lines)
     escaped = b"\\" in text  # one byte is found much faster than two
-    plain = text.isascii() and not (escaped and any(escape in text for escape in _HIDING))
-    rows = _written_line(names).findall(text.decode()) if plain else ()
+    controls = np.count_nonzero(np.frombuffer(text, np.uint8) < _FIRST_VISIBLE)
+    plain = (
+        controls < len(lines)
+        and text.isascii()
+        and not (escaped and any(escape in text for escape in _HIDING))
+    )
+    rows = _written_line(names).findall(text.decode()) if plain else ()  # each is a line, if as many
     if len(rows) != len(lines):
         return None
     columns: dict[str, tuple[str, ...]] = dict(zip(names, zip(*rows)))
@@ -416,14 +426,15 @@ class ShardHeader:
 
     def as_json(self) -> dict[str, Any]:
         """Returns the first line of the shard's ledger."""
-        header = {"ledger_version": LEDGER_VERSION, **asdict(self)}
+        values = {name: getattr(self, name) for name in _HEADER_FIELDS}
+        header = {"ledger_version": LEDGER_VERSION, **values}
         for name in OPTIONAL_TOTALS:  # ledgers from before these fields keep their bytes
             if not header[name]:
                 del header[name]
         return header
 
 
-_HEADER = frozenset(item.name for item in fields(ShardHeader))
+_HEADER_FIELDS = tuple(item.name for item in fields(ShardHeader))
 
 
 @dataclass(frozen=True, slots=True)
@@ -565,7 +576,7 @@ def header_from_json(header: Mapping[str, Any]) -> ShardHeader:
     """
     if header["ledger_version"] not in READABLE_VERSIONS:
         raise ValueError("the shard ledger is of another version")
-    return ShardHeader(**{name: value for name, value in header.items() if name in _HEADER})
+    return ShardHeader(**{name: value for name, value in header.items() if name in _HEADER_FIELDS})
 
 
 def entry_lines(entries: Iterable[Entry]) -> bytes:

@@ -33,6 +33,8 @@ _READ_BYTES = 1 << 20
 #: Size of a buffer of a window in bytes, number of its buffers, and of windows whose buffers are kept.
 _WINDOW_BYTES = 1 << 20
 _BUFFERS, _MOST_KEPT = 2, 4
+#: Largest number of lengths whose checksums are kept.
+_MOST_LENGTHS = 1 << 15
 #: Number of bytes that are searched first for a sound record; doubled each time.
 _FIRST_STEP = 1 << 10
 #: Limit for the bytes read because of wrong lengths, as a multiple of the file's size.
@@ -151,14 +153,20 @@ class RecordBlock(NamedTuple):
 
 
 class _Window:
-    """Random access to a file through two buffers, which are filled in turn, with constant memory.
+    """Random access to a file through buffers, which are filled in turn, with constant memory.
 
     Another thread may still hash one buffer (`HashedFile`) while the other is filled and used. Buffers are
     filled again, because a new one costs as much as reading: the system has to map and clear its memory.
+
+    Args:
+      file: the file.
+      buffers: buffers to use, to which missing ones are added.
+      most: number of buffers to fill in turn. One stays in the processor's cache better.
     """
 
-    def __init__(self, file: IO[bytes], buffers: list[bytearray] | None = None) -> None:
+    def __init__(self, file: IO[bytes], buffers: list[bytearray] | None = None, most: int = _BUFFERS) -> None:
         self._file: Any = file
+        self._most = most
         self._start = 0
         self._buffers = [] if buffers is None else buffers
         self._buffer = bytearray()
@@ -174,10 +182,11 @@ class _Window:
         if needed > _WINDOW_BYTES:
             self._buffer = bytearray(needed)
         else:
-            if len(self._buffers) < _BUFFERS:
+            if len(self._buffers) < self._most:
                 self._buffers.append(bytearray(_WINDOW_BYTES))
-            self._buffer = self._buffers[-1]
-            self._buffers.reverse()
+            if self._most > 1:
+                self._buffers.reverse()
+            self._buffer = self._buffers[0]
         self._start, self._size = offset, 0
         with memoryview(self._buffer) as view:
             while self._size < len(view) and (more := self._file.readinto(view[self._size :])):
@@ -274,6 +283,19 @@ def _header_candidates(chunk: bytes, limit: int) -> list[int]:
     return [int(place) for place in places[masked == stored]]
 
 
+class _LengthChecksums(dict[int, int]):
+    """Length of a record -> its masked CRC-32C, as frames store it. Lengths of similar images repeat."""
+
+    def __missing__(self, length: int) -> int:
+        if len(self) >= _MOST_LENGTHS:
+            self.clear()
+        self[length] = checksum = masked_crc32c(length.to_bytes(_LENGTH_BYTES, "little"))
+        return checksum
+
+
+_LENGTH_CHECKSUMS = _LengthChecksums()
+
+
 class _Frames:
     """Finds the sound frames of a file, with bounded work even if lengths are wrong.
 
@@ -282,10 +304,10 @@ class _Frames:
     file, one more pass over the file makes each further check cheap.
     """
 
-    def __init__(self, file: IO[bytes], buffers: list[bytearray] | None) -> None:
+    def __init__(self, file: IO[bytes], buffers: list[bytearray] | None, most: int) -> None:
         self._file = file
         self.size = os.fstat(file.fileno()).st_size
-        self._frames = _Window(file, buffers)
+        self._frames = _Window(file, buffers, most)
         self._search = _Window(file)
         #: Whether the last block ended at a frame that was not buffered as a whole.
         self.cut = False
@@ -308,6 +330,7 @@ class _Frames:
         last = size - FRAME_BYTES
         begins, ends = list[int](), list[int]()
         header_at, footer_at, crc32c = _HEADER.unpack_from, _FOOTER.unpack_from, google_crc32c.value
+        checksums = _LENGTH_CHECKSUMS
         with memoryview(buffer) as view:
             while position <= last:
                 length, stored = header_at(buffer, position)
@@ -316,8 +339,7 @@ class _Frames:
                 if end + FOOTER_BYTES > size:
                     self.cut = True
                     break
-                crc = crc32c(bytes(view[position : position + _LENGTH_BYTES]))
-                if ((crc >> 15 | crc << 17) + _MASK_DELTA) & _ALL_BITS != stored:
+                if checksums[length] != stored:
                     break
                 crc = crc32c(bytes(view[begin:end]))
                 if ((crc >> 15 | crc << 17) + _MASK_DELTA) & _ALL_BITS != footer_at(buffer, end)[0]:
@@ -404,15 +426,16 @@ def read_records(file: IO[bytes]) -> Iterator[Record | DamagedRange]:
 
 
 def read_blocks(
-    file: IO[bytes], buffers: list[bytearray] | None = None
+    file: IO[bytes], buffers: list[bytearray] | None = None, most: int = _BUFFERS
 ) -> Iterator[RecordBlock | DamagedRange]:
     """Yields the records of a file as `read_records` does, but all sound records in a buffer together.
 
     Args:
       file: a real file, opened for reading in binary mode.
       buffers: buffers to use (`borrowed_buffers`). None to make new ones.
+      most: number of buffers to fill in turn.
     """
-    frames = _Frames(file, buffers)
+    frames = _Frames(file, buffers, most)
     offset = number = 0
     while offset < frames.size:
         block = frames.sound_from(offset, number)

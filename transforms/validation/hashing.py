@@ -12,6 +12,8 @@ from typing import IO, Any
 
 import google_crc32c
 
+from shardwright.transforms.concurrency.workers import usable_cpus, worker_processes
+
 #: Number of bytes that are read together at the end, and that are copied together for the CRC.
 _READ_BYTES, _COPIED_BYTES = 1 << 20, 1 << 16
 #: Fewer bytes are hashed at once, unless others wait.
@@ -24,17 +26,25 @@ def _executor() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="shardwright-hash")
 
 
+def leaves_idle_processor() -> bool:
+    """Returns whether the workers on this machine leave a processor idle, on which a thread can hash files.
+
+    Without one, the thread is a loss: each block moves to the cache of another processor and back.
+    """
+    return worker_processes() < usable_cpus()
+
+
 class _Checksums:
     """The sha256 and the crc32c of the same bytes."""
 
     def __init__(self) -> None:
-        self.sha256, self.crc32c = hashlib.sha256(), google_crc32c.Checksum()
+        self.sha256, self.crc32c = hashlib.sha256(), 0
 
     def update(self, data: bytes | memoryview) -> None:
         """Adds more bytes."""
         self.sha256.update(data)
         for begin in range(0, len(data), _COPIED_BYTES):  # the CRC takes no memoryview
-            self.crc32c.update(bytes(data[begin : begin + _COPIED_BYTES]))
+            self.crc32c = google_crc32c.extend(self.crc32c, bytes(data[begin : begin + _COPIED_BYTES]))
 
 
 class HashedFile:
@@ -51,6 +61,8 @@ class HashedFile:
     def __init__(self, file: IO[bytes], aside: bool = True) -> None:
         self._file: Any = file
         self._aside = aside
+        #: Number of buffers that a reader has to use in turn (`readinto`).
+        self.buffers = 2 if aside else 1
         self._digest = _Checksums()
         self._position = self._hashed = 0
         self._waiting: deque[Future[None]] = deque()
@@ -116,5 +128,5 @@ class HashedFile:
         while self.read(_READ_BYTES):
             pass
         self._wait(0)
-        crc = base64.b64encode(self._digest.crc32c.digest()).decode()
+        crc = base64.b64encode(self._digest.crc32c.to_bytes(4, "big")).decode()
         return self._digest.sha256.hexdigest(), crc

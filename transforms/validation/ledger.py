@@ -6,6 +6,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from operator import lt
 from typing import Any, NamedTuple
 
@@ -249,7 +250,7 @@ class LedgerCheck:
         if self._last is None or order > self._last:
             self._last = order
 
-    @property
+    @cached_property
     def summary(self) -> LedgerSummary | None:
         """Returns the header and the computed values once all records were seen; None if it is unusable."""
         if self._fault:

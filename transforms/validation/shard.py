@@ -169,6 +169,7 @@ def check_shard(
     depth: Depth,
     executor: ThreadPoolExecutor | None = None,
     sound: SoundRecords | None = None,
+    aside: bool = True,
 ) -> ShardCheck:
     """Checks a shard.
 
@@ -179,6 +180,7 @@ def check_shard(
       executor: Decodes images in parallel. None to decode them in turn.
       sound: Records that the same check found sound, whose images need not be decoded again. If given, even
         empty, digests of the records are computed.
+      aside: Whether another thread hashes the file, on a processor that is idle (`leaves_idle_processor`).
     """
     check = ShardCheck(task.file, task.split)
 
@@ -195,7 +197,7 @@ def check_shard(
                     FindingCode.SHARD_TRUNCATED,
                     f"it has {check.bytes} bytes, dataset.json says {task.expected.bytes}",
                 )
-            file = HashedFile(opened, aside=depth <= Depth.FAST) if task.expected else opened
+            file = HashedFile(opened, aside and depth <= Depth.FAST) if task.expected else opened
             ledger = _open_ledger(task, find) if depth >= Depth.FAST else None
             records = _Records(task, schema, check, ledger, index, find)
             _check_records(cast("IO[bytes]", file), buffers, records, depth, executor, sound)
@@ -437,7 +439,8 @@ def _check_records(
     with uncompressed(file, task.file) as (plain, _, error):
 
         def sound() -> Iterator[RecordBlock]:
-            for item in read_blocks(plain, buffers):
+            # A file that no thread hashes needs one buffer.
+            for item in read_blocks(plain, buffers, getattr(plain, "buffers", 1)):
                 if isinstance(item, DamagedRange):
                     find(item.code, item.message, item.number, item.offset)
                 else:

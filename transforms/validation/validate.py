@@ -21,6 +21,7 @@ from shardwright.transforms.validation.duplicate_candidates import pictures_by_p
 from shardwright.transforms.validation.duplicate_keys import bucket_rows, compare_bucket
 from shardwright.transforms.validation.duplicates import Bucket
 from shardwright.transforms.validation.extent import Extent
+from shardwright.transforms.validation.hashing import leaves_idle_processor
 from shardwright.transforms.validation.outliers import ShardSizes, sizes_of
 from shardwright.transforms.validation.quality import CompareImages, SeenPictures
 from shardwright.transforms.validation.shard import Depth, ShardCheck, ShardTask, check_shard
@@ -67,6 +68,10 @@ class _CheckShard(beam.DoFn):
         self._stores = stores
         self._hold = hold
         self._summaries = summaries
+        self._aside = True
+
+    def setup(self) -> None:
+        self._aside = leaves_idle_processor()
 
     def process(self, task: ShardTask, schema: RecordSchema, extent: Extent | None) -> Iterator[Any]:
         check = self._check(task, schema)
@@ -99,14 +104,14 @@ class _CheckShard(beam.DoFn):
         """Checks a shard, or returns the stored result of an earlier check."""
         depth, executor = self._depth, converting_executor()
         if not self._stores or depth < Depth.FAST:
-            check = check_shard(task, schema, depth, executor)
+            check = check_shard(task, schema, depth, executor, aside=self._aside)
             return replace(sum_up(check, depth), ledger_summary=check.ledger_summary)
         known = stored_check(task, schema, depth)
         if known is not None:
             return known
         # A check that decodes no image cannot save anything with the digests of sound records.
         sound = sound_records(task, schema, depth) if depth >= Depth.FULL else None
-        checked = sum_up(check_shard(task, schema, depth, executor, sound), depth)
+        checked = sum_up(check_shard(task, schema, depth, executor, sound, self._aside), depth)
         return replace(checked, stored=store_check(task, schema, depth, checked, self._hold))
 
 

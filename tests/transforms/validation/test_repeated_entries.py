@@ -22,7 +22,7 @@ from shardwright.schemas.layouts.layout_file import parse_layout_file
 from shardwright.schemas.tensor_proto import serialize_tensor
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.validation import hashing
-from shardwright.transforms.validation.hashing import HashedFile
+from shardwright.transforms.validation.hashing import HashedFile, leaves_idle_processor
 from shardwright.transforms.validation.record import RecordChecker
 from shardwright.transforms.validation.repeated_entries import RepeatedEntries
 
@@ -143,3 +143,12 @@ def test_a_buffer_is_filled_again_only_after_it_was_hashed(tmp_path: Path) -> No
             file.seek(offset)
             file.readinto(memoryview(buffer)[:10])
         assert file.checksums()[0] == hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.parametrize(("workers", "idle"), [(1, True), (3, True), (4, False)])
+def test_files_are_hashed_aside_if_workers_leave_a_processor_idle(
+    monkeypatch: pytest.MonkeyPatch, workers: int, idle: bool
+) -> None:
+    monkeypatch.setattr(hashing, "usable_cpus", lambda: 4)
+    monkeypatch.setattr(hashing, "worker_processes", lambda: workers)
+    assert leaves_idle_processor() is idle
