@@ -26,15 +26,10 @@ from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.transforms.concurrency.pool import (
-    CHUNK_ITEMS,
-    READS_AHEAD,
     converting_executor,
-    map_ordered,
-    reading_executor,
 )
 from shardwright.transforms.global_window import in_global_window
-from shardwright.transforms.images.read import check_sha256, read_image
-from shardwright.transforms.storage import is_remote
+from shardwright.transforms.images.read import check_sha256, map_refs, read_image
 
 #: Number of buckets in which checksums meet, and so of workers that can share them.
 _BUCKETS = 1024
@@ -109,17 +104,7 @@ class _HashSources(beam.DoFn):
 
     def process(self, batch: EncodedRefs) -> Iterator[EncodedRefs | beam.pvalue.TaggedOutput]:
         refs = list(decode_refs(batch))
-        remote = any(is_remote(ref.uri) for ref in refs)
-        hashed = list(
-            map_ordered(
-                self._hash,
-                refs,
-                reading_executor() if remote else converting_executor(),
-                weigh=lambda ref: max(ref.size, 0),
-                max_items=READS_AHEAD,
-                chunk_items=1 if remote else CHUNK_ITEMS,
-            )
-        )
+        hashed = list(map_refs(self._hash, refs, converting_executor(), self._max_bytes))
         for ref in hashed:
             if ref.sha256:
                 add_key(self._found, ref.sha256, FirstKey(ref.key))

@@ -30,11 +30,7 @@ from shardwright.schemas.errors import ImageFault, LeftOut, NotACandidate
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.schemas.key_rules import KeyRules
 from shardwright.transforms.concurrency.pool import (
-    CHUNK_ITEMS,
-    READS_AHEAD,
     converting_executor,
-    map_ordered,
-    reading_executor,
     working_budget,
 )
 from shardwright.transforms.concurrency.underway import UNDERWAY
@@ -42,8 +38,7 @@ from shardwright.transforms.conversion.selection import check_quality, left_out_
 from shardwright.transforms.images.convert import Reserve, convert_image, reserve_nothing
 from shardwright.transforms.images.fingerprint import Fingerprint, fingerprint
 from shardwright.transforms.images.near_duplicates import bands_of, similar_pairs
-from shardwright.transforms.images.read import check_sha256, read_image
-from shardwright.transforms.storage import is_remote
+from shardwright.transforms.images.read import check_sha256, map_refs, read_image
 
 #: Number of buckets in which values meet, and so of workers that can share the comparison.
 _BUCKETS = 512
@@ -122,15 +117,12 @@ class _FingerprintSources(beam.DoFn):
 
     def process(self, batch: EncodedRefs) -> Iterator[tuple[int, bytes] | beam.pvalue.TaggedOutput]:
         refs = [ref for ref in decode_refs(batch) if ref.is_candidate and self._is_known(ref)]
-        remote = any(is_remote(ref.uri) for ref in refs)
         reserve = working_budget().reserve
-        found = map_ordered(
+        found = map_refs(
             lambda ref: fingerprint_ref(ref, self._settings, self._keys, reserve),
             refs,
-            reading_executor() if remote else converting_executor(),
-            weigh=lambda ref: max(ref.size, 0),
-            max_items=READS_AHEAD,
-            chunk_items=1 if remote else CHUNK_ITEMS,
+            converting_executor(),
+            self._settings.max_source_bytes,
         )
         rows = [Row(ref.key, *seen) for ref, seen in zip(refs, found, strict=True) if seen is not None]
         if not rows:

@@ -18,11 +18,9 @@ from shardwright.schemas.layouts import Layout
 from shardwright.schemas.ledger import Entry
 from shardwright.transforms.concurrency.pool import (
     IN_FLIGHT_BYTES,
-    READS_AHEAD,
     WORKING_BYTES,
     ByteBudget,
     map_ordered,
-    reading_executor,
 )
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.concurrency.underway import UNDERWAY
@@ -42,7 +40,7 @@ from shardwright.transforms.images.encode import FORMAT_NAMES
 from shardwright.transforms.images.map_hook import Hook, MappedImage, call_hook, load_hook
 from shardwright.transforms.images.mapped_refs import decoded_image, mapped_ref
 from shardwright.transforms.images.private_metadata import private_metadata
-from shardwright.transforms.images.read import check_sha256, read_image
+from shardwright.transforms.images.read import check_sha256, map_refs, read_image
 from shardwright.transforms.records.build import build_example, check_labels
 from shardwright.transforms.storage import changed, is_remote
 
@@ -458,14 +456,12 @@ def _convert_all(
             weigh=lambda ref: max(_weigh(ref), stored(_weigh(ref))),
             max_items=waiting,
         )
-    arriving = map_ordered(
+    arriving = map_refs(
         lambda ref: read_ref(ref, recipe, known.get(ref.key)),
         refs,
-        reading_executor(),
-        weigh=_weigh,
-        max_items=READS_AHEAD,
+        executor,
+        recipe.settings.max_source_bytes,
         max_weight=IN_FLIGHT_BYTES // 2,  # the other half may wait for the decoder
-        chunk_items=1,
     )
     return map_ordered(
         convert,

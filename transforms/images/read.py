@@ -7,6 +7,10 @@ import os
 import stat
 import time
 import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import TypeVar
 
 from shardwright.schemas.byte_range import decode_place
 from shardwright.schemas.codes import QuarantineReason, Stage
@@ -14,7 +18,16 @@ from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
+from shardwright.transforms.concurrency.pool import (
+    CHUNK_ITEMS,
+    IN_FLIGHT_BYTES,
+    READS_AHEAD,
+    map_ordered,
+    reading_executor,
+)
 from shardwright.transforms.images.byte_ranges import read_part, read_part_head
+
+Result = TypeVar("Result")
 
 #: Errors of a single file; any other OSError is a fault of the storage or the machine.
 _FAULTS_OF_ONE_FILE = frozenset(
@@ -25,6 +38,8 @@ _FAULTS_OF_ONE_FILE = frozenset(
 _RETRY_AFTER = (0.1, 0.5, 2.0)
 #: Number of attempts to read an object whose bytes do not match the listing.
 _READS = 3
+#: Number of bytes reserved for an image of unknown size.
+_UNKNOWN_SIZE = 10**6
 _GZIP = b"\x1f\x8b\x08"
 
 
@@ -51,6 +66,46 @@ def read_image(ref: ImageRef, max_bytes: int) -> bytes:
                 raise storage.fault(error, "read", ref.uri) from error
             time.sleep(pause)
     raise AssertionError
+
+
+def map_refs(
+    function: Callable[[ImageRef], Result],
+    refs: Sequence[ImageRef],
+    executor: ThreadPoolExecutor,
+    max_bytes: int,
+    max_weight: int = IN_FLIGHT_BYTES,
+) -> Iterator[Result]:
+    """Maps references in parallel with a function that reads their images, and keeps the order.
+
+    Remote images are read by threads of their own, and requested many at once.
+
+    Args:
+      function: function that calls `read_image` for most references.
+      refs: the references.
+      executor: threads for references that are all local.
+      max_bytes: limit of `read_image`.
+      max_weight: number of bytes of images that may be in flight.
+    """
+    remote = [ref.uri for ref in refs if storage.is_remote(ref.uri)]
+
+    def around(chunk: Sequence[ImageRef]) -> AbstractContextManager[None]:
+        return storage.reading_ahead(
+            (ref.uri, ref.version)
+            for ref in chunk
+            if ref.is_candidate and not ref.place and ref.size <= max_bytes
+        )
+
+    return map_ordered(
+        function,
+        refs,
+        reading_executor() if remote else executor,
+        weigh=lambda ref: ref.size if ref.size >= 0 else _UNKNOWN_SIZE,
+        max_items=READS_AHEAD,
+        max_weight=max_weight,
+        # A thread reads a chunk image by image unless its storage can be asked for all of them.
+        chunk_items=CHUNK_ITEMS if all(map(storage.can_read_ahead, remote)) else 1,
+        around=around if remote else None,
+    )
 
 
 def read_head(ref: ImageRef, count: int) -> bytes:

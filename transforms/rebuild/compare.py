@@ -17,9 +17,10 @@ from shardwright.schemas.scrub import listed
 from shardwright.schemas.units import counted, is_or_are
 from shardwright.schemas.version import version_path
 from shardwright.transforms import storage
-from shardwright.transforms.concurrency.pool import READS_AHEAD, map_ordered, reading_executor
+from shardwright.transforms.concurrency.pool import reading_executor
 from shardwright.transforms.conversion.convert import ShardRecipe, has_bytes_of, read_ref
 from shardwright.transforms.images.encode import HEIF_DECODER
+from shardwright.transforms.images.read import map_refs
 from shardwright.transforms.lease import renew
 from shardwright.transforms.plan.planned_shard import PlannedShard, ShardId
 from shardwright.transforms.rebuild.begin import PreviousState
@@ -116,14 +117,7 @@ def _have_other_content(refs: Sequence[ImageRef], recipe: ShardRecipe, entries: 
             return said != (entry.reason, entry.message, entry.sha256)
         return not has_bytes_of(read, entry)
 
-    found = map_ordered(
-        has_other_content,
-        refs,
-        reading_executor(),
-        weigh=lambda ref: max(ref.size, 0),
-        max_items=READS_AHEAD,
-        chunk_items=1,
-    )
+    found = map_refs(has_other_content, refs, reading_executor(), recipe.settings.max_source_bytes)
     return any([*found])
 
 

@@ -10,7 +10,7 @@ import os
 import re
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
@@ -39,6 +39,7 @@ __all__ = [
     "StoredObject",
     "alone_with",
     "at_most",
+    "can_read_ahead",
     "changed",
     "checksums_of",
     "copy_files",
@@ -66,6 +67,7 @@ __all__ = [
     "read_text",
     "read_version",
     "read_with_etag",
+    "reading_ahead",
     "remove",
     "remove_files",
     "remove_if_match",
@@ -179,6 +181,24 @@ def read_version(path: str, version: str) -> bytes:
     if store is gcs:
         return gcs.read_bytes(path, version, checked=False)
     return bytes(store.read_bytes(path, version))
+
+
+def can_read_ahead(path: str) -> bool:
+    """Returns whether `reading_ahead` requests files in the storage of a path."""
+    return _store(path) is gcs and gcs.can_read_ahead()
+
+
+def reading_ahead(objects: Iterable[tuple[str, str]]) -> AbstractContextManager[None]:
+    """Returns a context manager that requests files which this thread will read in its block.
+
+    Their bytes arrive while the first ones are processed. Only for `gs://`; other storages have clients of
+    their own.
+
+    Args:
+      objects: paths and versions of files, for `read_version`, or for `read_bytes` if the version is empty.
+    """
+    found = [item for item in objects if _store(item[0]) is gcs]
+    return gcs.reading_ahead(found) if found else contextlib.nullcontext()
 
 
 def crc32c_of(data: bytes) -> str:

@@ -236,7 +236,7 @@ class TransferClock:
 
     def __init__(self, is_reading: bool) -> None:
         self._operation = current()
-        self.is_reading, self.is_answer = is_reading, False
+        self.is_reading, self.is_answer, self._size = is_reading, False, 0
         self.restart()
 
     def answer_begins(self, status: int, size: int) -> None:
@@ -247,10 +247,20 @@ class TransferClock:
           size: number of bytes of the body; 0 or less if unknown.
         """
         self.restart()  # waiting for the head says nothing about the rate
+        self._size = size
+        self.is_answer = status < _SERVER_ERROR and status not in _BUSY
+        self._tell()
+
+    def adopt(self, operation: Operation | None) -> None:
+        """Makes the bytes part of an operation that may have begun after the request."""
+        self._operation = operation
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tells the operation what the head of the answer says."""
         if self._operation:
-            self._operation.expect(size)
-            if status < _SERVER_ERROR and status not in _BUSY:
-                self.is_answer = True
+            self._operation.expect(self._size)
+            if self.is_answer:
                 self._operation.contact.alive()
 
     def restart(self) -> None:

@@ -46,6 +46,7 @@ from shardwright.transforms.storage.gcs_access import (
 )
 from shardwright.transforms.storage.gcs_media import (
     TRANSIENT_STATUSES,
+    Begun,
     Damaged,
     Download,
     MediaReader,
@@ -92,6 +93,7 @@ _CHUNK_BYTES = 16 << 20
 #: Environment variables for other certificates, which requests reads only if it trusts the environment.
 _CERTIFICATES = frozenset(("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"))
 _lock = threading.Lock()
+_ahead = threading.local()
 _contact = Contact(lambda answered: RETRY_SECONDS if answered else FIRST_RETRY_SECONDS)
 
 
@@ -137,9 +139,14 @@ def _access() -> _Made:
 def _make_access(access: GcsAccess, options: Any) -> _Made:
     credentials = credentials_for(access)
     media = None
-    if is_available() and not needs_client_certificate():
+    if can_read_ahead():
         media = MediaReader(endpoint(access), credentials, access.user_project)
     return _Made(access, options, credentials, media, [])
+
+
+def can_read_ahead() -> bool:
+    """Returns whether `gcs_media` reads, and not Google's own client."""
+    return is_available() and not needs_client_certificate()
 
 
 def _client() -> Any:
@@ -352,12 +359,59 @@ def read_bytes(path: str, generation: str = "", checked: bool = True) -> bytes:
     with _translated_errors("read", path) as here:
         media = _access().media
         if media is not None:
-            return _fetched(media, Download.of_object(path, generation, checked=checked), here, _as_it_is)
+            begun = _begun(media, path, generation, checked)
+            download = begun.download if begun else Download.of_object(path, generation, checked=checked)
+            return _fetched(media, download, here, _as_it_is, begun)
         return _again(lambda: _download(path, generation, checksum="crc32c" if checked else None))
 
 
+@contextlib.contextmanager
+def reading_ahead(objects: Sequence[tuple[str, str]]) -> Iterator[None]:
+    """Requests objects that this thread reads in the block, so that many answers are on their way at once.
+
+    Only the first attempt to read an object is made ahead. Whatever keeps it from being made, or fails, comes
+    up when the object is read.
+
+    Args:
+      objects: paths and generations, which are empty for the newest; only those are compared with their
+        checksums.
+    """
+    try:
+        media = _access().media
+    except Exception:  # the first read says so
+        media = None
+    if media is None:
+        yield
+        return
+    downloads = {
+        (path, generation, not generation): Download.of_object(path, generation, checked=not generation)
+        for path, generation in objects
+    }
+    before = getattr(_ahead, "begun", None)
+    begun = _ahead.begun = dict(zip(downloads, media.begin_ahead([*downloads.values()])))
+    try:
+        yield
+    finally:
+        _ahead.begun = before
+        media.cancel([*begun.values()])
+
+
+def _begun(media: MediaReader, path: str, generation: str, checked: bool) -> Begun | None:
+    """Takes the request for an object that was sent ahead; None if there is none."""
+    ahead: dict[tuple[str, str, bool], Begun] | None = getattr(_ahead, "begun", None)
+    found = ahead.get((path, generation, checked)) if ahead else None
+    if ahead is None or found is None or not media.is_usable(found):
+        return None
+    del ahead[path, generation, checked]
+    return found
+
+
 def _fetched(
-    media: MediaReader, download: Download, here: Operation, parse: Callable[[bytes], Result]
+    media: MediaReader,
+    download: Download,
+    here: Operation,
+    parse: Callable[[bytes], Result],
+    begun: Begun | None = None,
 ) -> Result:
     """Fetches a download: again after transient errors, with the pauses of Google's own client.
 
@@ -366,11 +420,13 @@ def _fetched(
       download: what to fetch.
       here: operation of this thread.
       parse: function of the content that returns the result, or raises BadListing.
+      begun: the first request, if it was sent ahead.
     """
     pause, attempts = 0.0, 1
     while True:
         try:
-            media.fetch(download)
+            first, begun = begun, None
+            media.fetch(download, first)
             return parse(download.content())
         except Damaged:
             attempts += 1

@@ -1,7 +1,7 @@
 """Sends GET requests of the JSON API of Google Cloud Storage through libcurl, one for each object.
 
-Google's own client spends about ten times the processor time on a small object. libcurl transfers without the
-interpreter lock, so that other threads decode meanwhile.
+Google's own client spends more than ten times the processor time on a small object. libcurl transfers without
+the interpreter lock, so that other threads decode meanwhile. One thread runs all transfers (`transfers.py`).
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ import base64
 import json
 import os
 import threading
-import time
 from collections import deque
-from collections.abc import Mapping
-from typing import IO, Any
+from collections.abc import Mapping, Sequence
+from typing import IO, Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 import google_crc32c
 
 from shardwright.schemas import __version__
-from shardwright.transforms.concurrency.pool import CONNECTIONS
+from shardwright.transforms.concurrency.pool import CONNECTIONS, READS_AHEAD
+from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.storage.deadlines import CONNECT_SECONDS, TransferClock, current
+from shardwright.transforms.storage.transfers import Transfer, Transfers
 
 try:
     import pycurl
@@ -30,8 +31,6 @@ except ImportError:  # no wheel for this system: Google's own client reads
 #: Statuses of an answer that the same request may not get again.
 TRANSIENT_STATUSES = frozenset((408, 429, 500, 502, 503, 504))
 _OK, _PARTIAL, _UNAUTHORIZED, _NOT_FOUND = 200, 206, 401, 404
-#: Seconds between two looks at the deadline while bytes flow. libcurl itself looks once a second when idle.
-_LOOK_SECONDS = 0.05
 #: Bytes that libcurl receives at once.
 _BUFFER_BYTES = 1 << 19
 #: Bytes of a refusal that are kept for the message.
@@ -213,8 +212,24 @@ class Download:
         return data[self._first : self._first + self._length if self._length >= 0 else None]
 
 
-#: What a connection without a request downloads.
+#: What a handle without a request downloads.
 _NOTHING = Download("")
+
+
+class Begun(NamedTuple):
+    """A request that was sent, or will be soon.
+
+    Attributes:
+      download: gets the bytes.
+      token: headers with the token that it carries.
+      request: the request; no other thread uses it.
+      transfers: runs it.
+    """
+
+    download: Download
+    token: list[str]
+    request: _Request
+    transfers: Transfers
 
 
 class MediaReader:
@@ -231,12 +246,26 @@ class MediaReader:
         self._authorization = _Authorization(credentials)
         self._project = f"&userProject={quote(user_project, safe='')}" if user_project else ""
         self._common = [f"User-Agent: shardwright/{__version__}", "Accept: */*"]
-        self._idle: deque[_Connection] = deque(maxlen=CONNECTIONS)
-        self._process = os.getpid()
         self._inherited: list[object] = []
+        self._open()
 
-    def fetch(self, download: Download) -> None:
+    def _open(self) -> None:
+        self._process = os.getpid()
+        self._idle: deque[_Request] = deque(maxlen=READS_AHEAD)
+        self._transfers = Transfers(CONNECTIONS)
+
+    def _leave_parent(self) -> None:
+        """Makes new connections in a child of `fork`, because the parent still uses its own."""
+        if self._process != os.getpid():
+            self._inherited += (self._idle, self._transfers)
+            self._open()
+
+    def fetch(self, download: Download, begun: Begun | None = None) -> None:
         """Sends the request for a download, once more if the storage does not accept the token.
+
+        Args:
+          download: what to fetch.
+          begun: its first request, if that was sent ahead.
 
         Raises:
           Refused: if the storage answers with an error.
@@ -245,36 +274,73 @@ class MediaReader:
           google.auth.exceptions.GoogleAuthError: if there is no token.
           OSError: if the download's file cannot be written.
         """
-        url = f"{self._endpoint}{download.target()}{self._project}"
-        wanted = download.range()
-        particular = [f"Range: {wanted}"] if wanted else []
-        if download.is_object:  # packed ones arrive as they are stored, and nothing else is packed
-            particular.append("Accept-Encoding: gzip")
         for is_last in (False, True):
-            token = self._authorization.headers(url)
-            status, refusal = self._get(url, [*self._common, *particular, *token], download)
-            if status != _UNAUTHORIZED or is_last or not self._authorization.renew(token):
+            if begun is None:
+                self._leave_parent()
+                begun = self._request(download)
+                begun.transfers.begin((begun.request,))
+            status, refusal = self._answer(begun)
+            if status != _UNAUTHORIZED or is_last or not self._authorization.renew(begun.token):
                 break
+            begun = None
         if status == _NOT_FOUND and download.vanished():
             raise Unreachable("the object was replaced while it was read")
         if status not in (_OK, _PARTIAL):
             raise Refused(status, _message_in(refusal))
         download.check()
 
-    def _get(self, url: str, headers: list[str], download: Download) -> tuple[int, bytes]:
-        """Returns the status, and the body of a refusal."""
-        if self._process != os.getpid():  # a fork: the parent still uses its connections
-            self._inherited.append(self._idle)
-            self._idle, self._process = deque(maxlen=CONNECTIONS), os.getpid()
+    def begin_ahead(self, downloads: Sequence[Download]) -> list[Begun]:
+        """Sends the requests for downloads that this thread will fetch soon.
+
+        Returns:
+          The requests, of which each must go to `fetch` or to `cancel`; none if there is no token.
+        """
+        from google.auth.exceptions import GoogleAuthError
+
+        self._leave_parent()
         try:
-            connection = self._idle.pop()
+            begun = [self._request(download) for download in downloads]
+        except (Unreachable, GoogleAuthError):  # the fetch says so
+            return []
+        if begun:
+            begun[0].transfers.begin([item.request for item in begun], ahead=True)
+        return begun
+
+    def is_usable(self, begun: Begun) -> bool:
+        """Returns whether a request was sent by this reader, and by this process."""
+        return begun.transfers is self._transfers and self._process == os.getpid()
+
+    @staticmethod
+    def cancel(begun: Sequence[Begun]) -> None:
+        """Drops requests that were sent ahead."""
+        if begun:
+            begun[0].transfers.cancel(*(item.request for item in begun))
+
+    def _request(self, download: Download) -> Begun:
+        """Returns the request for what a download still needs."""
+        url = f"{self._endpoint}{download.target()}{self._project}"
+        wanted = download.range()
+        particular = [f"Range: {wanted}"] if wanted else []
+        if download.is_object:  # packed ones arrive as they are stored, and nothing else is packed
+            particular.append("Accept-Encoding: gzip")
+        token = self._authorization.headers(url)
+        try:
+            request = self._idle.pop()
         except IndexError:
-            connection = _Connection()
+            request = _Request()
+        request.ask(url, [*self._common, *particular, *token], download)
+        return Begun(download, token, request, self._transfers)
+
+    def _answer(self, begun: Begun) -> tuple[int, bytes]:
+        """Waits for the answer; returns the status, and the body of a refusal."""
+        request = begun.request
+        request.adopt()
+        begun.transfers.wait(request)
         try:
-            return connection.get(url, headers, download)
+            return request.answer()
         finally:
-            connection.forget()
-            self._idle.append(connection)
+            request.forget()
+            self._idle.append(request)
 
 
 class _Authorization:
@@ -340,40 +406,36 @@ def _header_lines(headers: Mapping[str, str]) -> list[str]:
     return [f"{name}: {value}" for name, value in headers.items()]
 
 
-class _Connection:
-    """A handle of libcurl, which keeps its connection open between requests. One thread uses it at a time."""
+class _Request(Transfer):
+    """A GET request, one at a time."""
 
     def __init__(self) -> None:
-        self._curl = curl = pycurl.Curl()
+        curl = pycurl.Curl()
         curl.setopt(pycurl.NOSIGNAL, 1)
         curl.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1)
         curl.setopt(pycurl.PATH_AS_IS, 1)  # an object may be named `..`
         curl.setopt(pycurl.BUFFERSIZE, _BUFFER_BYTES)
         curl.setopt(pycurl.FOLLOWLOCATION, 1)
         curl.setopt(pycurl.MAXREDIRS, _MOST_REDIRECTS)
-        curl.setopt(pycurl.NOPROGRESS, 0)
-        curl.setopt(pycurl.XFERINFOFUNCTION, self._on_progress)
         curl.setopt(pycurl.WRITEFUNCTION, self._on_bytes)
         certificates = _certificates()
         kind = pycurl.CAPATH if os.path.isdir(certificates) else pycurl.CAINFO
         curl.setopt(kind, certificates)
         self._head: list[bytes] = []
         curl.setopt(pycurl.HEADERFUNCTION, self._head.append)  # no bytecode for each of some twenty lines
+        super().__init__(curl)
 
-    def get(self, url: str, headers: list[str], download: Download) -> tuple[int, bytes]:
-        """Sends a request; the download gets the bytes of an answer that is not a refusal.
-
-        Returns:
-          The status, and the beginning of the body of a refusal.
+    def ask(self, url: str, headers: list[str], download: Download) -> None:
+        """Prepares a request; the download gets the bytes of an answer that is not a refusal.
 
         Raises:
-          Unreachable: if the answer does not arrive.
+          Unreachable: if this thread's operation has no time left.
         """
-        curl, operation = self._curl, current()
+        self.prepare()
+        curl, operation = self.curl, current()
         self._download, self._status, self._refusal = download, 0, b""
         self._head.clear()
-        self._fault: BaseException | None = None
-        self._clock, self._counted, self._look_at = TransferClock(is_reading=True), 0, 0.0
+        self._clock, self._counted = TransferClock(is_reading=True), 0
         seconds = CONNECT_SECONDS
         if operation:
             seconds = min(seconds, operation.seconds_left())
@@ -382,16 +444,38 @@ class _Connection:
         curl.setopt(pycurl.URL, url)
         curl.setopt(pycurl.HTTPHEADER, headers)
         curl.setopt(pycurl.CONNECTTIMEOUT_MS, max(int(seconds * 1000), 1))
-        try:
-            curl.perform()
-        except pycurl.error as error:
-            download.interrupted()
-            if self._fault is not None and not isinstance(self._fault, TimeoutError):
-                raise self._fault from None
-            raise _unreachable(error) from self._fault
+
+    def starts(self) -> None:
+        """Begins to count the time."""
+        super().starts()
+        self._clock.restart()
+
+    def adopt(self) -> None:
+        """Makes the request part of this thread's operation, whose deadline limits it from now on."""
+        self._operation = current()
+        self._quiet_since = self._operation.quiet_since if self._operation else 0.0
+        self._clock.adopt(self._operation)
+
+    def report(self) -> None:
+        """Reports progress if bytes have arrived at a good rate."""
+        if self._operation and self._operation.quiet_since > self._quiet_since:
+            self._quiet_since = self._operation.quiet_since
+            UNDERWAY.progress()
+
+    def answer(self) -> tuple[int, bytes]:
+        """Returns the status, and the beginning of the body of a refusal.
+
+        Raises:
+          Unreachable: if the answer did not arrive.
+        """
+        if self.error is not None:
+            self._download.interrupted()
+            if self.fault is not None and not isinstance(self.fault, TimeoutError):
+                raise self.fault from None
+            raise _unreachable(*self.error) from self.fault
         if not self._status:  # an answer without a body
             self._read_head()
-        self._clock.count(int(curl.getinfo(pycurl.SIZE_DOWNLOAD)) - self._counted)
+        self._count()
         return self._status, self._refusal
 
     def forget(self) -> None:
@@ -425,25 +509,25 @@ class _Connection:
             else:
                 self._refusal += data[: _REFUSAL_BYTES - len(self._refusal)]
         except BaseException as error:
-            self._fault = error
+            self.fault = error
             return -1
         return None
 
-    def _on_progress(self, total: float, done: float, to_send: float, sent: float) -> int:
-        """Compares the transfer with its deadline; anything but 0 ends it."""
-        now = time.monotonic()
-        if now < self._look_at:
-            return 0
-        self._look_at = now + _LOOK_SECONDS
-        try:
-            if self._status:
-                self._clock.count(int(done) - self._counted)
-                self._counted = int(done)
-            self._clock.limit()
-        except BaseException as error:
-            self._fault = error
-            return 1
-        return 0
+    def look(self) -> None:
+        """Compares the transfer with its deadline.
+
+        Raises:
+          TimeoutError: if no time is left.
+        """
+        if self._status:
+            self._count()
+        self._clock.limit()
+
+    def _count(self) -> None:
+        """Counts the bytes that have arrived since the last time."""
+        done = int(self.curl.getinfo(pycurl.SIZE_DOWNLOAD))
+        self._clock.count(done - self._counted)
+        self._counted = done
 
 
 def _certificates() -> str:
@@ -457,9 +541,8 @@ def _certificates() -> str:
     return certifi.where()
 
 
-def _unreachable(error: Any) -> Unreachable:
+def _unreachable(code: int, text: str) -> Unreachable:
     """Translates an error of libcurl."""
-    code, text = error.args
     if code in (pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_CACERT_BADFILE):
         return Unreachable(text, is_transient=False)
     return Unreachable("timed out" if code == pycurl.E_ABORTED_BY_CALLBACK else text)

@@ -95,7 +95,7 @@ def scripted(
     kind = type(
         "Server",
         (ThreadingHTTPServer,),
-        {"address_family": socket.AF_INET6 if ":" in host else socket.AF_INET},
+        {"address_family": socket.AF_INET6 if ":" in host else socket.AF_INET, "request_queue_size": 128},
     )
     server = kind((host, 0), type("Handler", (_Handler,), {"storage": storage}))
     if tls is not None:

@@ -20,9 +20,6 @@ from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.ledger import Entry
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.pool import (
-    READS_AHEAD,
-    map_ordered,
-    reading_executor,
     working_budget,
 )
 from shardwright.transforms.concurrency.workers import worker_threads
@@ -33,6 +30,7 @@ from shardwright.transforms.conversion.convert import (
     convert_refs,
     read_ref,
 )
+from shardwright.transforms.images.read import map_refs
 from shardwright.transforms.plan.assign import limit_order, shard_order
 from shardwright.transforms.plan.forecast import Placement
 from shardwright.transforms.records.build import label_ids
@@ -306,20 +304,11 @@ def _read_or_convert(work: _Shard, refs: Sequence[ImageRef]) -> Iterator[Convert
     if work.comparison.convert:
         yield from convert_refs(refs, work.recipe, work.executor, threads, working_budget())
         return
-    remote = any(storage.is_remote(ref.uri) for ref in refs)
 
     def read(ref: ImageRef) -> ReadImage:
         return read_ref(ref, work.recipe)
 
-    found = map_ordered(
-        read,
-        refs,
-        reading_executor() if remote else work.executor,
-        weigh=lambda ref: ref.size if ref.size >= 0 else _UNKNOWN_SIZE,
-        max_items=READS_AHEAD,
-        **({"chunk_items": 1} if remote else {}),
-    )
-    yield from found
+    yield from map_refs(read, refs, work.executor, work.recipe.settings.max_source_bytes)
 
 
 def _compare(work: _Shard, file: IO[bytes] | None) -> Iterator[Finding | Leftover]:

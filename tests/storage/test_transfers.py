@@ -1,0 +1,356 @@
+"""Many transfers in one thread: requests that are sent ahead, and faults of some of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from apache_beam.io.filesystems import FileSystems
+from helpers.storage.scripted import Asked, Said, Scripted, scripted
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.errors import EngineError, ImageFault
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.transforms import storage
+from shardwright.transforms.concurrency.underway import UNDERWAY
+from shardwright.transforms.images.read import map_refs, read_image
+from shardwright.transforms.storage import deadlines, gcs, transfers
+
+pytest.importorskip("pycurl", reason="pycurl has no wheel for this system, so that Google's own client reads")
+
+Script = Callable[[Asked], Said]
+Serve = Callable[[Script], contextlib.AbstractContextManager[Scripted]]
+NAMES = [f"{number:02}.jpg" for number in range(40)]
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gcs, "_RETRY_FIRST", 0.01)
+    monkeypatch.setattr(gcs, "_RETRY_MOST", 0.05)
+    monkeypatch.setattr(gcs, "_made", None)
+    monkeypatch.setattr(FileSystems, "_pipeline_options", None)
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Serve:
+    """Serves a script as the emulator."""
+
+    @contextlib.contextmanager
+    def serving(script: Script) -> Iterator[Scripted]:
+        with scripted(script) as (url, made):
+            monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
+            yield made
+
+    return serving
+
+
+def name_of(asked: Asked) -> str:
+    """Returns the name of the requested object."""
+    return asked.path.rpartition("/")[2]
+
+
+def body_of(name: str) -> bytes:
+    """Returns the content of an object."""
+    return name.encode() * (1 + sum(name.encode()) % 5000)
+
+
+def answer(asked: Asked) -> Said:
+    """Returns an object as the storage sends it."""
+    body = body_of(name_of(asked))
+    crc32c = (("X-Goog-Hash", f"crc32c={storage.crc32c_of(body)}"), ("X-Goog-Generation", "7"))
+    wanted = asked.headers.get("Range", "")
+    if wanted:
+        begin, _, end = wanted.removeprefix("bytes=").partition("-")
+        return Said(body[int(begin) : int(end) + 1 if end else None], 206, headers=crc32c)
+    return Said(body, headers=crc32c)
+
+
+def objects(names: list[str], version: str = "7") -> list[tuple[str, str]]:
+    return [(f"gs://b/{name}", version) for name in names]
+
+
+def outcome(path: str, version: str = "7") -> object:
+    """Returns the bytes of an object, or the error."""
+    try:
+        return storage.read_version(path, version) if version else storage.read_bytes(path)
+    except (EngineError, OSError) as error:
+        return error
+
+
+def test_answers_arrive_while_the_first_one_is_awaited(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that answers nobody before all have asked gets all requests of one thread."""
+    together = threading.Barrier(len(NAMES))
+    monkeypatch.setattr(transfers, "_FIRST_TRANSFERS", len(NAMES))
+
+    def script(asked: Asked) -> Said:
+        together.wait(20)
+        return answer(asked)
+
+    with serve(script) as served, storage.reading_ahead(objects(NAMES)):
+        for name in reversed(NAMES):
+            assert storage.read_version(f"gs://b/{name}", "7") == body_of(name)
+    assert sorted(map(name_of, served.asked)) == NAMES
+    assert {asked.query["generation"] for asked in served.asked} == {"7"}
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.randoms(use_true_random=False), st.booleans())
+def test_faults_of_some_do_not_touch_the_others(rng: random.Random, listed: bool) -> None:
+    """Whatever happens to the first request of an object, it is read as if it had been alone."""
+    plans: dict[str, Callable[[Asked], Said]] = {
+        "none": answer,
+        "busy": lambda asked: Said(b"later", 503),
+        "cut": lambda asked: answer(asked)._replace(only=3),
+        "short": lambda asked: answer(asked)._replace(cut=2),
+        "closes": lambda asked: answer(asked)._replace(closes=True),
+        "late": lambda asked: answer(asked)._replace(head=0.05),
+        "moved": lambda asked: Said(b"", 307, headers=(("Location", asked.path + "?alt=media"),)),
+    }
+    lasting = {
+        "missing": Said(b"No such object", 404),
+        "forbidden": Said(b"no", 403),
+        "refused": Said(b"Bad name", 400),
+    }
+    chosen = {name: rng.choice([*plans, *lasting]) for name in NAMES[:25]}
+    seen: set[str] = set()
+
+    def script(asked: Asked) -> Said:
+        name = name_of(asked)
+        fault = chosen[name]
+        if fault in lasting:
+            return lasting[fault]
+        is_first, _ = name not in seen, seen.add(name)
+        return plans[fault](asked) if is_first else answer(asked)
+
+    version = "7" if listed else ""
+    order = rng.sample([*chosen], len(chosen))
+    with pytest.MonkeyPatch.context() as patch, scripted(script) as (url, _):
+        patch.setenv("STORAGE_EMULATOR_HOST", url)
+        patch.setattr(gcs, "_RETRY_FIRST", 0.001)
+        patch.setattr(gcs, "_RETRY_MOST", 0.002)
+        with storage.reading_ahead(objects([*chosen], version)):
+            found = {name: outcome(f"gs://b/{name}", version) for name in order}
+    kinds = {"missing": FileNotFoundError, "forbidden": PermissionError, "refused": EngineError}
+    for name, fault in chosen.items():
+        if fault in kinds:
+            assert isinstance(found[name], kinds[fault]), (name, fault, found[name])
+        else:
+            assert found[name] == body_of(name), (name, fault, found[name])
+
+
+def test_one_that_stalls_keeps_its_deadline_and_nobody_else(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadlines, "STALL_SECONDS", 0.3)
+    stalled = NAMES[3]
+    asked_of_it: list[float] = []
+
+    def script(asked: Asked) -> Said:
+        if name_of(asked) != stalled:
+            return answer(asked)
+        asked_of_it.append(time.monotonic())
+        return Said(head=30.0) if len(asked_of_it) == 1 else answer(asked)
+
+    with serve(script), storage.reading_ahead(objects(NAMES)):
+        others = [name for name in NAMES if name != stalled]
+        assert [outcome(f"gs://b/{name}") for name in others] == [body_of(name) for name in others]
+        assert outcome(f"gs://b/{stalled}") == body_of(stalled)
+    assert len(asked_of_it) == 2 and asked_of_it[1] - asked_of_it[0] > 0.25
+
+
+def test_the_deadline_of_an_operation_counts_from_its_read(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 0.4)
+    monkeypatch.setattr(gcs, "RETRY_SECONDS", 0.4)
+    with (
+        serve(lambda asked: answer(asked)._replace(head=0.6)),
+        storage.reading_ahead(objects(NAMES[:2])),
+    ):
+        time.sleep(0.5)  # longer than the operation may take
+        assert outcome(f"gs://b/{NAMES[0]}") == body_of(NAMES[0])
+    with serve(lambda asked: Said(head=30.0)), storage.reading_ahead(objects(NAMES[:2])):
+        begun = time.monotonic()
+        assert "does not answer" in str(outcome(f"gs://b/{NAMES[0]}"))
+        assert time.monotonic() - begun < 10
+
+
+def test_what_is_not_read_is_dropped(serve: Serve) -> None:
+    """Requests that nobody reads end with the block, and disturb neither later reads nor the connections."""
+    slow = NAMES[::2]
+
+    def script(asked: Asked) -> Said:
+        return Said(head=30.0) if name_of(asked) in slow else answer(asked)
+
+    with serve(script):
+        with pytest.raises(ZeroDivisionError), storage.reading_ahead(objects(NAMES)):
+            assert outcome(f"gs://b/{NAMES[1]}") == body_of(NAMES[1])
+            raise ZeroDivisionError
+        media = gcs._access().media
+        assert media is not None
+        for name in NAMES[1::2]:
+            assert outcome(f"gs://b/{name}") == body_of(name)
+        assert not media._transfers._running and not media._transfers._queued
+
+
+def test_no_more_requests_are_sent_than_there_are_connections(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shardwright.transforms.storage.gcs_media.CONNECTIONS", 4)
+    lock, now, most = threading.Lock(), 0, 0
+
+    def script(asked: Asked) -> Said:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        time.sleep(0.01)
+        with lock:
+            now -= 1
+        return answer(asked)
+
+    with serve(script), storage.reading_ahead(objects(NAMES)):
+        assert [outcome(f"gs://b/{name}") for name in NAMES] == list(map(body_of, NAMES))
+    assert 2 <= most <= 5  # one more for the thread that waits
+
+
+def test_threads_share_the_transfers(serve: Serve) -> None:
+    def read(names: list[str]) -> list[object]:
+        with storage.reading_ahead(objects(names)):
+            return [outcome(f"gs://b/{name}") for name in names]
+
+    parts = [NAMES[first::4] for first in range(4)] * 4
+    with serve(answer), ThreadPoolExecutor(8) as executor:
+        for part, found in zip(parts, executor.map(read, parts)):
+            assert found == list(map(body_of, part))
+
+
+def test_damaged_bytes_are_read_again(serve: Serve) -> None:
+    seen: set[str] = set()
+
+    def script(asked: Asked) -> Said:
+        said, name = answer(asked), name_of(asked)
+        is_first, _ = name not in seen, seen.add(name)
+        return said._replace(body=said.body[:-1] + b"?") if is_first else said
+
+    with serve(script) as served, storage.reading_ahead(objects(NAMES[:5], "")):
+        assert [outcome(f"gs://b/{name}", "") for name in NAMES[:5]] == list(map(body_of, NAMES[:5]))
+    assert len(served.asked) == 10
+
+
+def test_images_come_in_order_and_large_ones_are_not_requested(serve: Serve) -> None:
+    refs = [
+        ImageRef(
+            key=name, uri=f"gs://b/{name}", size=len(body_of(name)), version="7",
+            crc32c=storage.crc32c_of(body_of(name)),
+        )
+        for name in NAMES
+    ]  # fmt: skip
+    limit = sorted(ref.size for ref in refs)[-3]
+
+    def read(ref: ImageRef) -> bytes | str:
+        try:
+            return read_image(ref, limit)
+        except ImageFault as fault:
+            return fault.reason
+
+    with serve(answer) as served, ThreadPoolExecutor(1) as executor:
+        found = [*map_refs(read, refs, executor, limit)]
+    small = [ref.size <= limit for ref in refs]
+    assert found == [
+        body_of(name) if is_small else QuarantineReason.TOO_LARGE for name, is_small in zip(NAMES, small)
+    ]
+    assert len(served.asked) == sum(small) < len(NAMES)
+
+
+def test_bytes_that_flow_are_progress(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfers, "_REPORT_SECONDS", 0.05)
+    monkeypatch.setattr(deadlines, "BYTES_PER_SECOND", 5)
+    with serve(lambda _: Said(b"x" * 30, pause=0.02)), UNDERWAY.working_on("x", "read") as step:
+        begun = step.begun
+        assert storage.read_version("gs://b/x", "7") == b"x" * 30
+        assert step.begun > begun
+
+
+def test_a_bug_ends_all_transfers_loudly(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve(answer):
+        assert outcome(f"gs://b/{NAMES[0]}") == body_of(NAMES[0])
+        with monkeypatch.context() as patch, ThreadPoolExecutor(4) as executor:
+
+            def fail(self: object) -> None:
+                raise ZeroDivisionError
+
+            patch.setattr(transfers.Transfers, "_collect", fail)
+            reads = [executor.submit(storage.read_version, f"gs://b/{name}", "7") for name in NAMES[:8]]
+            assert {type(read.exception(20)) for read in reads} == {ZeroDivisionError}
+        assert outcome(f"gs://b/{NAMES[1]}") == body_of(NAMES[1])
+
+
+def test_the_thread_ends_when_there_is_nothing_to_do(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfers, "_IDLE_SECONDS", 0.0)
+    with serve(answer):
+        for _ in range(10):
+            assert outcome(f"gs://b/{NAMES[0]}") == body_of(NAMES[0])
+        media = gcs._access().media
+        assert media is not None
+        thread = media._transfers._thread
+        if thread is not None:
+            thread.join(20)
+        assert media._transfers._thread is None
+
+
+def test_a_fork_leaves_the_requests_of_its_parent_alone(serve: Serve) -> None:
+    with serve(lambda asked: answer(asked)._replace(head=0.05)), storage.reading_ahead(objects(NAMES[:4])):
+        child = os.fork()
+        if child == 0:
+            found = [outcome(f"gs://b/{name}") for name in NAMES[:4]]
+            os._exit(0 if found == list(map(body_of, NAMES[:4])) else 1)
+        assert [outcome(f"gs://b/{name}") for name in NAMES[:4]] == list(map(body_of, NAMES[:4]))
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_signal_ends_a_read_ahead(serve: Serve) -> None:
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with (
+            serve(lambda asked: Said(head=30.0)),
+            pytest.raises(Interrupted),
+            storage.reading_ahead(objects(NAMES)),
+        ):
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            storage.read_version(f"gs://b/{NAMES[0]}", "7")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_process_ends_in_the_middle_of_transfers(serve: Serve) -> None:
+    code = (
+        "import sys, time\n"
+        "from shardwright.transforms import storage\n"
+        "ahead = storage.reading_ahead([(f'gs://b/{number}', '7') for number in range(40)])\n"
+        "ahead.__enter__()\n"
+        "print(len(storage.read_version('gs://b/0', '7')))\n"
+    )
+    with serve(lambda asked: Said(b"x" * 10**6, pause=0.0 if name_of(asked) == "0" else 1e-5)):
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ), timeout=60
+        )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1000000\n", "")
