@@ -186,11 +186,11 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     if request.param == "azure":
         server = request.getfixturevalue("azurite_server")
         monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", connection_string(server))
-        monkeypatch.setattr(azure_storage, "_made", (None, None))
+        monkeypatch.setattr(azure_storage._sdk, "_made", (None, None))
         return f"{request.getfixturevalue('container').url}/place"
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", request.getfixturevalue("s3_server"))
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setattr(s3_storage, "_made", (None, None))
+    monkeypatch.setattr(s3_storage._sdk, "_made", (None, None))
     return f"{request.getfixturevalue('s3').url}/place"

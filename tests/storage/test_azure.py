@@ -133,7 +133,7 @@ def test_large_blobs_are_sent_in_blocks(
     access: Container, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(azure, "_BLOCK_BYTES", 1 << 16)
-    monkeypatch.setattr(azure, "_made", (None, None))
+    monkeypatch.setattr(azure._sdk, "_made", (None, None))
     data = os.urandom(300_000)
     (tmp_path / "shard").write_bytes(data)
     storage.move_into_place(str(tmp_path / "shard"), f"{access.url}/shard")
@@ -234,7 +234,7 @@ def test_credentials_of_the_environment(
     from azure.storage.blob import ContainerSasPermissions, generate_container_sas
 
     monkeypatch.setattr(FileSystems, "_pipeline_options", None)
-    monkeypatch.setattr(azure, "_made", (None, None))
+    monkeypatch.setattr(azure._sdk, "_made", (None, None))
     signature = generate_container_sas(
         ACCOUNT, container.name, KEY, permission=ContainerSasPermissions(True, True, True, list=True),
         expiry=datetime.now(timezone.utc) + timedelta(hours=1),

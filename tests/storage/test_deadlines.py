@@ -28,14 +28,16 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError
 from shardwright.transforms import storage
 from shardwright.transforms.commit import ConversionSpec
-from shardwright.transforms.storage import azure, deadlines, gcs, s3
+from shardwright.transforms.storage import azure, deadlines, gcs, retrying_client, s3
 
 HTML = Said(b"<!doctype html><html><body>Please log in<br></body></html>")
 #: Well-formed XML without the elements that boto3 looks for.
 PAGE = Said(b"<html><body>Please log in</body></html>")
 
 
-MODULES = {"gs": gcs, "s3": s3, "az": azure}
+#: Module with the constants of retries, for each storage.
+MODULES = {"gs": gcs, "s3": retrying_client, "az": retrying_client}
+CONTACTS = {"gs": gcs._contact, "s3": s3._sdk._contact, "az": azure._sdk._contact}
 
 
 class Store(NamedTuple):
@@ -71,9 +73,9 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> St
             url, made = self._served.__enter__()
             monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
             monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
-            monkeypatch.setattr(s3, "_made", (None, None))
+            monkeypatch.setattr(s3._sdk, "_made", (None, None))
             monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", connection_string(url))
-            monkeypatch.setattr(azure, "_made", (None, None))
+            monkeypatch.setattr(azure._sdk, "_made", (None, None))
             return made
 
         def __exit__(self, *args: object) -> None:
@@ -213,7 +215,7 @@ def gcs_or_s3_read(store: Store) -> bytes:
 
 
 def test_a_dead_storage_may_come_back(store: Store) -> None:
-    contact = MODULES[store.scheme]._contact
+    contact = CONTACTS[store.scheme]
     with store.serve(lambda asked: Said(status=503)) as served:
         with pytest.raises(EngineError, match="answers with 503 again and again"):
             storage.stat(f"{store.scheme}://b/a")

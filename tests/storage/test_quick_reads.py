@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from shardwright.schemas.errors import EngineError
 from shardwright.transforms import storage
-from shardwright.transforms.storage import quick_reads, s3
+from shardwright.transforms.storage import quick_reads, retrying_client, s3
 
 obstore = pytest.importorskip("obstore", reason="obstore is not installed")
 BODY = bytes(range(256)) * 40
@@ -41,9 +41,9 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setattr(s3, "_RETRY_FIRST", 0.01)
+    monkeypatch.setattr(retrying_client, "_RETRY_FIRST", 0.01)
     monkeypatch.setattr(s3, "_ATTEMPTS_IN_CLIENT", 1)
-    monkeypatch.setattr(s3, "_made", (None, None))
+    monkeypatch.setattr(s3._sdk, "_made", (None, None))
     monkeypatch.setattr(FileSystems, "_pipeline_options", None)
     with scripted(lambda asked: good()) as (url, server):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
@@ -121,7 +121,7 @@ def test_faults_have_the_messages_of_the_own_client(serve: Serve, monkeypatch: p
     with pytest.raises(EngineError, match="changed while the job was reading"):
         storage.read_range("s3://b/a", 0, 10, 100, MD5)
     server.script = lambda asked: Said(status=503)
-    monkeypatch.setattr(s3, "RETRY_SECONDS", 0.3)
+    monkeypatch.setattr(retrying_client, "RETRY_SECONDS", 0.3)
     with pytest.raises(EngineError, match="S3 answers with 503 again and again"):
         storage.read_version("s3://b/a", MD5)
 
@@ -178,7 +178,7 @@ def test_a_child_of_fork_reads_with_the_own_client(serve: Serve) -> None:
 
 
 def _read_as_child() -> None:
-    s3._made = (None, None)  # connections of the parent
+    s3._sdk.forget()  # connections of the parent
     assert storage.read_version("s3://b/a", MD5) == BODY
 
 

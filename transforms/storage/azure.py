@@ -12,19 +12,17 @@ import hashlib
 import logging
 import os
 import re
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple
 from urllib.request import getproxies
 
 from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.missing_packages import needed_by
 from shardwright.transforms.concurrency.pool import CONNECTIONS
-from shardwright.transforms.concurrency.workers import job_options
-from shardwright.transforms.storage.deadlines import Contact, Operation, timed_adapter, within
+from shardwright.transforms.storage.deadlines import timed_adapter
 from shardwright.transforms.storage.faults import changed, no_answer_of_its_own
 from shardwright.transforms.storage.listings import (
     BadListing,
@@ -34,15 +32,10 @@ from shardwright.transforms.storage.listings import (
     objects_of,
 )
 from shardwright.transforms.storage.quick_reads import QuickReader, client_options, no_retries
-from shardwright.transforms.storage.retries import retried
+from shardwright.transforms.storage.retrying_client import RetryingClient
 from shardwright.transforms.storage.stored_object import StoredObject, content_type
 from shardwright.transforms.storage.versioned_reads import local_copy, read_latest
 
-Result = TypeVar("Result")
-
-#: Seconds for which a transient error is retried, and the same for a storage that has not answered yet.
-RETRY_SECONDS, FIRST_RETRY_SECONDS = 180.0, 20.0
-_RETRY_FIRST, _RETRY_MOST = 0.2, 10.0
 #: Number of repetitions by the client itself, so that losing one block does not repeat a whole upload, and
 #: the seconds before each.
 _RETRIES_IN_CLIENT, _RETRY_IN_CLIENT = 2, 1
@@ -75,11 +68,6 @@ _CHANGED_NAMES = re.compile(r"\\|(?:\A|/)\.\.?(?:/|\Z)")
 #: Names that Microsoft advises against, because some programs change them: a dot at the end of a folder.
 _UNSAFE_NAMES = re.compile(r"\.(?:/|\Z)|[\x00-\x1f\x7f]")
 _ETAG_AND_MD5 = re.compile(r"(.*)-([0-9a-f]{32})")
-_lock = threading.Lock()
-_made: tuple[Any, Any] = (None, None)
-#: Containers that the client has read -> their quick readers; None if there is none.
-_quick_readers: dict[str, QuickReader | None] = {}
-_contact = Contact(lambda answered: RETRY_SECONDS if answered else FIRST_RETRY_SECONDS)
 
 
 class _CopyFailed(Exception):
@@ -122,19 +110,7 @@ def _variable(names: tuple[str, ...]) -> str:
     return next(filter(None, (os.environ.get(name, "") for name in names)), "")
 
 
-def _client() -> Any:
-    """Returns this process's client; threads share its connections, and other options make a new client."""
-    global _made
-    options = job_options()
-    with _lock:
-        if _made[0] is None or _made[1] is not options:
-            _made = (_make_client(_Access.of(options)), options)
-            _quick_readers.clear()
-            _contact.forget()
-        return _made[0]
-
-
-def _make_client(access: _Access) -> Any:
+def _make_client(options: Any) -> Any:
     import requests
     from azure.core.pipeline.transport import RequestsTransport
     from azure.storage.blob import BlobServiceClient, LinearRetry
@@ -143,6 +119,7 @@ def _make_client(access: _Access) -> Any:
     for name in ("azure.core", "azure.storage", "azure.identity"):
         if logging.getLogger(name).level == logging.NOTSET:
             logging.getLogger(name).setLevel(logging.ERROR)
+    access = _Access.of(options)
     session = requests.Session()
     for scheme in ("https://", "http://"):
         session.mount(scheme, timed_adapter(CONNECTIONS))
@@ -376,20 +353,8 @@ def _is_transient(error: Exception) -> bool:
     )
 
 
-def _retried(doing: str, path: str, send: Callable[[], Result], size: int = 0) -> Result:
-    """Calls a function that sends requests until it succeeds, within one deadline.
-
-    Args:
-      doing: name of the operation, for messages.
-      path: path of the blob or folder.
-      send: function that sends the requests.
-      size: number of bytes to transfer, if known.
-    """
-    with _translated_errors(doing, path):
-        _client()  # made before the clock starts
-    here = Operation(_contact, path, size)
-    with _translated_errors(doing, path), within(here):
-        return retried(here, doing, send, _is_transient, (_RETRY_FIRST, _RETRY_MOST))
+_sdk = RetryingClient(_make_client, _translated_errors, _is_transient)
+_client, _retried = _sdk.get, _sdk.retried
 
 
 def _get(path: str, version: str, span: tuple[int, int] | None = None) -> bytes:
@@ -405,7 +370,7 @@ def _get(path: str, version: str, span: tuple[int, int] | None = None) -> bytes:
     place = {"offset": span[0], "length": span[1] - span[0]} if span else {}
 
     def send() -> bytes:
-        client, reader = _client(), _quick_readers.get(container)
+        client, reader = _client(), _sdk.quick_readers.get(container)
         data = reader.read(name, etag, md5, span) if reader and version else None
         if data is not None:
             return data
@@ -414,8 +379,8 @@ def _get(path: str, version: str, span: tuple[int, int] | None = None) -> bytes:
         expected = answer.properties.content_settings.content_md5
         if span is None and expected and hashlib.md5(data, usedforsecurity=False).digest() != bytes(expected):
             raise _Damaged
-        if container not in _quick_readers:
-            _quick_readers[container] = _quick_reader(client, container)
+        if container not in _sdk.quick_readers:
+            _sdk.quick_readers[container] = _quick_reader(client, container)
         return data
 
     return _retried("read", path, send)

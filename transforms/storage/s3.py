@@ -14,15 +14,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta, timezone
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 from shardwright.schemas.errors import EngineError, ShardwrightError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.missing_packages import needed_by
 from shardwright.transforms.concurrency.pool import CONNECTIONS
-from shardwright.transforms.concurrency.workers import job_options
-from shardwright.transforms.storage.deadlines import Contact, Operation, timed_pools, within
+from shardwright.transforms.storage.deadlines import timed_pools
 from shardwright.transforms.storage.faults import changed, is_too_slow, no_answer_of_its_own, too_slow
 from shardwright.transforms.storage.listings import (
     BadListing,
@@ -32,15 +31,10 @@ from shardwright.transforms.storage.listings import (
     objects_of,
 )
 from shardwright.transforms.storage.quick_reads import QuickReader, client_options, is_md5, no_retries
-from shardwright.transforms.storage.retries import retried
+from shardwright.transforms.storage.retrying_client import RetryingClient
 from shardwright.transforms.storage.stored_object import NoConditions, StoredObject, content_type
 from shardwright.transforms.storage.versioned_reads import local_copy, read_latest
 
-Result = TypeVar("Result")
-
-#: Seconds for which a transient error is retried, and the same for a storage that has not answered yet.
-RETRY_SECONDS, FIRST_RETRY_SECONDS = 180.0, 20.0
-_RETRY_FIRST, _RETRY_MOST = 0.2, 10.0
 #: Number of attempts of the client itself, so that losing one part does not repeat a whole upload.
 _ATTEMPTS_IN_CLIENT = 3
 #: Number of attempts of a conditional request that conflicts with another one.
@@ -69,24 +63,7 @@ _CREDENTIALS_ADVICE = "run `aws configure`, or set AWS_ACCESS_KEY_ID and AWS_SEC
 _SIGNED_REGION = re.compile(r"/\d{8}/([^/]+)/s3/aws4_request\b")
 #: How long obstore may use credentials. boto3's are valid for at least 10 minutes when it hands them out.
 _CREDENTIALS_LIVE = timedelta(minutes=10)
-_lock = threading.Lock()
-_made: tuple[Any, Any] = (None, None)
-#: Buckets that boto3 has read -> their quick readers; None if there is none.
-_quick_readers: dict[str, QuickReader | None] = {}
 _sent = threading.local()
-_contact = Contact(lambda answered: RETRY_SECONDS if answered else FIRST_RETRY_SECONDS)
-
-
-def _client() -> Any:
-    """Returns this process's client; threads share its connections, and other options make a new client."""
-    global _made
-    options = job_options()
-    with _lock:
-        if _made[0] is None or _made[1] is not options:
-            _made = (_make_client(options), options)
-            _quick_readers.clear()
-            _contact.forget()
-        return _made[0]
 
 
 def _make_client(options: Any) -> Any:
@@ -289,20 +266,8 @@ def _is_transient(error: Exception) -> bool:
     )  # fmt: skip
 
 
-def _retried(doing: str, path: str, send: Callable[[], Result], size: int = 0) -> Result:
-    """Calls a function that sends requests until it succeeds, within one deadline.
-
-    Args:
-      doing: name of the operation, for messages.
-      path: path of the object or folder.
-      send: function that sends the requests.
-      size: number of bytes to transfer, if known.
-    """
-    with _translated_errors(doing, path):
-        _client()  # made before the clock starts
-    here = Operation(_contact, path, size)
-    with _translated_errors(doing, path), within(here):
-        return retried(here, doing, send, _is_transient, (_RETRY_FIRST, _RETRY_MOST))
+_sdk = RetryingClient(_make_client, _translated_errors, _is_transient)
+_client, _retried = _sdk.get, _sdk.retried
 
 
 def _get(path: str, version: str, span: tuple[int, int] | None = None) -> bytes:
@@ -322,12 +287,12 @@ def _get(path: str, version: str, span: tuple[int, int] | None = None) -> bytes:
     is_quick = span is not None or not version or is_md5(version)
 
     def send() -> bytes:
-        client, reader = _client(), _quick_readers.get(bucket)
+        client, reader = _client(), _sdk.quick_readers.get(bucket)
         data = reader.read(name, version, span=span) if reader and is_quick else None
         if data is None:
             data = bytes(client.get_object(**_place(path), **wanted)["Body"].read())
-            if bucket not in _quick_readers:
-                _quick_readers[bucket] = _quick_reader(client, bucket)
+            if bucket not in _sdk.quick_readers:
+                _sdk.quick_readers[bucket] = _quick_reader(client, bucket)
         return data
 
     return _retried("read", path, send)
