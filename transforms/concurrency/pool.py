@@ -162,6 +162,37 @@ def map_ordered(
     of `function` is raised at the position of its item's chunk, and items that have not begun by then are
     dropped.
     """
+
+    def apply(chunk: list[Item]) -> list[Result]:
+        with around(chunk) if around else contextlib.nullcontext():
+            return [function(item) for item in chunk]
+
+    return map_chunks(
+        apply,
+        items,
+        executor,
+        weigh=weigh,
+        max_items=max_items,
+        max_weight=max_weight,
+        chunk_items=chunk_items,
+    )
+
+
+def map_chunks(
+    function: Callable[[list[Item]], list[Result]],
+    items: Iterable[Item],
+    executor: ThreadPoolExecutor,
+    *,
+    weigh: Callable[[Item], int],
+    max_items: int,
+    max_weight: int = IN_FLIGHT_BYTES,
+    chunk_items: int = CHUNK_ITEMS,
+) -> Iterator[Result]:
+    """Does the same as `map_ordered` with a function that gets all items of a chunk at once.
+
+    A chunk has at most `chunk_items` items with a total of a 64th of `max_weight`, or one heavier item. The
+    function returns a result for each.
+    """
     waiting: deque[tuple[Future[list[Result]], int, int]] = deque()
     count = weight = 0
     try:
@@ -171,7 +202,7 @@ def map_ordered(
                 yield from future.result()
                 count -= size
                 weight -= spent
-            waiting.append((executor.submit(_apply, function, chunk, around), len(chunk), cost))
+            waiting.append((executor.submit(function, chunk), len(chunk), cost))
             count += len(chunk)
             weight += cost
         while waiting:
@@ -179,15 +210,6 @@ def map_ordered(
     finally:
         for future, _, _ in waiting:
             future.cancel()
-
-
-def _apply(
-    function: Callable[[Item], Result],
-    chunk: list[Item],
-    around: Callable[[list[Item]], AbstractContextManager[None]] | None,
-) -> list[Result]:
-    with around(chunk) if around else contextlib.nullcontext():
-        return [function(item) for item in chunk]
 
 
 def _chunks(

@@ -15,6 +15,7 @@ import pytest
 from shardwright.transforms.concurrency.pool import (
     CHUNK_ITEMS,
     ByteBudget,
+    map_chunks,
     map_ordered,
     merge_streams,
 )
@@ -65,6 +66,28 @@ def test_no_more_items_are_in_flight_than_the_bounds_allow(
     # A chunk of up to eight items is being returned while the next one may begin.
     assert most <= min(max_items, max_weight // weight) + 8
     assert most > 1
+
+
+def test_a_function_gets_the_items_of_a_chunk_together(executor: ThreadPoolExecutor) -> None:
+    chunks: list[list[int]] = []
+
+    def double(chunk: list[int]) -> list[int]:
+        chunks.append(chunk)
+        return [2 * item for item in chunk]
+
+    # A chunk may weigh a 64th of the limit: 10.
+    weights = [1] * 6 + [4, 4, 4, 30, 1]
+    results = map_chunks(
+        double,
+        range(len(weights)),
+        executor,
+        weigh=weights.__getitem__,
+        max_items=100,
+        max_weight=640,
+        chunk_items=4,
+    )
+    assert list(results) == [2 * item for item in range(len(weights))]
+    assert sorted(chunks) == [[0, 1, 2, 3], [4, 5, 6, 7], [8], [9], [10]]
 
 
 def test_an_item_above_the_limit_runs_alone(executor: ThreadPoolExecutor) -> None:
