@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import ast
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, WrapValidator
@@ -15,10 +18,35 @@ _LONGEST_VALUE = 60
 _Model = TypeVar("_Model", bound="FileModel")
 
 
+def _attribute_docstrings(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
+    """Yields the attributes that a class has itself, each with the docstring below it."""
+    (definition,) = ast.parse(inspect.getsource(model)).body
+    assert isinstance(definition, ast.ClassDef)
+    for attribute, text in pairwise(definition.body):
+        match attribute, text:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(docstring))),
+            ):
+                yield name, inspect.cleandoc(docstring)
+
+
+def _describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
+    """Describes the keys of a file with the docstrings of the attributes.
+
+    Pydantic's own setting for this reads the source of every model whenever it is imported, which takes a
+    command up to 0.3 s. Only editors need the descriptions.
+    """
+    for base in reversed(model.__mro__):
+        if issubclass(base, FileModel) and base is not FileModel:
+            for name, docstring in _attribute_docstrings(base):
+                schema["properties"][model.model_fields[name].alias or name]["description"] = docstring
+
+
 class FileModel(BaseModel):
     """Base of all models: objects are immutable, and unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_describe)
 
 
 def wrong(message: str) -> PydanticCustomError:

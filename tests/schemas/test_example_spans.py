@@ -170,13 +170,18 @@ def _message(number: int, content: bytes) -> bytes:
         b"\x0a\x08\x0a\x06\x0a\x01k\x12\xff\x7f",
         b"\x4b" * 100_000,
         _message(1, b"\x4b" * 100_000),
-        _message(1, b"".join(_message(1, _message(1, b"%07d" % i)) for i in range(MAX_FEATURES + 2))),
         _message(1, _message(1, _message(1, b"k") + _message(2, _message(3, _message(1, b"\xff" * 99))))),
     ],
 )
 def test_hostile_messages_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError):
         _read_all(data)
+
+
+def test_a_message_of_too_many_features_is_refused() -> None:
+    features = b"".join(_message(1, _message(1, b"%07d" % i)) for i in range(MAX_FEATURES + 2))
+    with pytest.raises(ValueError):
+        _read_all(_message(1, features))
 
 
 def test_a_feature_in_very_many_lists_is_read_in_linear_time() -> None:
