@@ -10,19 +10,20 @@ from typing import Any
 
 import pytest
 
-#: Packages that TensorFlow needs only to convert and store its models, and does without.
+#: Packages that TensorFlow and Keras need only to convert and store models, and do without.
 _OF_MODELS = ("jax", "h5py")
 
 
-class _TensorFlowAlone:
-    """Finds no packages for models while TensorFlow is imported."""
+class _WithoutModels:
+    """Finds no packages for models while TensorFlow or Keras is imported."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
         if name in _OF_MODELS:
-            spec = getattr(sys.modules.get("tensorflow"), "__spec__", None)
-            if isinstance(spec, importlib.machinery.ModuleSpec) and getattr(spec, "_initializing", False):
-                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+            for library in ("tensorflow", "keras"):
+                spec = getattr(sys.modules.get(library), "__spec__", None)
+                if isinstance(spec, importlib.machinery.ModuleSpec) and getattr(spec, "_initializing", False):
+                    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 class _Late(ModuleType):
@@ -41,4 +42,4 @@ def late(name: str) -> Any:
 
 # Keeps TensorFlow from importing the whole of Keras. Tests that train a model import it themselves.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-sys.meta_path.insert(0, _TensorFlowAlone())
+sys.meta_path.insert(0, _WithoutModels())

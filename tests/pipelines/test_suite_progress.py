@@ -29,14 +29,13 @@ def _run(folder: Path, *options: str) -> str:
     (folder / "pytest.ini").write_text("[pytest]\nconsole_output_style = classic\n")
     (folder / "test_some.py").write_text(_MODULE)
     command = [sys.executable, "-m", "pytest", "-p", "helpers.progress", *options, "test_some.py"]
-    done = subprocess.run(
-        command, cwd=folder, env={"PYTHONPATH": str(_TESTS)}, capture_output=True, text=True, timeout=120
-    )
+    environment = {"PYTHONPATH": str(_TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1, done
     return done.stdout
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["one process", "workers"])
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n", "1")], ids=["one process", "workers"])
 def test_progress_is_a_few_lines_with_counts(tmp_path: Path, workers: tuple[str, ...]) -> None:
     printed = _run(tmp_path, "-q", *workers)
     lines = re.findall(r"^ *\d+%  \d+ of 100 tests, .*$", printed, re.M)

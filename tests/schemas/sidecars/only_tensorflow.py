@@ -13,9 +13,13 @@ from pathlib import Path
 from typing import Any
 
 
+#: TensorFlow needs the last two only to convert and store its models; they take long to import.
+_MISSING = ("shardwright", "apache_beam", "PIL", "yaml", "cykooz", "jax", "h5py")
+
+
 class _NotInstalled(importlib.abc.MetaPathFinder):
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
-        if fullname.partition(".")[0] in ("shardwright", "apache_beam", "PIL", "yaml", "cykooz"):
+        if fullname.partition(".")[0] in _MISSING:
             raise ModuleNotFoundError(fullname)
 
 

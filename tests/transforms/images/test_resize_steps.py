@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import contextmanager
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -62,19 +63,24 @@ def test_a_narrow_part_is_not_widened_to_the_whole_picture() -> None:
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 def test_the_source_is_freed_before_the_last_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test checks what refers to a picture's array of pixels."""
+    """The test checks which pictures still have pixels."""
     import gc
 
     monkeypatch.setattr(resize, "_KEPT_PIXELS", 0)
+    pictures: list[ref[Image.Image]] = []
     alive: list[set[tuple[int, int]]] = []
-    original = convert.resize
+    original, begin = convert.resize, Image.Image.__init__
+
+    def noticed(image: Image.Image) -> None:
+        begin(image)
+        pictures.append(ref(image))
 
     def watched(image: Image.Image, *arguments: object) -> Image.Image:
         gc.collect()
-        images = (item for item in gc.get_objects() if issubclass(type(item), Image.Image))
-        alive.append({item.size for item in images if item._im})
+        alive.append({item.size for item in (picture() for picture in pictures) if item and item._im})
         return original(image, *arguments)
 
+    monkeypatch.setattr(Image.Image, "__init__", noticed)
     monkeypatch.setattr(convert, "resize", watched)
     data = file_of(noise(61, 47, 1), kind)
     convert_image(data, f"a.{kind.lower()}", ConvertSettings(resize="113x127"))
