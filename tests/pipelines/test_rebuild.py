@@ -118,6 +118,7 @@ def test_a_removed_class_keeps_its_id(make: Make, tmp_path: Path) -> None:
     assert (rebuilt.latest / "labels.txt").read_text().split() == ["0:ant", "1:bee", "2:cat", "3:asp"]
 
 
+@pytest.mark.slow
 def test_additional_class_names_convert_the_images_of_the_new_class(make: Make, tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 6, ("ant", "bee", "cat"))
     names = tmp_path / "names.txt"

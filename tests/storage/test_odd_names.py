@@ -92,6 +92,7 @@ def test_objects_stored_compressed_give_the_same_dataset(
     assert made.dataset.fingerprint == document(small_local)["fingerprint"]
 
 
+@pytest.mark.slow
 def test_split_folders_are_recognized(bucket: Bucket, tree: Path, tmp_path: Path) -> None:
     for split in ("train", "val", "test"):
         bucket.put_tree(tree, f"in/{split}/")

@@ -44,6 +44,7 @@ def _tfds_sees(bucket: Bucket) -> str:
     return ""
 
 
+@pytest.mark.slow
 def test_an_output_that_is_not_empty_needs_overwrite(
     capfd: Capture, shared: Bucket, bucket: Bucket, proxy: Proxy
 ) -> None:
@@ -141,6 +142,7 @@ def test_an_interrupted_replacement_never_shows_a_mixture(
     assert not stale
 
 
+@pytest.mark.slow
 def test_resume_reuses_finished_shards(
     capfd: Capture, retries: Retries, shared: Bucket, bucket: Bucket, proxy: Proxy,
     small_local: Path,

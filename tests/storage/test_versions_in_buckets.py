@@ -61,7 +61,7 @@ def test_versions_can_be_read(out: str, small_local: Path) -> None:
         located(f"{out}@{V4}")
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 def test_conversions_do_not_overwrite_versions(out: str, tree: Path) -> None:
     with pytest.raises(UsageError, match="holds versions"):
         convert(input=str(tree), output=out, overwrite=True)

@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-
 #: TensorFlow needs the last two only to convert and store its models; they take long to import.
 _MISSING = ("shardwright", "apache_beam", "PIL", "yaml", "cykooz", "jax", "h5py")
 

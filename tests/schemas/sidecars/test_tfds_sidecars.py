@@ -31,6 +31,7 @@ CONVERTED = {
 }
 
 
+@pytest.mark.slow
 def test_classification_is_read(sound_dataset: Path) -> None:
     dataset = read_dataset(sound_dataset)
     builder = check_all(sound_dataset, dataset)

@@ -72,6 +72,7 @@ def test_objects_keep_their_place_when_resized(detection: Path, tmp_path: Path) 
     assert without(read(made), *names) == without(read(detection), *names)
 
 
+@pytest.mark.slow
 def test_pixel_masks_stay_the_same(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     for layout, names in (
