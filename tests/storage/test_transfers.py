@@ -19,6 +19,7 @@ from helpers.storage.scripted import Asked, Said, Scripted, scripted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import EngineError, ImageFault
 from shardwright.schemas.image_ref import ImageRef
@@ -272,6 +273,26 @@ def test_images_come_in_order_and_large_ones_are_not_requested(serve: Serve) -> 
         body_of(name) if is_small else QuarantineReason.TOO_LARGE for name, is_small in zip(NAMES, small)
     ]
     assert len(served.asked) == sum(small) < len(NAMES)
+
+
+@pytest.mark.parametrize("kind", ["parts", "masks"])
+def test_images_of_several_requests_are_read_by_a_thread_each(serve: Serve, kind: str) -> None:
+    """A group would read them one after the other."""
+    together = threading.Barrier(len(NAMES))
+
+    def script(asked: Asked) -> Said:
+        together.wait(20)
+        return answer(asked)
+
+    place = ByteRange("", 0, 3).encode() if kind == "parts" else ""
+    refs = [ImageRef(key=name, uri=f"gs://b/{name}", size=3, version="7", place=place) for name in NAMES]
+    with serve(script), ThreadPoolExecutor(1) as executor:
+
+        def read(ref: ImageRef) -> bytes:
+            return storage.read_range(ref.uri, 0, 3, -1, "7")
+
+        found = map_refs(read, refs, executor, 100, with_masks=kind == "masks")
+        assert [*found] == [body_of(name)[:3] for name in NAMES]
 
 
 def test_bytes_that_flow_are_progress(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

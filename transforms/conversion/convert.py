@@ -32,6 +32,7 @@ from shardwright.transforms.images.annotate import (
     Annotated,
     annotate,
     has_annotations,
+    needs_mask,
     read_mask,
 )
 from shardwright.transforms.images.boxes import upright_size
@@ -469,6 +470,7 @@ def _convert_all(
         executor,
         recipe.settings.max_source_bytes,
         max_weight=IN_FLIGHT_BYTES // 2,  # the other half may wait for the decoder
+        with_masks=needs_mask(recipe.settings),
     )
     return map_ordered(
         convert,

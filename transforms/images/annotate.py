@@ -53,6 +53,11 @@ NOTHING = Annotated()
 _NOT_KNOWN = (0, 0)
 
 
+def needs_mask(settings: ConvertSettings) -> bool:
+    """Returns whether records have what only a mask file may hold."""
+    return not settings.record_layout.by_role().keys().isdisjoint((FeatureRole.SEMANTIC_MASK, *_PANOPTIC))
+
+
 def read_mask(ref: ImageRef, settings: ConvertSettings) -> bytes | None:
     """Reads the mask of an image; returns None if the layout needs no mask or the source names none.
 
@@ -61,7 +66,7 @@ def read_mask(ref: ImageRef, settings: ConvertSettings) -> bytes | None:
       EngineError: if the mask changed since it was listed, or the storage failed.
     """
     layout = settings.record_layout
-    if not ref.annotations or layout.by_role().keys().isdisjoint((FeatureRole.SEMANTIC_MASK, *_PANOPTIC)):
+    if not ref.annotations or not needs_mask(settings):
         return None
     annotations = decode_annotations(ref.annotations)
     panoptic = bool(annotations.panoptic_mask) and not layout.by_role().keys().isdisjoint(_PANOPTIC)

@@ -74,10 +74,12 @@ def map_refs(
     executor: ThreadPoolExecutor,
     max_bytes: int,
     max_weight: int = IN_FLIGHT_BYTES,
+    with_masks: bool = False,
 ) -> Iterator[Result]:
     """Maps references in parallel with a function that reads their images, and keeps the order.
 
-    Remote images are read by threads of their own, and requested many at once.
+    Remote images are read by threads of their own. Those that are whole objects are requested in groups, if
+    their storage can do so.
 
     Args:
       function: function that calls `read_image` for most references.
@@ -85,14 +87,14 @@ def map_refs(
       executor: threads for references that are all local.
       max_bytes: limit of `read_image`.
       max_weight: number of bytes of images that may be in flight.
+      with_masks: whether the function also reads other files, which are not requested in groups.
     """
-    remote = [ref.uri for ref in refs if storage.is_remote(ref.uri)]
+    remote = [ref for ref in refs if storage.is_remote(ref.uri)]
+    in_groups = not with_masks and all(not ref.place and storage.can_read_ahead(ref.uri) for ref in remote)
 
     def around(chunk: Sequence[ImageRef]) -> AbstractContextManager[None]:
         return storage.reading_ahead(
-            (ref.uri, ref.version)
-            for ref in chunk
-            if ref.is_candidate and not ref.place and ref.size <= max_bytes
+            (ref.uri, ref.version) for ref in chunk if ref.is_candidate and ref.size <= max_bytes
         )
 
     return map_ordered(
@@ -102,9 +104,8 @@ def map_refs(
         weigh=lambda ref: ref.size if ref.size >= 0 else _UNKNOWN_SIZE,
         max_items=READS_AHEAD,
         max_weight=max_weight,
-        # A thread reads a chunk image by image unless its storage can be asked for all of them.
-        chunk_items=CHUNK_ITEMS if all(map(storage.can_read_ahead, remote)) else 1,
-        around=around if remote else None,
+        chunk_items=CHUNK_ITEMS if in_groups else 1,  # a thread reads a chunk image by image
+        around=around if remote and in_groups else None,
     )
 
 

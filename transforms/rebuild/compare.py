@@ -19,6 +19,7 @@ from shardwright.schemas.version import version_path
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.pool import reading_executor
 from shardwright.transforms.conversion.convert import ShardRecipe, has_bytes_of, read_ref
+from shardwright.transforms.images.annotate import needs_mask
 from shardwright.transforms.images.encode import HEIF_DECODER
 from shardwright.transforms.images.read import map_refs
 from shardwright.transforms.lease import renew
@@ -117,7 +118,14 @@ def _have_other_content(refs: Sequence[ImageRef], recipe: ShardRecipe, entries: 
             return said != (entry.reason, entry.message, entry.sha256)
         return not has_bytes_of(read, entry)
 
-    found = map_refs(has_other_content, refs, reading_executor(), recipe.settings.max_source_bytes)
+    settings = recipe.settings
+    found = map_refs(
+        has_other_content,
+        refs,
+        reading_executor(),
+        settings.max_source_bytes,
+        with_masks=needs_mask(settings),
+    )
     return any([*found])
 
 

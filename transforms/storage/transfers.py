@@ -29,10 +29,31 @@ _FIRST_TRANSFERS = 8
 LOOK_SECONDS = 0.05
 #: Seconds after which a waiting thread reports that bytes arrive.
 _REPORT_SECONDS = 1.0
+#: Longest time to wait for a whole group before a thread waits for its own transfer, in seconds.
+_GROUP_SECONDS = 0.2
 #: Seconds without a transfer after which the thread ends; the connections stay.
 _IDLE_SECONDS = 2.0
 #: Seconds to wait for the end of the thread.
 _STOP_SECONDS = 1.0
+
+
+class Group:
+    """Transfers that began ahead together. One thread needs all of them, so it need not wake up for each.
+
+    Args:
+      size: number of transfers.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.left = size
+        self.ended = threading.Lock()  # released when all have ended
+        self.ended.acquire()
+
+    def one_ends(self) -> None:
+        """Notes the end of a transfer."""
+        self.left -= 1
+        if not self.left:
+            self.ended.release()
 
 
 class Transfer:
@@ -45,6 +66,7 @@ class Transfer:
       is_begun: whether the request is being sent, or has ended.
       error: libcurl's code and message for a transfer that failed; None if it succeeded.
       fault: exception that ended the transfer; None if none did.
+      group: the transfers with which it began; None if it began alone.
     """
 
     def __init__(self, curl: Any) -> None:
@@ -58,6 +80,7 @@ class Transfer:
         self.is_begun = False
         self.error: tuple[int, str] | None = None
         self.fault: BaseException | None = None
+        self.group: Group | None = None
 
     def starts(self) -> None:
         """Notes that the request is being sent."""
@@ -113,13 +136,20 @@ class Transfers:
         """
         if self._stopped:
             raise RuntimeError("no transfers at the end of the process")
+        if ahead:
+            group = Group(len(transfers))
+            for transfer in transfers:
+                transfer.group = group
         self._order(self._queue if ahead else self._run, transfers)
 
     def wait(self, transfer: Transfer) -> None:
         """Waits until a transfer has ended. One that is still queued begins at once."""
         if not transfer.is_begun:
             self._order(self._hurry, (transfer,))
+        group = transfer.group
         try:
+            if group is not None and group.left and transfer.ended.locked():
+                group.ended.acquire(timeout=_GROUP_SECONDS)
             while not transfer.ended.acquire(timeout=_REPORT_SECONDS):
                 transfer.report()
         except BaseException:  # a signal
@@ -274,6 +304,8 @@ class Transfers:
         self._multi.remove_handle(transfer.curl)
         transfer.error = error
         transfer.ended.release()
+        if transfer.group is not None:
+            transfer.group.one_ends()
 
     def _fail(self, error: BaseException) -> None:
         """Ends all transfers after a bug, and begins with new connections."""

@@ -115,6 +115,11 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     storage: Scripted
 
+    def handle(self) -> None:
+        """Answers requests until the client closes the connection, in whatever way."""
+        with contextlib.suppress(ConnectionError):
+            super().handle()
+
     def log_message(self, format: str, *args: Any) -> None:
         """Prints nothing."""
 

@@ -30,6 +30,7 @@ from shardwright.transforms.conversion.convert import (
     convert_refs,
     read_ref,
 )
+from shardwright.transforms.images.annotate import needs_mask
 from shardwright.transforms.images.read import map_refs
 from shardwright.transforms.plan.assign import limit_order, shard_order
 from shardwright.transforms.plan.forecast import Placement
@@ -308,7 +309,8 @@ def _read_or_convert(work: _Shard, refs: Sequence[ImageRef]) -> Iterator[Convert
     def read(ref: ImageRef) -> ReadImage:
         return read_ref(ref, work.recipe)
 
-    yield from map_refs(read, refs, work.executor, work.recipe.settings.max_source_bytes)
+    settings = work.recipe.settings
+    yield from map_refs(read, refs, work.executor, settings.max_source_bytes, with_masks=needs_mask(settings))
 
 
 def _compare(work: _Shard, file: IO[bytes] | None) -> Iterator[Finding | Leftover]:
