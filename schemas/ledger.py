@@ -29,7 +29,7 @@ _HEADER_STEP = 1 << 16
 #: Maximum length of a line, in bytes. A header counts classes and reasons, not images.
 _MAX_LINE = 1 << 24
 #: Number of bytes to unpack at once to read the whole ledger, and of packed bytes that zlib gets at once.
-_BLOCK_BYTES, _PACKED_BYTES = 1 << 16, 1 << 16
+_BLOCK_BYTES, _PACKED_BYTES = 1 << 17, 1 << 16
 #: Number of bytes of lines that are kept, so that the ledger of an ordinary shard is unpacked only once.
 _KEPT_BYTES = 3 << 20
 
@@ -285,14 +285,13 @@ def written_columns(lines: Sequence[bytes]) -> WrittenEntries | None:
     rows = _written_line(names).findall(text.decode()) if plain else ()  # each is a line, if as many
     if len(rows) != len(lines):
         return None
-    columns: dict[str, tuple[str, ...]] = dict(zip(names, zip(*rows)))
+    captured = (name for name in names if name != "outcome")
+    columns: dict[str, tuple[str, ...]] = dict(zip(captured, zip(*rows)))
     if escaped:
         try:
             columns = {name: _unescaped(column) for name, column in columns.items()}
         except ValueError:
             return None
-    if columns["outcome"].count(Outcome.WRITTEN.value) != len(lines):
-        return None
     blank = ("",) * len(lines)
     text_of = {name: columns.get(name, blank) for name in _WRITTEN_TEXTS}
     number_of = {name: tuple(map(int, columns.get(name, ()))) for name in _WRITTEN_NUMBERS}
@@ -352,8 +351,9 @@ def written_runs(lines: Sequence[bytes]) -> Iterator[tuple[Sequence[bytes], Writ
 
 @lru_cache(maxsize=64)
 def _written_line(names: tuple[str, ...]) -> re.Pattern[str]:
-    """Returns the regular expression of a line with some fields, and a group for the value of each."""
-    fields_ = (f'"{name}": {_TEXT if name in _WRITTEN_TEXTS else _NUMBER}' for name in names)
+    """Returns the regular expression of a line with some fields, and a group for each but the outcome."""
+    values = {"outcome": f'"{Outcome.WRITTEN.value}"', **dict.fromkeys(_WRITTEN_NUMBERS, _NUMBER)}
+    fields_ = (f'"{name}": {values.get(name, _TEXT)}' for name in names)
     return re.compile(rf"^\{{{', '.join(fields_)}\}}$", re.MULTILINE)
 
 
