@@ -240,8 +240,8 @@ def _notes_on_pictures(request: ConversionRequest, made: ConvertResult) -> tuple
     count = made.metrics.get("images_on_background")
     if count is None or made.outcome.get("reused_shards") or not made.dataset.ledger["written"]:
         return ()
-    shown = replace(request.known, on_background=count)
-    return tuple(without_effect(request.given, shown, request.known))
+    shown = replace(request.facts, on_background=count)
+    return tuple(without_effect(request.given, shown, request.facts))
 
 
 def _refusal_of(job: ConversionSpec) -> DataRefused | None:

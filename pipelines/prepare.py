@@ -57,7 +57,7 @@ class ConversionRequest:
     given: frozenset[str] = frozenset()
 
     @property
-    def known(self) -> ConversionFacts:
+    def facts(self) -> ConversionFacts:
         """Facts about the conversion that are known before the inputs are listed."""
         metadata = any(WITH_METADATA in item.detected_as for item in self.inputs)
         return ConversionFacts(
@@ -228,7 +228,7 @@ def build_forecast(
         request.explicit_shards,
         carried,
         request.given,
-        request.known,
+        request.facts,
         request.selection.keys,
     )  # Forecast
     if run and not storage.is_remote(spool.directory) and not has_one_worker(forecast.pipeline.options):

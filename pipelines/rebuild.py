@@ -322,7 +322,7 @@ def _notes(job: JobFile, request: ConversionRequest) -> Iterator[str]:
     if job.retention.keep_days and not job.retention.keep:
         yield "keep_days has no effect with keep: 0, which keeps all versions."
     yield from (f"gates: {note}." for note in job.gates.notes)
-    yield from without_effect(request.given, request.known)
+    yield from without_effect(request.given, request.facts)
 
 
 class _Overtaken(EngineError):
@@ -376,8 +376,8 @@ def _has_ended(task: RebuildTask, request: ConversionRequest) -> bool:
     """
 
     def notes(state: InputState) -> Iterator[str]:
-        known = replace(request.known, splits_from=SplitsFrom(state.splits_from))
-        return without_effect(request.given, known, request.known)
+        facts = replace(request.facts, splits_from=SplitsFrom(state.splits_from))
+        return without_effect(request.given, facts, request.facts)
 
     try:
         state = find_input(task)

@@ -35,7 +35,7 @@ def print_inputs(request: ConversionRequest, notes: Iterable[str] | None = None)
       notes: A sentence for each setting without an effect; None to derive them from the settings.
     """
     if notes is None:
-        notes = without_effect(request.given, request.known)
+        notes = without_effect(request.given, request.facts)
     for item in request.inputs:
         if item.detected_as != CLASS_FOLDERS:
             log.about(item.path, item.detected_as)

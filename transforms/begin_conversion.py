@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Optional
@@ -14,7 +13,7 @@ from shardwright.schemas.ledger import ledger_header, load_ledger
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.transforms import storage
 from shardwright.transforms.commit import ConversionSpec, outcome_of
-from shardwright.transforms.lease import HeldLease, own_holder
+from shardwright.transforms.lease import HeldLease, own_holder, while_held
 from shardwright.transforms.plan.planned_shard import PlannedShard
 from shardwright.transforms.shards.reuse import lists_decide_otherwise, lists_may_decide
 from shardwright.transforms.shards.shard_plan import plan_shard
@@ -45,8 +44,7 @@ def remove_commit(hold: HeldLease | None, changed: bool, job: ConversionSpec) ->
       EngineError: If the lease was lost, or the storage failed.
     """
     if changed and outcome_of(replace(job, hold=hold)) is None:
-        held = hold.held() if hold is not None else contextlib.nullcontext()
-        with storage.translated_errors("write to", job.directory), held:
+        with storage.translated_errors("write to", job.directory), while_held(hold):
             for file in COMMIT_FILES:
                 storage.remove(storage.join(job.directory, file))
     return hold

@@ -46,7 +46,7 @@ from shardwright.transforms.dataset_files import (
     write_text,
 )
 from shardwright.transforms.images.private_metadata import PRIVATE_KINDS
-from shardwright.transforms.lease import HeldLease, write_held
+from shardwright.transforms.lease import HeldLease, given_back, while_held, write_held
 from shardwright.transforms.overwrite import discard_staging, swap
 from shardwright.transforms.preview.card_samples import draw_card_samples
 from shardwright.transforms.shards.quarantined import write_quarantine
@@ -462,7 +462,7 @@ def _remove_stale(
         stale += unexpected_shards(result, files)
         for_readers = {*SIDECARS, dataset.SAMPLES_JPG}
         stale += [file for file in files if file in for_readers and file not in result.sidecars]
-    with job.hold.held() if stale and job.hold is not None else contextlib.nullcontext():
+    with while_held(job.hold if stale else None):
         for file in stale:
             storage.remove(storage.join(job.directory, file))
     return set(stale)
@@ -531,14 +531,10 @@ def _commit(
     *findings: Iterable[FindingSummary],
 ) -> dict[str, Any]:
     job, results = replace(job, hold=hold), merged_results(condensed).as_results()
-    found = added_findings(*findings)
-    if hold is None or not job.described:  # the launcher gives the lease back
-        return commit(job, forecast, results, checks, found, statistics)
-    refusal = _refused_before(job)
-    if refusal:
+    if job.described and (refusal := _refused_before(job)):
         raise DataRefused(refusal)
-    with hold.given_back():
-        return commit(job, forecast, results, checks, found, statistics)
+    with given_back(hold if job.described else None):  # otherwise the launcher gives the lease back
+        return commit(job, forecast, results, checks, added_findings(*findings), statistics)
 
 
 def _refused_before(job: ConversionSpec) -> str:

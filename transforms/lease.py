@@ -16,6 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -119,19 +120,27 @@ class HeldLease:
         if not still_mine(self.output, self.holder, self.file):
             raise _lost(self.output, _held(self.output, self.file), self.file)
 
-    @contextlib.contextmanager
-    def given_back(self) -> Iterator[None]:
-        """Gives the lease back if the block ends or refuses the data; after other errors it may run again."""
-        try:
-            yield
-        except DataRefused:
-            self.release()
-            raise
-        self.release()
-
     def release(self) -> None:
         """Gives the lease back, as `release` does."""
         release(self.output, self.holder, self.file)
+
+
+def while_held(hold: HeldLease | None) -> AbstractContextManager[None]:
+    """Returns `HeldLease.held`, or a context manager that does nothing for a run that needs no lease."""
+    return hold.held() if hold is not None else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def given_back(hold: HeldLease | None) -> Iterator[None]:
+    """Gives a lease back if the block ends or refuses the data; after other errors it may run again."""
+    try:
+        yield
+    except DataRefused:
+        if hold is not None:
+            hold.release()
+        raise
+    if hold is not None:
+        hold.release()
 
 
 def own_holder(hold: HeldLease | None) -> HeldLease | None:

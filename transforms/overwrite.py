@@ -9,7 +9,7 @@ import os
 from shardwright.schemas.dataset import COMMIT_FILES, DATASET_INFO_JSON, DATASET_JSON, WORK_DIR, WRITER_JSON
 from shardwright.schemas.errors import EngineError
 from shardwright.transforms import storage
-from shardwright.transforms.lease import HeldLease, check_free
+from shardwright.transforms.lease import HeldLease, check_free, while_held
 
 #: Directory in which the new dataset is built on object storage.
 REPLACEMENT_DIR = f"{WORK_DIR}/replacement"
@@ -84,7 +84,7 @@ def _swap_by_renames(output: str, hold: HeldLease | None) -> None:
     output = os.path.realpath(output)  # keep a symbolic link that points to the dataset
     old, new = _sibling(output, "old"), staging_path(output)
     storage.remove_tree(old)
-    with hold.held() if hold is not None else contextlib.nullcontext():
+    with while_held(hold):
         if hold is not None:
             lease = storage.read_bytes(storage.join(output, hold.file))
             storage.write_bytes(storage.join(new, hold.file), lease, inside=new)

@@ -70,6 +70,15 @@ KINDS = {
 OF_ONE_SCALE = [name for name, kind in KINDS.items() if "float32" not in kind.types or len(kind.types) == 1]
 
 
+def widened(pixels: Pixels, dtype: str) -> Pixels:
+    """Returns pixels in the widest type of a dataset."""
+    if pixels.dtype.name == dtype:
+        return pixels
+    if dtype == "uint16":
+        return pixels.astype(np.uint16) * 257
+    return pixels.astype(np.float32) / np.iinfo(pixels.dtype).max
+
+
 def random_pixels(dtype: str, shape: tuple[int, ...], seed: int) -> Pixels:
     """Returns random samples over the whole range; floats beyond 0 to 1, with infinity and NaN."""
     random = np.random.default_rng(seed)

@@ -13,6 +13,7 @@ import imagecodecs
 import numpy as np
 import pytest
 import tifffile
+from helpers.deep_datasets import Pixels, widened
 from helpers.fewer_imports import late
 from PIL import Image
 
@@ -25,7 +26,6 @@ tf = pytest.importorskip("tensorflow")
 tfds = late("tensorflow_datasets")
 mlc = late("mlcroissant")
 
-Pixels = np.ndarray[Any, Any]
 RANDOM = np.random.default_rng(7)
 SIDES = (9, 14)
 
@@ -123,14 +123,6 @@ def source_pixels(dataset: Path, key: str) -> Pixels:
         return pixels[:, :, None] if pixels.ndim == 2 else pixels
     deep: Pixels = tf.io.decode_png(data, dtype=tf.uint16 if data[24] == 16 else tf.uint8).numpy()
     return deep
-
-
-def widened(pixels: Pixels, dtype: str) -> Pixels:
-    if pixels.dtype.name == dtype:
-        return pixels
-    if dtype == "uint16":
-        return pixels.astype(np.uint16) * 257
-    return pixels.astype(np.float32) / np.iinfo(pixels.dtype).max
 
 
 @pytest.mark.sampled(1)

@@ -221,8 +221,8 @@ def _panoptic_values(
         mask = masks.read_segments(data, frame, settings)
     except ImageFault as fault:
         raise masks.about(annotations.panoptic_mask, fault) from None
-    known = _known_segments(annotations.segments, settings, ids, tally)
-    category, instance = _paint(masks.segment_ids(masks.place_mask(mask, frame)), known, tally)
+    values_of = _values_of_segments(annotations.segments, settings, ids, tally)
+    category, instance = _paint(masks.segment_ids(masks.place_mask(mask, frame)), values_of, tally)
     return {
         FeatureRole.PANOPTIC_CATEGORY: [masks.encode_mask(masks.narrow(category))],
         FeatureRole.PANOPTIC_INSTANCE: [masks.encode_mask(masks.narrow(instance))],
@@ -238,7 +238,7 @@ def _placed_part(place: str, ref: ImageRef, frame: Frame, settings: ConvertSetti
     return masks.encode_mask(masks.place_mask(_class_ids(data, ref.uri, frame, settings), frame))
 
 
-def _known_segments(
+def _values_of_segments(
     segments: Sequence[PanopticSegment],
     settings: ConvertSettings,
     ids: Mapping[str, int],
@@ -251,35 +251,35 @@ def _known_segments(
     Raises:
       ImageFault: if a segment has no category, and the settings say that its image fails.
     """
-    known: dict[int, tuple[int, int]] = {}
+    values_of: dict[int, tuple[int, int]] = {}
     for number, segment in enumerate(segments, 1):
         possible = 0 <= segment.id <= _MAX_SEGMENT
         if segment.label in ids and possible:
-            known.setdefault(segment.id, (ids[segment.label], number if segment.thing else 0))
+            values_of.setdefault(segment.id, (ids[segment.label], number if segment.thing else 0))
             continue
         if possible:
-            known.setdefault(segment.id, _NOT_KNOWN)
+            values_of.setdefault(segment.id, _NOT_KNOWN)
         if segment.void:
             continue
         message = f"segment {segment.id}: its category {segment.label!r} is not among the class names"
         if settings.bad_boxes == "fail":
             raise bad_annotation(message)
         tally.drop(message)
-    return known
+    return values_of
 
 
 def _paint(
-    found: np.ndarray, known: Mapping[int, tuple[int, int]], tally: ObjectCounts
+    found: np.ndarray, values_of: Mapping[int, tuple[int, int]], tally: ObjectCounts
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the class id and the instance number of every pixel."""
-    listed = np.array(sorted({0, *known}), np.int64)
-    table = np.array([known.get(int(segment), _NOT_KNOWN) for segment in listed], np.int32)
+    listed = np.array(sorted({0, *values_of}), np.int64)
+    table = np.array([values_of.get(int(segment), _NOT_KNOWN) for segment in listed], np.int32)
     places = np.searchsorted(listed, found).clip(max=len(listed) - 1)
     strange = listed[places] != found
     tally.counts["unlisted"] += len(np.unique(found[strange]))
     pixels = np.bincount(places[~strange], minlength=len(listed))
     for place, segment in enumerate(listed):
-        if known.get(int(segment), _NOT_KNOWN) != _NOT_KNOWN:
+        if values_of.get(int(segment), _NOT_KNOWN) != _NOT_KNOWN:
             tally.counts["written" if pixels[place] else "vanished"] += 1
     category, instance = table[:, 0][places], table[:, 1][places]
     category[strange], instance[strange] = _NOT_KNOWN

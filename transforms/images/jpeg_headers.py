@@ -60,14 +60,14 @@ class JpegHeaders:
     """Headers of JPEGs that were opened under the same bounds. Several threads can use it."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, JpegHeader] = {}
+        self._by_bytes: dict[bytes, JpegHeader] = {}
 
     def find(self, data: bytes) -> JpegHeader | None:
         """Returns the header of a file; None if it is not known."""
         scan = data.find(_SCAN_MARKER, 0, _MAX_BYTES)
         if scan < 0:
             return None
-        return self._known.get(data[: scan + 2 + int.from_bytes(data[scan + 2 : scan + 4], "big")])
+        return self._by_bytes.get(data[: scan + 2 + int.from_bytes(data[scan + 2 : scan + 4], "big")])
 
     def add(self, data: bytes, header: JpegHeader) -> None:
         """Adds a header, if there is room for it.
@@ -76,8 +76,8 @@ class JpegHeaders:
           data: A file with it.
           header: The header. Its length is the result of `header_bytes`.
         """
-        if len(self._known) < _MAX_HEADERS:
-            self._known[data[: header.length]] = header
+        if len(self._by_bytes) < _MAX_HEADERS:
+            self._by_bytes[data[: header.length]] = header
 
 
 class OpenedJpeg(NamedTuple):
@@ -99,7 +99,7 @@ class OpenedJpegs:
     """
 
     def __init__(self) -> None:
-        self._known: dict[bytes, OpenedJpeg] = {}
+        self._by_bytes: dict[bytes, OpenedJpeg] = {}
 
     def find(self, data: bytes) -> tuple[OpenedJpeg, tuple[int, int]] | None:
         """Returns what is known about the header of a file, and its width and height; None if it is new."""
@@ -107,21 +107,21 @@ class OpenedJpegs:
         frame = data.find(_FRAME_START, 0, scan)
         if scan < 0 or frame < 0:
             return None
-        known = self._known.get(_without_sides(data, frame, scan))
-        if known is None:
+        opened = self._by_bytes.get(_without_sides(data, frame, scan))
+        if opened is None:
             return None
         sides = int.from_bytes(data[frame + _SIDES_AT : frame + _AFTER_SIDES], "big")
-        return known, (sides & 0xFFFF, sides >> 16)
+        return opened, (sides & 0xFFFF, sides >> 16)
 
     def add(self, data: bytes, opened: OpenedJpeg) -> None:
         """Adds the header of a file, if it is plain and there is room for it."""
-        if len(self._known) >= _MAX_HEADERS:
+        if len(self._by_bytes) >= _MAX_HEADERS:
             return
         scan, length = data.find(_SCAN_MARKER, 0, _MAX_BYTES), header_bytes(data)
         frame = data.find(_FRAME_START, 0, max(scan, 0))
         # What looks like the frame and the scan at first has to be these segments, also in other files.
         if length == _end_of_scan_header(data, scan) and frame >= 0 and frame == _frame_of(data):
-            self._known[_without_sides(data, frame, scan)] = opened
+            self._by_bytes[_without_sides(data, frame, scan)] = opened
 
 
 def _without_sides(data: bytes, frame: int, scan: int) -> bytes:

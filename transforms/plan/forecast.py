@@ -356,8 +356,8 @@ def _texts(
     labels: Sequence[str], layout: Layout, values: Mapping[str, str] | None, carried: Plan | None
 ) -> tuple[str, ...]:
     """Returns the readable names of the classes, if the layout stores them besides a code."""
-    known = {**(carried.text_of if carried else {}), **(values or {})}
-    texts = tuple(known.get(name, "") if known.get(name) != name else "" for name in labels)
+    text_of = {**(carried.text_of if carried else {}), **(values or {})}
+    texts = tuple(text_of.get(name, "") if text_of.get(name) != name else "" for name in labels)
     return (
         texts
         if any(texts) and {FeatureRole.SYNSET, FeatureRole.LABEL_TEXT} <= layout.by_role().keys()

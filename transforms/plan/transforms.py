@@ -134,12 +134,12 @@ class _MakeForecast(beam.DoFn):
         class_names: Sequence[str],
         explicit_shards: bool,
         given: frozenset[str],
-        known: ConversionFacts | None,
+        facts: ConversionFacts | None,
         keys: KeyRules | None,
     ) -> None:
         self._keys = keys
         self._given = given
-        self._known = known or ConversionFacts(settings, frozenset())
+        self._facts = facts or ConversionFacts(settings, frozenset())
         self._settings = settings
         self._rules = rules
         self._carried = carried
@@ -178,8 +178,8 @@ class _MakeForecast(beam.DoFn):
                 fold_bounds,
             )
         forecast = self._with_numbering_checked(forecast, class_ids)
-        known = replace(self._known, splits_from=forecast.splits_from)
-        notes = tuple(without_effect(self._given, known, self._known))
+        facts = replace(self._facts, splits_from=forecast.splits_from)
+        notes = tuple(without_effect(self._given, facts, self._facts))
         PROGRESS.tell(*notes)
         forecast = replace(forecast, warnings=(*forecast.warnings, *notes))
         PROGRESS.tree = forecast.tree
@@ -221,7 +221,7 @@ class ForecastDataset(beam.PTransform):
         those of the plan instead.
       found: side input with the plan to carry on, if the job finds it itself; or None.
       given: names of the settings that were given.
-      known: known facts about the conversion; None to use the settings alone.
+      facts: facts about the conversion; None to use the settings alone.
       keys: rules of `--include` and `--exclude`; None to take all images.
     """
 
@@ -235,13 +235,13 @@ class ForecastDataset(beam.PTransform):
         explicit_shards: bool = False,
         found: beam.pvalue.AsSingleton | None = None,
         given: frozenset[str] = frozenset(),
-        known: ConversionFacts | None = None,
+        facts: ConversionFacts | None = None,
         keys: KeyRules | None = None,
     ) -> None:
         super().__init__()
         self._keys = keys
         self._given = given
-        self._known = known
+        self._facts = facts
         self._found = found
         self._settings = settings
         self._class_ids = class_ids
@@ -278,7 +278,7 @@ class ForecastDataset(beam.PTransform):
                     self._class_names,
                     self._explicit_shards,
                     self._given,
-                    self._known,
+                    self._facts,
                     self._keys,
                 ),
                 beam.pvalue.AsIter(summaries),

@@ -221,13 +221,13 @@ def settings_in_effect(data: ReportData) -> dict[str, Any]:
     of_source = split_text(data).endswith("as the source names them")
     judged = settings.keys() & setting_fields().keys()  # a later version may have other settings
     with contextlib.suppress(UsageError):  # the layout file may not exist here
-        known = ConversionFacts(
+        facts = ConversionFacts(
             settings_from({}, {name: settings[name] for name in judged}),
             None,
             SplitsFrom.SOURCE if of_source else SplitsFrom.HASH,
         )
         for name in judged:
-            if not has_effect(name, known):
+            if not has_effect(name, facts):
                 del settings[name]
     if settings.get("splits"):
         settings["splits"] = _shares(str(settings["splits"]))

@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import IO, NamedTuple
 
@@ -24,7 +24,7 @@ from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.pool import map_ordered
 from shardwright.transforms.concurrency.workers import worker_threads
-from shardwright.transforms.lease import HeldLease
+from shardwright.transforms.lease import HeldLease, while_held
 from shardwright.transforms.records.framing import (
     FRAME_BYTES,
     DamagedRange,
@@ -130,17 +130,24 @@ def save_shard(
             temporary = _write(task, plain, frames, compression)
         digest = ledger[0].plan_digest if ledger and not salvaged.lost else ""
         recipe = ledger[0].recipe if ledger else ""
-        result = finish_shard(
-            task.output,
-            task.place,
-            task.file,
-            temporary,
-            LedgerLines.of(salvaged.entries),
-            digest,
-            recipe,
-            started,
-            task.hold,
-        )
+        return _finish(task, task.place, salvaged, temporary, started, intact, digest, recipe)
+
+
+def _finish(
+    task: SalvageTask,
+    place: ShardPlace,
+    salvaged: SalvagedLedger,
+    temporary: str,
+    started: float,
+    intact: bool = False,
+    plan_digest: str = "",
+    recipe: str = "",
+) -> SavedShard:
+    """Puts the file of a shard into place, with its ledger."""
+    lines = LedgerLines.of(salvaged.entries)
+    result = finish_shard(
+        task.output, place, task.file, temporary, lines, plan_digest, recipe, started, task.hold
+    )
     return SavedShard(
         task.file,
         len(salvaged.kept),
@@ -303,7 +310,7 @@ def _save_foreign(
         lost.append(LostRecord(record.found.key, task.file, None, offset, length, code.value, message))
     lost.sort(key=lambda item: item.offset or 0)
     temporary = _write(task, plain, kept, compression) if lost else _copy(file, task)
-    with task.hold.held() if task.hold is not None else nullcontext():
+    with while_held(task.hold):
         storage.move_into_place(temporary, storage.join(task.output, task.file))
     return SavedShard(task.file, len(kept), not lost, 0, tuple(lost))
 
@@ -322,17 +329,4 @@ def _book_missing(
     salvaged = _reconcile(task, ledger, Content([], [damage], 0), False)
     compression = {".gz": "gzip", ".zlib": "zlib"}.get(os.path.splitext(task.file)[1], "none")
     temporary = _write(task, None, [], compression)
-    result = finish_shard(
-        task.output,
-        task.place,
-        task.file,
-        temporary,
-        LedgerLines.of(salvaged.entries),
-        "",
-        "",
-        started,
-        task.hold,
-    )
-    return SavedShard(
-        task.file, 0, False, 0, tuple(salvaged.lost), result, salvaged.lost_labels, salvaged.lost_formats
-    )
+    return _finish(task, task.place, salvaged, temporary, started)

@@ -13,7 +13,7 @@ from shardwright.schemas.dataset import Dataset
 from shardwright.transforms.concurrency.pool import converting_executor
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.condense_results import CondensedResults
-from shardwright.transforms.lease import HeldLease, own_holder
+from shardwright.transforms.lease import HeldLease, given_back, own_holder
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.salvage.commit import SalvageJob, commit_files, commit_salvage, outcome_of
 from shardwright.transforms.salvage.shard import SalvageTask, SavedShard, save_shard
@@ -144,14 +144,7 @@ def _commit(
     _: bytes, saved: Sequence[SavedShard], job: SalvageJob, dataset: Dataset | None, hold: HeldLease | None
 ) -> dict[str, Any]:
     job = replace(job, hold=hold)
-    if hold is None or not job.described:  # the launcher gives the lease back
-        return _committed(saved, job, dataset)
-    ended = outcome_of(job)
-    if ended is not None:
+    if job.described and (ended := outcome_of(job)) is not None:
         return ended
-    with hold.given_back():
-        return _committed(saved, job, dataset)
-
-
-def _committed(saved: Sequence[SavedShard], job: SalvageJob, dataset: Dataset | None) -> dict[str, Any]:
-    return commit_salvage(job, dataset, saved) if dataset else commit_files(job, saved)
+    with given_back(hold if job.described else None):  # otherwise the launcher gives the lease back
+        return commit_salvage(job, dataset, saved) if dataset else commit_files(job, saved)

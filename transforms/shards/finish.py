@@ -13,7 +13,7 @@ from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.ledger_lines import LedgerLines
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 from shardwright.transforms import storage
-from shardwright.transforms.lease import HeldLease, write_held
+from shardwright.transforms.lease import HeldLease, while_held, write_held
 
 
 class ShardPlace(NamedTuple):
@@ -60,7 +60,7 @@ def finish_shard(
             size = os.fstat(written.fileno()).st_size
             if not storage.is_remote(directory):
                 os.fsync(written.fileno())  # computed first, because others wait while the lease is locked
-        with hold.held() if hold is not None else contextlib.nullcontext():
+        with while_held(hold):
             storage.move_into_place(temporary, storage.join(directory, file))
     except BaseException:
         discard(temporary)

@@ -30,7 +30,7 @@ from shardwright.transforms.concurrency.pool import (
     reading_executor,
 )
 from shardwright.transforms.dataset_files import json_lines
-from shardwright.transforms.lease import HeldLease, write_held
+from shardwright.transforms.lease import HeldLease, while_held, write_held
 from shardwright.transforms.shards.finish import discard
 
 Line = Mapping[str, Any]
@@ -238,7 +238,7 @@ def write_in_parts(
             file.flush()
             if not storage.is_remote(directory):
                 os.fsync(file.fileno())
-        with hold.held() if hold is not None else contextlib.nullcontext():
+        with while_held(hold):
             storage.move_into_place(temporary, storage.join(directory, name))
     except BaseException:
         discard(temporary)

@@ -34,7 +34,7 @@ from shardwright.transforms.concurrency.workers import usable_cpus
 from shardwright.transforms.conversion.convert import ShardRecipe
 from shardwright.transforms.conversion.reusable import ReusableRecord
 from shardwright.transforms.conversion.selection import BY_BYTES, content_decides, decides_same
-from shardwright.transforms.lease import HeldLease, write_held
+from shardwright.transforms.lease import HeldLease, while_held, write_held
 from shardwright.transforms.plan.assign import HASH_RANGE, NEVER_EMPTY, shard_of
 from shardwright.transforms.records.framing import are_sound, uncompressed
 from shardwright.transforms.shards.finish import ShardPlace, files_of
@@ -147,7 +147,7 @@ def take_over(
             if header.file:
                 found = check_file(header.file)  # exists if the shard has been checked
                 there = [found] if storage.exists(storage.join(source, found)) else []
-            with hold.held() if hold is not None else contextlib.nullcontext():
+            with while_held(hold):
                 if header.file:
                     storage.link_files(source, directory, [header.file, *there], existing)
                 # The ledger comes last, because it marks the shard as present.
@@ -437,8 +437,8 @@ class PreviousRecords:
             if not wanted:
                 break
             for number in self._numbers(split, listed or len(refs)):
-                for key, known in self._known(split, number, wanted):
-                    found[key] = known
+                for key, record in self._known(split, number, wanted):
+                    found[key] = record
                 wanted = {key: value for key, value in wanted.items() if key not in found}
                 if not wanted:
                     break

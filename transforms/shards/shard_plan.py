@@ -92,9 +92,9 @@ def plan_shard(
     ids = label_ids(forecast.plan.labels, layout.first_label)
     recipe = ShardRecipe(settings, layout, ids, texts, forecast.keys)
     recipes = recipes_of(settings.identity(), versions)
-    known = planned.digests
-    if known is not None:
-        return ShardPlan(recipe, recipes.record, known, OrderedRefs(planned.refs, known.order))
+    digests = planned.digests
+    if digests is not None:
+        return ShardPlan(recipe, recipes.record, digests, OrderedRefs(planned.refs, digests.order))
     refs = OrderedRefs.by_hash(planned.refs, settings.seed)
     roles = layout.by_role().keys()
     split_names = (planned.split,) if FeatureRole.SPLIT in roles else ()

@@ -425,15 +425,15 @@ def _convert(
     """
     for refs, digests in plan.parts():
         runs: Mapping[int, KeptRun] = {}
-        known: Mapping[str, ReusableRecord] = {}
+        reusable: Mapping[str, ReusableRecord] = {}
         others = refs
         if records is not None:
             runs = records.find_runs(refs, digests)
             kept = {place for run in runs.values() for place in range(run.place, run.place + run.size)}
             places = [place for place in range(len(refs)) if place not in kept]
             others = [refs[place] for place in places]
-            known = records.find([(refs[place], digests[place]) for place in places], len(plan.refs))
-        converted = _converted(others, plan, known)
+            reusable = records.find([(refs[place], digests[place]) for place in places], len(plan.refs))
+        converted = _converted(others, plan, reusable)
         place = 0
         while place < len(refs):
             run = runs.get(place)
@@ -455,10 +455,12 @@ def _convert(
 
 
 def _converted(
-    refs: Sequence[ImageRef], plan: ShardPlan, known: Mapping[str, ReusableRecord]
+    refs: Sequence[ImageRef], plan: ShardPlan, reusable: Mapping[str, ReusableRecord]
 ) -> Iterator[Converted]:
     """Converts images, or copies their records, in order."""
-    return convert_refs(refs, plan.recipe, converting_executor(), worker_threads(), working_budget(), known)
+    return convert_refs(
+        refs, plan.recipe, converting_executor(), worker_threads(), working_budget(), reusable
+    )
 
 
 def _check_codec(recorded: Mapping[str, str], spec: str) -> None:

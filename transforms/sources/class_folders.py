@@ -179,7 +179,7 @@ def _list_with_tree(
     if not tree.metadata:
         yield from refs
         return
-    yield from MetadataReader(settings, tree.names_classes).add_all(refs, storage.is_remote(source.path))
+    yield from MetadataReader(settings, tree.names_classes).add_all(refs, source.path)
 
 
 def _placed(ref: ImageRef, tree: FolderTree, prefix: str) -> ImageRef:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby, islice
 from typing import TypeVar
 
@@ -15,6 +14,7 @@ from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import is_image_name
+from shardwright.transforms.sources.annotation_files import side_by_side
 from shardwright.transforms.sources.folder_tree import AUTO
 from shardwright.transforms.sources.image_metadata import (
     MAX_METADATA_BYTES,
@@ -31,11 +31,7 @@ _SHARDS_SAY_NONE = ", and its folder is named like a shard (--folders classes ta
 #: Most folders whose listings are kept.
 _FOLDERS_KNOWN = 64
 
-#: Remote files that are read at once, and references in one batch.
-_REQUESTS_AT_ONCE, _READ_TOGETHER = 16, 256
-
 _Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
 
 
 def stem_of(path: str) -> str:
@@ -177,15 +173,15 @@ class MetadataReader:
         self._hint = "" if names_classes or settings.folders != AUTO else _SHARDS_SAY_NONE
         self._needed = {known: sorted(metadata_needed(settings, known)) for known in (False, True)}
 
-    def add_all(self, refs: Iterable[ImageRef], remote: bool) -> Iterator[ImageRef | ClassId]:
+    def add_all(self, refs: Iterable[ImageRef], path: str) -> Iterator[ImageRef | ClassId]:
         """Yields all references with their metadata, and the id of each numeric class once.
 
         Args:
           refs: References of images and other files.
-          remote: Whether files are remote, so that several are read at once.
+          path: Their folder or archive. If it is remote, several files are read at once.
         """
         seen: set[ClassId] = set()
-        for ref, numbers in at_once(self.add, refs, remote):
+        for ref, numbers in side_by_side(self.add, refs, path):
             yield from set(numbers) - seen
             seen.update(numbers)
             yield ref
@@ -211,17 +207,6 @@ class MetadataReader:
             return ref, ()
         message = metadata.message + self._hint if metadata.message else ""
         return ref._replace(label=metadata.label, message=message), metadata.numbers
-
-
-def at_once(function: Callable[[_Item], _Result], items: Iterable[_Item], remote: bool) -> Iterator[_Result]:
-    """Yields a function's result for each item, in order; remote items are processed in parallel."""
-    if not remote:
-        yield from map(function, items)
-        return
-    waiting = iter(items)
-    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
-        while batch := list(islice(waiting, _READ_TOGETHER)):
-            yield from executor.map(function, batch)
 
 
 def _decoded(name: str, data: bytes) -> str:

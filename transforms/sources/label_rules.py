@@ -88,18 +88,20 @@ class LabelRules:
     def _with_new_names(self, ref: ImageRef) -> ImageRef:
         if not ref.annotations:
             return ref
-        known = decode_annotations(ref.annotations)
+        annotations = decode_annotations(ref.annotations)
         objects = [
-            replace(item, label=name) for item in known.objects or () for name in self._name_of(item.label)
+            replace(item, label=name)
+            for item in annotations.objects or ()
+            for name in self._name_of(item.label)
         ]
         # The mask still shows the segments of other classes, so they stay in the list.
         segments = [
             replace(item, label=name, void=not name and bool(item.label))
-            for item in known.segments
+            for item in annotations.segments
             for name in self._name_of(item.label) or [""]
         ]
-        objects_of_ref = None if known.objects is None else tuple(objects)
-        return ref.annotated(replace(known, objects=objects_of_ref, segments=tuple(segments)))
+        objects_of_ref = None if annotations.objects is None else tuple(objects)
+        return ref.annotated(replace(annotations, objects=objects_of_ref, segments=tuple(segments)))
 
     def _name_of(self, name: str) -> list[str]:
         """Returns the new name of an object in a list, which is empty if the name is not kept."""
@@ -121,8 +123,8 @@ def _has_objects(ref: ImageRef) -> bool:
     """Returns whether the classes of a reference come from its objects."""
     if not ref.annotations:
         return False
-    known = decode_annotations(ref.annotations)
-    return known.objects is not None or bool(known.segments)
+    annotations = decode_annotations(ref.annotations)
+    return annotations.objects is not None or bool(annotations.segments)
 
 
 def make_label_rules(

@@ -68,9 +68,9 @@ def _image_field(data: Mapping[str, Any], named: str) -> str:
     """Returns the field with the image's path; empty if there is none, or several could be."""
     if named:
         return named if is_text(data.get(named)) else ""
-    known = next((name for name in _IMAGE_FIELDS if is_text(data.get(name))), "")
-    if known:
-        return known
+    field_name = next((name for name in _IMAGE_FIELDS if is_text(data.get(name))), "")
+    if field_name:
+        return field_name
     found = [name for name, value in data.items() if is_text(value) and is_image_name(_plain_path(value))]
     return found[0] if len(found) == 1 else ""
 

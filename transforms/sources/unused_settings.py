@@ -48,22 +48,22 @@ class _Condition(NamedTuple):
     otherwise: Callable[[str, ConversionFacts], str]
 
 
-def _is_used(name: str, known: ConversionFacts) -> bool:
+def _is_used(name: str, facts: ConversionFacts) -> bool:
     """Returns whether a source of the conversion uses a setting."""
-    if known.sources is None or (name == "extra_columns" and known.settings.map):
+    if facts.sources is None or (name == "extra_columns" and facts.settings.map):
         return True  # a hook can fill the columns
-    sources = [source_by_name(source) for source in known.sources]
+    sources = [source_by_name(source) for source in facts.sources]
     return any(
-        name in source.settings or (known.metadata and name in source.metadata_settings) for source in sources
+        name in source.settings or (facts.metadata and name in source.metadata_settings) for source in sources
     )
 
 
-def _not_used(name: str, known: ConversionFacts) -> str:
+def _not_used(name: str, facts: ConversionFacts) -> str:
     """Returns why a setting has no effect with these sources, and which sources use it."""
     sources = list(all_sources())
     users = [source.name for source in sources if name in source.settings | source.metadata_settings]
     text = (
-        f"on inputs that are read as {_listed(sorted(known.sources or ()))}; only {_listed(users)} can use it"
+        f"on inputs that are read as {_listed(sorted(facts.sources or ()))}; only {_listed(users)} can use it"
     )
     if any(name in source.metadata_settings for source in sources):
         text += " (class_folders if a .json lies beside every image)"
@@ -76,65 +76,65 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _needs(has_effect: Callable[[ConversionFacts], bool], otherwise: str) -> _Condition:
-    return _Condition(lambda name, known: has_effect(known), lambda name, known: otherwise)
+    return _Condition(lambda name, facts: has_effect(facts), lambda name, facts: otherwise)
 
 
-def _fills(known: ConversionFacts) -> Iterable[FeatureRole]:
-    return known.settings.record_layout.by_role()
+def _fills(facts: ConversionFacts) -> Iterable[FeatureRole]:
+    return facts.settings.record_layout.by_role()
 
 
 _CONDITIONS: Mapping[Condition, _Condition] = {
     Condition.SOURCE: _Condition(_is_used, _not_used),
-    Condition.RESIZING: _needs(lambda known: bool(known.settings.resize), "without --resize"),
+    Condition.RESIZING: _needs(lambda facts: bool(facts.settings.resize), "without --resize"),
     Condition.LOSSY_FORMAT: _needs(
-        lambda known: known.settings.stored_format in ("keep", "jpeg", "webp"),
+        lambda facts: facts.settings.stored_format in ("keep", "jpeg", "webp"),
         "on images that are not stored as JPEG or WebP",
     ),
     Condition.KEPT_ORIGINALS: _needs(
-        lambda known: known.settings.stored_format == "keep",
+        lambda facts: facts.settings.stored_format == "keep",
         "unless the original bytes are kept (--image_format keep): re-encoded images have no metadata",
     ),
     Condition.OBJECTS: _needs(
-        lambda known: any(str(role).startswith("object_") for role in _fills(known)),
+        lambda facts: any(str(role).startswith("object_") for role in _fills(facts)),
         "with a layout that stores no objects",
     ),
     Condition.CLASSES: _needs(
-        lambda known: known.settings.record_layout.needs is not Needs.OBJECTS,
+        lambda facts: facts.settings.record_layout.needs is not Needs.OBJECTS,
         "with a layout of objects: images without objects are kept anyway",
     ),
     Condition.STORED_CLASSES: _needs(
-        lambda known: known.settings.record_layout.needs is not Needs.IMAGE,
+        lambda facts: facts.settings.record_layout.needs is not Needs.IMAGE,
         "with a layout that stores no classes",
     ),
     Condition.SEVERAL_SPLITS: _needs(
-        lambda known: len(known.settings.parsed_splits) > 1 or known.settings.folds > 0,
+        lambda facts: len(facts.settings.parsed_splits) > 1 or facts.settings.folds > 0,
         "without several --splits or --folds",
     ),
     Condition.DRAWN_SPLITS: _Condition(
         # Folds are chosen whatever decides the splits.
-        lambda name, known: (
-            known.splits_from is not SplitsFrom.SOURCE or (name != "splits" and known.settings.folds > 0)
+        lambda name, facts: (
+            facts.splits_from is not SplitsFrom.SOURCE or (name != "splits" and facts.settings.folds > 0)
         ),
-        lambda name, known: "because the source names the split of every image",
+        lambda name, facts: "because the source names the split of every image",
     ),
     Condition.VISIBLE_BACKGROUND: _needs(
-        lambda known: known.on_background != 0,
+        lambda facts: facts.on_background != 0,
         "because no image was padded or has transparent pixels that were filled",
     ),
 }
 
 
-def _missing(name: str, known: ConversionFacts) -> _Condition | None:
+def _missing(name: str, facts: ConversionFacts) -> _Condition | None:
     """Returns the first condition of a setting that is not met; None if all are met."""
     for condition in ConvertSettings.__dataclass_fields__[name].metadata["needs"]:
-        if not _CONDITIONS[condition].has_effect(name, known):
+        if not _CONDITIONS[condition].has_effect(name, facts):
             return _CONDITIONS[condition]
     return None
 
 
-def has_effect(name: str, known: ConversionFacts) -> bool:
+def has_effect(name: str, facts: ConversionFacts) -> bool:
     """Returns whether a setting has, or may have, an effect."""
-    return _missing(name, known) is None
+    return _missing(name, facts) is None
 
 
 def given_names(values: Mapping[str, Any]) -> frozenset[str]:
@@ -151,16 +151,16 @@ def given_names(values: Mapping[str, Any]) -> frozenset[str]:
 
 
 def without_effect(
-    given: Iterable[str], known: ConversionFacts, before: ConversionFacts | None = None
+    given: Iterable[str], facts: ConversionFacts, before: ConversionFacts | None = None
 ) -> Iterator[str]:
     """Yields a sentence for each given setting that is known to have no effect.
 
     Args:
       given: Names of the given settings, in any order.
-      known: Facts that are known now.
+      facts: Facts that are known now.
       before: Facts at the previous call, whose sentences are not repeated; None for the first call.
     """
     for name in sorted(given):
-        missing = _missing(name, known)
+        missing = _missing(name, facts)
         if missing is not None and (before is None or has_effect(name, before)):
-            yield f"--{name} has no effect {missing.otherwise(name, known)}."
+            yield f"--{name} has no effect {missing.otherwise(name, facts)}."

@@ -59,12 +59,12 @@ def check_balance(counts: ClassCounts, labels: Sequence[str] = ()) -> Iterator[F
     if train not in counts.splits:
         train = max(sorted(counts.splits), key=lambda split: counts.splits[split].total())
     where = f"split {train!r}" if train else "the dataset"
-    known = counts.splits[train]
+    counts_of_train = counts.splits[train]
     others = [split for split in sorted(counts.splits) if split != train]
     names = sorted({*labels, *(name for split in counts.splits.values() for name in split)})
-    typical = statistics.median(known.values())
+    typical = statistics.median(counts_of_train.values())
     for name in names:
-        number = known[name]
+        number = counts_of_train[name]
         missing = [repr(split) for split in others if not counts.splits[split][name]]
         if number < _FEW or missing:
             few = f"class {name!r} has {counted(number, 'image') if number else 'no images'} in {where}" + (

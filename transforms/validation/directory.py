@@ -16,13 +16,13 @@ _SHARD_NAME = re.compile(r"[A-Za-z0-9_]+-\d{5,}-of-\d{5,}\.tfrecord(?:\.gz|\.zli
 
 def unexpected_shards(dataset: Dataset, files: Sequence[str]) -> list[str]:
     """Returns the files that look like shards of the dataset but are not listed as such."""
-    known = {shard.file for shards in dataset.splits.values() for shard in shards}
-    return [file for file in files if _SHARD_NAME.match(file) and file not in known]
+    listed = {shard.file for shards in dataset.splits.values() for shard in shards}
+    return [file for file in files if _SHARD_NAME.match(file) and file not in listed]
 
 
 def stray_files(dataset: Dataset, files: Sequence[str]) -> list[str]:
     """Returns the files that are not shards but match patterns for shards such as `train*`."""
-    known = {shard.file for shards in dataset.splits.values() for shard in shards}
+    listed = {shard.file for shards in dataset.splits.values() for shard in shards}
     splits = tuple(dataset.splits)
     return [
         file
@@ -30,7 +30,7 @@ def stray_files(dataset: Dataset, files: Sequence[str]) -> list[str]:
         if ".tfrecord" in file
         and file.startswith(splits)
         and "/" not in file
-        and file not in known
+        and file not in listed
         and not _SHARD_NAME.match(file)
     ]
 

@@ -208,8 +208,8 @@ def _near_links(packs: Iterable[bytes], band: int) -> Iterator[Link]:
     groups: defaultdict[bytes, dict[bytes, PictureRow]] = defaultdict(dict)
     for shared, row in _rows(packs):
         group = groups[shared]
-        known = group.get(row.digest)
-        if known is None or _place(row) < _place(known):
+        first = group.get(row.digest)
+        if first is None or _place(row) < _place(first):
             group[row.digest] = row
         if len(group) >= 2 * _MOST_IN_BAND:
             kept = heapq.nsmallest(_MOST_IN_BAND, group.values(), key=_place)
@@ -232,8 +232,8 @@ def name_duplicates(bucket: tuple[int, Iterable[bytes]]) -> Iterator[Finding]:
             link = Link(*item)
             found = gravest[link.file, link.number]
             for code in _codes_of(link):
-                known = found.get(code)
-                if known is None or link.order() < known.order():
+                first = found.get(code)
+                if first is None or link.order() < first.order():
                     found[code] = link
     for found in gravest.values():
         grave = [code for code in _CODES[:2] if code in found]

@@ -101,8 +101,8 @@ def _place(row: Placed) -> tuple[str, int]:
 
 
 def _keep_first(firsts: dict[K, R], key: K, row: R) -> None:
-    known = firsts.get(key)
-    if known is None or _place(row) < _place(known):
+    first = firsts.get(key)
+    if first is None or _place(row) < _place(first):
         firsts[key] = row
 
 

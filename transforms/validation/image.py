@@ -321,11 +321,11 @@ def _check_pixels(size: int, shapes: Sequence[PictureShape], dtype: str | None) 
     """Checks that the number of bytes of raw pixels fits the declared size and sample type."""
     sides: list[int | None] = []
     for role, values in zip(SIDES, zip(*shapes)):
-        known = list(dict.fromkeys(value for value in values if value is not None))
-        if len(known) > 1:
-            yield FindingCode.SIZE_MISMATCH, f"its {role.value} is {known[0]} and {known[1]}"
+        sizes = list(dict.fromkeys(value for value in values if value is not None))
+        if len(sizes) > 1:
+            yield FindingCode.SIZE_MISMATCH, f"its {role.value} is {sizes[0]} and {sizes[1]}"
             return
-        sides.append(known[0] if known else None)
+        sides.append(sizes[0] if sizes else None)
     height, width, channels = sides
     if height is None or width is None:
         return

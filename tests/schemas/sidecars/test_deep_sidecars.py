@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.deep_datasets import KINDS, Pixels, deep_dataset
+from helpers.deep_datasets import KINDS, deep_dataset, widened
 from helpers.described import described
 from helpers.fewer_imports import late
 from helpers.tfds_reading import in_order, load, read_dataset
@@ -36,15 +36,6 @@ IN_TFDS = {
     "raw of all types": "Text",
     "floats and pngs": "Text",
 }
-
-
-def widened(pixels: Pixels, dtype: str) -> Pixels:
-    """Returns pixels in the widest type of a dataset."""
-    if pixels.dtype.name == dtype:
-        return pixels
-    if dtype == "uint16":
-        return pixels.astype(np.uint16) * 257
-    return pixels.astype(np.float32) / np.iinfo(pixels.dtype).max
 
 
 @pytest.mark.sampled(4)

@@ -145,9 +145,8 @@ def _list_archive(part: InputSplit, context: Context) -> Iterator[ImageRef | Cla
             check_columns(part.path, "archives", settings)
         folders.settle(bool(metadata))
         refs = _looked_into(opened, _references(opened, folders, metadata))
-        remote = storage.is_remote(opened.reader.path)
         reader = MetadataReader(settings, folders.names_classes, metadata.read)
-        yield from reader.add_all(refs, remote) if metadata else refs
+        yield from reader.add_all(refs, opened.reader.path) if metadata else refs
 
 
 def _image_paths(opened: OpenArchive) -> Iterator[str]:

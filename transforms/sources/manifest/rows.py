@@ -164,8 +164,8 @@ class Rows:
             return self._without_image(number, str(fault))
         try:
             label = label if self._reads_classes else ""
-            known = self._labels.get(label) if type(label) is str else None
-            label = self._label(label) if known is None else known
+            cached = self._labels.get(label) if type(label) is str else None
+            label = self._label(label) if cached is None else cached
             split = self._split(split) if split else self._folder_split
             group = _text(group, "group") if group is not None and group != "" else ""
             sha256 = _sha256(sha256) if sha256 else ""
@@ -250,29 +250,29 @@ class Rows:
 
     def _class(self, value: Any) -> str:
         """Returns the class that a value names; empty if it is missing."""
-        known = self._class_names
-        if not known or type(value) is not int:
+        class_names = self._class_names
+        if not class_names or type(value) is not int:
             return _text(value, "class")
         if value == UNLABELLED:
             return ""
-        if value not in range(len(known)):
-            raise RowFault(f"its class {value} is not one of 0 to {len(known) - 1}")
-        return known[value]
+        if value not in range(len(class_names)):
+            raise RowFault(f"its class {value} is not one of 0 to {len(class_names) - 1}")
+        return class_names[value]
 
     def _split(self, value: Any) -> str:
-        known = self._splits.get(value) if type(value) is str else None
-        if known is None:
+        split = self._splits.get(value) if type(value) is str else None
+        if split is None:
             text = _text(value, "split")
             if len(text) > _SHOWN:
                 raise RowFault("its split is too long for a name")
             try:
-                known = split_name(text) or self._folder_split
+                split = split_name(text) or self._folder_split
             except ValueError as error:
                 raise RowFault(str(error)) from None
-            known = self._ml_uses.get(known, known)
+            split = self._ml_uses.get(split, split)
             if type(value) is str and len(self._splits) < _REMEMBERED:
-                self._splits[value] = known
-        return known
+                self._splits[value] = split
+        return split
 
     def _extra_values(self, values: Sequence[Any]) -> str:
         found = {}

@@ -263,15 +263,15 @@ class _Pages:
             position += length
 
     def _from_dictionary(self, area: _Area, count: int) -> Iterator[Entry]:
-        known = self._dictionary
+        entries = self._dictionary
         try:
             width = int.from_bytes(area.read(0, 1), "little")
             indices = hybrid_numbers(area.read(1, area.length - 1), width, count)
         except ValueError as error:
             raise _Damage(f"the indices at byte {area.begin} are damaged: {error}") from None
         for index in indices.tolist():
-            if index < len(known):
-                yield known[index]
+            if index < len(entries):
+                yield entries[index]
             else:
                 yield BadImage(QuarantineReason.CORRUPT, f"its dictionary has no readable value {index}")
 

@@ -302,9 +302,9 @@ def image_values(column: Any) -> Iterator[Any]:
         place = column.type.get_field_index(BYTES)
         column = column.flatten()[place]  # unlike field(), this respects missing structs
     if isinstance(column.type, pyarrow.DictionaryType):
-        known = [*image_values(column.dictionary)]
+        images = [*image_values(column.dictionary)]
         for index in column.indices.to_pylist():
-            yield None if index is None else known[index]
+            yield None if index is None else images[index]
         return
     if not len(column):
         return

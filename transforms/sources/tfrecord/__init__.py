@@ -122,7 +122,7 @@ class _Opened:
       part: Split with the file.
       file: Description of the file.
       settings: Checked settings.
-      known: Class names by id, from the file that lists them.
+      class_names: Class names by id, from the file that lists them.
       state: Size and version of the file.
       own: Description of the records, if they belong to a dataset of Shardwright.
       own_keys: Keys of the records from the ledger of such a dataset.
@@ -135,7 +135,7 @@ class _Opened:
     part: InputSplit
     file: RecordFile
     settings: ConvertSettings
-    known: Mapping[int, str]
+    class_names: Mapping[int, str]
     state: storage.StoredObject
     own: OwnRecords | None = None
     own_keys: LedgerKeys = field(default_factory=LedgerKeys)
@@ -190,8 +190,8 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
             raise storage.changed(part.path)
         dataset = dataset_of(file) if file.own else None
         own = own_records(dataset, context.settings.record_layout) if dataset else None
-        known = own.names if own else class_names_in(file.classes)
-        opened = _Opened(part, file, context.settings, known, state, own)
+        class_names = own.names if own else class_names_in(file.classes)
+        opened = _Opened(part, file, context.settings, class_names, state, own)
         if dataset and own:
             opened.own_keys = keys_of_shard(part.path, dataset)
         compression = compression_in(part.path, storage.read_head(part.path, 4096))
@@ -241,7 +241,7 @@ def _ids_in(opened: _Opened) -> Iterator[ClassId]:
     yield from opened.class_ids
     names, numbers = {item.name for item in opened.class_ids}, {item.id for item in opened.class_ids}
     in_records = {item._replace(text="") for item in opened.class_ids}
-    listed = {ClassId(name, number) for number, name in opened.known.items()}
+    listed = {ClassId(name, number) for number, name in opened.class_names.items()}
     rest = {item for item in listed - in_records if item.name in names or item.id in numbers}
     if not rest:
         yield from listed - in_records
@@ -392,7 +392,7 @@ def _with_classes(
     layout = settings.record_layout
     if layout.needs is Needs.LABEL:
         synsets = FeatureRole.SYNSET in layout.by_role()
-        classes = classes_of_image(example, names, opened.known, opened.own is not None, synsets)
+        classes = classes_of_image(example, names, opened.class_names, opened.own is not None, synsets)
         if len(classes.names) > 1 and not settings.label_separator:
             raise ValueError(
                 f"it has {counted(len(classes.names), 'class')}; set --label_separator to store "
@@ -402,18 +402,18 @@ def _with_classes(
         if not classes.names:
             ref = ref._replace(message=f"{ref.message}: it has no class")
     else:
-        known, classes = annotations_of(
+        annotations, classes = annotations_of(
             example,
             names,
             layout,
-            opened.known,
+            opened.class_names,
             lambda name, span: opened.place(
                 base + span.begin, span.end - span.begin, method=example.method_of(name)
             ),
             must=settings.unlabelled != "keep",
         )
         class_names = sorted({name for name in classes.names if name})
-        ref = ref.annotated(known)._replace(label=LABEL_SEPARATOR.join(class_names))
+        ref = ref.annotated(annotations)._replace(label=LABEL_SEPARATOR.join(class_names))
     opened.class_ids.update(classes.ids)
     if (split := names.name(FeatureRole.SPLIT)) and not ref.split and _keeps_splits(settings):
         spans = example.bytes_of(split) or [Span(0, 0)]

@@ -44,7 +44,7 @@ def annotations_of(
     record: SourceRecord,
     names: FeatureNames,
     layout: Layout,
-    known: Mapping[int, str],
+    class_names: Mapping[int, str],
     place_of: PlaceOf,
     must: bool = True,
 ) -> tuple[Annotations, Classes]:
@@ -54,7 +54,7 @@ def annotations_of(
       record: Record to read.
       names: Roles of its features.
       layout: Layout of the records to write.
-      known: Class names by id, from a file beside the records.
+      class_names: Class names by id, from a file beside the records.
       place_of: Function that returns the encoded byte range of a mask.
       must: Whether the record must have the masks that the layout needs.
 
@@ -65,7 +65,7 @@ def annotations_of(
     found = Annotations(size=_size(record, names))
     classes = Classes((), ())
     if layout.needs is Needs.OBJECTS:
-        objects, classes = _objects(record, names, known, place_of)
+        objects, classes = _objects(record, names, class_names, place_of)
         found = replace(found, objects=objects, relative=True, captions=_captions(record, names))
         if not wanted.keys().isdisjoint(KEYPOINT_ROLES):
             found = _with_keypoints(found, record, names)
@@ -130,14 +130,14 @@ def _numbers(record: SourceRecord, name: str) -> Sequence[Any]:
 
 
 def _objects(
-    record: SourceRecord, names: FeatureNames, known: Mapping[int, str], place_of: PlaceOf
+    record: SourceRecord, names: FeatureNames, class_names: Mapping[int, str], place_of: PlaceOf
 ) -> tuple[tuple[ObjectAnnotation, ...], Classes]:
     boxes = _boxes(record, names.boxes)
     label, text, crowd, area, view, mask = map(names.name, _OBJECT_ROLES)
     numbers = [int(number) for number in _numbers(record, label) if abs(number) < _MAX_ID]
     if numbers != list(_numbers(record, label)):
         raise ValueError(f"its feature {label!r} has values that are not class ids")
-    classes = named(numbers, texts_of(record, text), known)
+    classes = named(numbers, texts_of(record, text), class_names)
     count = len(boxes) or len(classes.names)
     if count > _MAX_OBJECTS:
         raise ValueError(f"it has {counted(count, 'object')}, more than {_MAX_OBJECTS:,}")

@@ -30,13 +30,13 @@ class Classes(NamedTuple):
     ids: tuple[ClassId, ...]
 
 
-def named(numbers: Sequence[int], texts: Sequence[str], known: Mapping[int, str]) -> Classes:
+def named(numbers: Sequence[int], texts: Sequence[str], class_names: Mapping[int, str]) -> Classes:
     """Returns the classes for numbers and texts; -1 and an empty text mean no class.
 
     Args:
       numbers: Class ids; may be empty.
       texts: Class names; may be empty.
-      known: Class names by id, from a file beside the records.
+      class_names: Class names by id, from a file beside the records.
 
     Raises:
       ValueError: If numbers and texts differ in length.
@@ -50,7 +50,7 @@ def named(numbers: Sequence[int], texts: Sequence[str], known: Mapping[int, str]
     for i, number in enumerate(numbers):
         name = texts[i] if texts else ""
         if not name and number != UNLABELLED:
-            name = known.get(number, str(number))
+            name = class_names.get(number, str(number))
         names.append(name)
         if name and number != UNLABELLED:
             ids.append(ClassId(name, number))
@@ -82,7 +82,7 @@ def texts_of(record: SourceRecord, name: str) -> list[str]:
 def classes_of_image(
     record: SourceRecord,
     names: FeatureNames,
-    known: Mapping[int, str],
+    class_names: Mapping[int, str],
     exact: bool = False,
     synsets: bool = False,
 ) -> Classes:
@@ -91,7 +91,7 @@ def classes_of_image(
     Args:
       record: Record to read.
       names: Roles of its features.
-      known: Class names by id, from a file beside the records.
+      class_names: Class names by id, from a file beside the records.
       exact: Whether names are used as written, without guessing.
       synsets: Whether synset ids, if there are any, are the class names, and names their descriptions.
 
@@ -118,7 +118,7 @@ def classes_of_image(
                 texts = []
     if len(texts) == 1 and len(numbers) > 1:
         texts = []
-    found = named(numbers, texts if exact else [text.strip() for text in texts], known)
+    found = named(numbers, texts if exact else [text.strip() for text in texts], class_names)
     if called and len(called) == len(found.names) == len(found.ids):
         found = found._replace(ids=tuple(i._replace(text=text) for i, text in zip(found.ids, called)))
     return found._replace(names=tuple(dict.fromkeys(name for name in found.names if name)))

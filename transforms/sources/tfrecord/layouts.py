@@ -144,8 +144,11 @@ def names_by_role(names: tuple[str, ...]) -> FeatureNames:
         return tuple(plain[name] for name in candidates if name in plain)
 
     by_role = {role: found for role, candidates in _NAMES.items() if (found := every(candidates))}
-    known = {*by_role.get(FeatureRole.ENCODED, ()), *(by_role[mask][0] for mask in _MASKS if mask in by_role)}
-    others = tuple(sorted(name for name in names if name not in known))
+    images_and_masks = {
+        *by_role.get(FeatureRole.ENCODED, ()),
+        *(by_role[mask][0] for mask in _MASKS if mask in by_role),
+    }
+    others = tuple(sorted(name for name in names if name not in images_and_masks))
     return FeatureNames(by_role, every(_FILE_NAMES), others)
 
 

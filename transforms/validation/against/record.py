@@ -152,9 +152,9 @@ class ParsedRecord:
         """Classes of the image, from their ids if there are any; None if the record does not say."""
         facts = self._facts
         if FeatureRole.LABEL in self.by_role:
-            known = dict(enumerate(facts.labels, facts.first_label))
+            name_of = dict(enumerate(facts.labels, facts.first_label))
             ids = [number for number in self.by_role[FeatureRole.LABEL] if number != UNLABELLED]
-            return tuple(known.get(number, str(number)) for number in ids)
+            return tuple(name_of.get(number, str(number)) for number in ids)
         for role in (FeatureRole.SYNSET, FeatureRole.LABEL_TEXT):
             if role in self.by_role:
                 return tuple(name.decode("utf-8", "replace") for name in self.by_role[role] if name)
