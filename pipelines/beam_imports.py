@@ -80,7 +80,7 @@ NOT_FOUND = frozenset((
     f"{_IO}.aws.s3filesystem", f"{_IO}.azure.blobstoragefilesystem", f"{_IO}.gcp.bigquery",
     f"{_IO}.gcp.gcsfilesystem",
 ))  # fmt: skip
-#: Modules of which Beam uses nothing before a function is called that needs them.
+#: Modules that Beam uses only inside of functions.
 _STAND_INS = ("httplib2", "beartype.door", "beartype.roar", f"{_IO}.mongodbio", f"{_IO}.parquetio")
 #: What a run in this process imports in any case.
 _RUN = (

@@ -219,7 +219,7 @@ def _check_writable(output: str) -> None:
 
 def mark_stopped_run(directory: str) -> None:
     """Keeps the folder for work files if a stopped run wrote something; `--resume` knows the run by it."""
-    with contextlib.suppress(OSError):  # the error that stopped the run is told
+    with contextlib.suppress(OSError):  # the error that stopped the run is reported
         if not storage.is_remote(directory) and os.path.isdir(directory) and storage.list_files(directory):
             storage.make_dirs(storage.join(directory, WORK_DIR))
 

@@ -245,7 +245,7 @@ def shard_file(split: str, shard: int, num_shards: int, suffix: str) -> str:
 
 
 def is_compressed(file: str) -> bool:
-    """Whether the name of a shard, as `shard_file` returns it, is that of a compressed one."""
+    """Whether the shard with a name from `shard_file` is compressed."""
     return file.endswith((".gz", ".zlib"))
 
 

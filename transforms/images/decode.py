@@ -555,7 +555,7 @@ def _tiff_samples(header: DeepHeader, opened: OpenedImage) -> np.ndarray:
 
 
 def _deep_samples(opened: OpenedImage, header: DeepHeader) -> np.ndarray:
-    """Decodes a picture of 9 to 16 bits, of which Pillow would return 8."""
+    """Decodes a picture of 9 to 16 bits; Pillow would return 8 bits."""
     if opened.kind == "jpeg2000":
         return jpeg2000.read_samples(opened.data, opened.image)
     if opened.kind == "ppm":

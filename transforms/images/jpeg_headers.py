@@ -102,7 +102,7 @@ class OpenedJpegs:
         self._by_bytes: dict[bytes, OpenedJpeg] = {}
 
     def find(self, data: bytes) -> tuple[OpenedJpeg, tuple[int, int]] | None:
-        """Returns what is known about the header of a file, and its width and height; None if it is new."""
+        """Returns an opened file with an equal header, and the size of this one; None if none is equal."""
         scan = data.find(_SCAN_MARKER, 0, _MAX_BYTES)
         frame = data.find(_FRAME_START, 0, scan)
         if scan < 0 or frame < 0:

@@ -192,7 +192,7 @@ def _of_xmp(text: bytes) -> Iterator[str]:
 
 
 def _of_iptc(block: bytes) -> Iterator[str]:
-    """Yields the kinds in Photoshop's resources, of which number 0x0404 has IPTC's datasets (IIM 4.2)."""
+    """Yields the kinds in Photoshop's resources. Number 0x0404 contains IPTC's datasets (IIM 4.2)."""
     at = block.find(b"8BIM\x04\x04")
     if at < 0 or at + 12 > len(block):
         return

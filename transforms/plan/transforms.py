@@ -118,7 +118,7 @@ class _SummariseRefs(beam.DoFn):
 
 
 def merged_summaries(summaries: Iterable[RefSummary], settings: ConvertSettings) -> RefSummary:
-    """Returns the sum of summaries, which stay as they are."""
+    """Returns the sum of summaries, without changing them."""
     merged = RefSummary()
     for summary in summaries:
         merged.merge(summary, settings)
@@ -322,7 +322,7 @@ def _is_beyond(ref: ImageRef, settings: ConvertSettings, forecast: Forecast) -> 
 
 
 class _CarriedPlacement:
-    """The placement by a plan, made again only if the plan is another one."""
+    """The placement by a plan; only another plan gets a new one."""
 
     def __init__(self, settings: ConvertSettings) -> None:
         self._settings = settings

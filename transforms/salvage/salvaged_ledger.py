@@ -174,7 +174,7 @@ def _with_names(
 
 
 def _without_names(file: str, uri: str, content: Content, records: int) -> SalvagedLedger:
-    """Accounts for a shard of which only the number of records is known."""
+    """Accounts for a shard if only its number of records is known."""
     salvaged = SalvagedLedger()
     bad, seen = [], set[str]()
     for i, record in enumerate(content.records):

@@ -295,7 +295,7 @@ def _annotate(ref: ImageRef, entry: Mapping[str, Any], settings: ConvertSettings
 
 
 def _summarise(shown: str, entries: Sequence[Any], settings: ConvertSettings) -> str:
-    """Returns what is left out of a file, judged by its first tasks.
+    """Returns the kinds of annotations in a file that are left out, judged by its first tasks.
 
     Raises:
       UsageError: if the tasks have other annotations than the layout stores.

@@ -1,4 +1,4 @@
-"""Leaves out images by what a listing says of them: their keys and the sizes of their files."""
+"""Leaves out listed images by their keys and the sizes of their files."""
 
 from __future__ import annotations
 

@@ -353,9 +353,9 @@ def move_into_place(temporary: str, path: str) -> None:
 
 
 def temporary_path(directory: str, name: str, existing: bool = False) -> str:
-    """Returns a new path for a temporary file that `publish` will move into a directory.
+    """Returns a new path for a temporary file that `move_into_place` will move into a directory.
 
-    It is in the directory's own `_work/` if a rename can publish it, else on this machine.
+    It is in the directory's own `_work/` if a rename can move it, else on this machine.
 
     Args:
       directory: directory for the finished file.

@@ -185,7 +185,7 @@ def _quick_reader(client: Any, container: str) -> QuickReader | None:
     try:
         made = store(
             container,
-            # obstore also reads the environment. What is given here goes before it.
+            # These take precedence over the environment, which obstore reads, too.
             account_name=client.account_name or "unknown",
             endpoint=address.rstrip("/"),
             use_emulator=False,

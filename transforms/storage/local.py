@@ -105,7 +105,7 @@ def write_bytes(path: str, data: bytes, inside: str = "") -> None:
 
 
 def read_with_etag(path: str) -> tuple[bytes, str] | None:
-    """Reads a file and the digest of what is in it; None if there is none."""
+    """Reads a file, and the digest of its content; None if there is no file."""
     try:
         data = read_bytes(path)
     except (FileNotFoundError, NotADirectoryError):

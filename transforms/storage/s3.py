@@ -54,7 +54,7 @@ _NO_KEY = frozenset(("404", "NoSuchKey", "NotFound", "412", "PreconditionFailed"
 #: Answers to a conditional request that conflicts with another one for the same object.
 _MET_ANOTHER = frozenset(("409", "ConditionalRequestConflict"))
 _PAUSE = 0.05
-#: Of what is read again and again while it changes.
+#: Headers of files that are read while they change, such as the pointer to the latest version.
 _JSON = {"ContentType": "application/json", "CacheControl": "no-store"}
 _NO_ACCESS = frozenset(("403", "AccessDenied", "Forbidden", "AllAccessDisabled"))
 _NO_LOGIN = frozenset(("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"))
@@ -127,7 +127,7 @@ def _quick_reader(client: Any, bucket: str) -> QuickReader | None:
     try:
         made = store(
             bucket,
-            # obstore also reads the environment. What is given here goes before it.
+            # These take precedence over the environment, which obstore reads, too.
             aws_endpoint_url_s3=f"{place.scheme}://{place.netloc}",
             virtual_hosted_style_request=is_host,
             region=region[1],

@@ -20,7 +20,7 @@ SCRATCH_VARIABLE = "SHARDWRIGHT_SCRATCH"
 #: A wait: path and seconds.
 Wait = tuple[str, float]
 _PREFIX, _SUFFIX = "waiting-", ".json"
-#: Seconds of waiting after which the command is told, and seconds between two checks.
+#: Seconds of waiting after which the command shows a message, and seconds between two checks.
 _TOLD_AFTER, _PAUSE_SECONDS = 3.0, 1.0
 #: Seconds after which a file is assumed to belong to a killed process.
 _STALE_SECONDS = 10.0

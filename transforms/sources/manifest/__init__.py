@@ -96,7 +96,7 @@ def _lists_in(probe: InputProbe, settings: ConvertSettings, tried: int | None = 
 
 
 def _list_root(path: str, settings: ConvertSettings) -> str:
-    """Returns the folder to which the paths of a list are relative; empty if none of the usual ones is."""
+    """Returns the folder to which the paths of a list are relative; empty if no usual folder fits."""
     with storage.translated_errors("read", path):
         lines = storage.read_head(path, HEAD_BYTES).decode("utf-8-sig", "surrogateescape").splitlines()
     names = [columns.path_and_label(line)[0] for line in lines[:_ROWS_TRIED]]

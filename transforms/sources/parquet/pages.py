@@ -163,7 +163,7 @@ class _Pages:
         return header
 
     def _values(self, header: PageHeader, body: int, count: int) -> Iterator[Entry]:
-        """Yields the values of a data page; after damage, what is left of them as bad values."""
+        """Yields the values of a data page; after damage, the others are bad values."""
         done = 0
         try:
             area, present = self._present(header, body)

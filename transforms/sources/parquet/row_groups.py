@@ -254,7 +254,7 @@ def _read_entries(path: str, size: int) -> list[Entry]:
 
 
 def _pyarrow_entries(opened: Any, group: int, leaf: int, out: IO[bytes]) -> Iterator[Entry]:
-    """Yields the images of a row group that pyarrow reads; after damage, what is left of it as bad images."""
+    """Yields the images of a row group that pyarrow reads; after damage, the others are bad images."""
     import pyarrow
 
     described = opened.metadata.row_group(group)
