@@ -23,10 +23,10 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.lost_records import LOST_JSONL
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import left_behind, read_dataset
-from shardwright.transforms.sources.choices import check_settings, choices_of
 from shardwright.transforms.sources.inputs import check_inputs
 from shardwright.transforms.sources.label_rules import LabelRules, make_label_rules
 from shardwright.transforms.sources.selection import ListingRules, make_listing_rules
+from shardwright.transforms.sources.setting_choices import check_settings, choices_of
 from shardwright.transforms.sources.source import Input
 from shardwright.transforms.sources.spool import Spool
 

@@ -14,7 +14,7 @@ from shardwright.pipelines.command import BeamOptions, Command, OtherOptions, Ou
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.layouts import LAYOUTS
-from shardwright.transforms.sources.choices import choices_of
+from shardwright.transforms.sources.setting_choices import choices_of
 
 EXAMPLE = """
 # bash, with the package bash-completion

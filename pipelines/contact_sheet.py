@@ -13,8 +13,8 @@ from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.transforms import storage
 from shardwright.transforms.images.contact_sheet import draw_sheet
+from shardwright.transforms.preview.decoded_values import without_encodings
 from shardwright.transforms.preview.picture import values_of_role
-from shardwright.transforms.preview.plain import without_encodings
 from shardwright.transforms.preview.tiles import read_tiles
 from shardwright.transforms.records.framing import Record
 from shardwright.transforms.records.record_schema import RecordSchema

@@ -16,7 +16,7 @@ from shardwright.schemas.configuration.job_model import Sections
 from shardwright.schemas.configuration.layout_model import LayoutFile
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.configuration.typed_yaml import FileModel
-from shardwright.transforms.sources.choices import choices_of
+from shardwright.transforms.sources.setting_choices import choices_of
 
 FOLDER = Path(__file__).with_name("json_schemas")
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"

@@ -21,8 +21,8 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.shell import shell_word
 from shardwright.transforms import storage
 from shardwright.transforms.result_files import write_result
-from shardwright.transforms.sources.choices import check_setting
 from shardwright.transforms.sources.inputs import check_inputs
+from shardwright.transforms.sources.setting_choices import check_setting
 
 EXAMPLE = "shardwright init --input gs://bucket/photos --output gs://bucket/pets --resize 224"
 _SPLITS = "train=0.8,validation=0.1,test=0.1"

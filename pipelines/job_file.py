@@ -38,7 +38,7 @@ from shardwright.schemas.plain_yaml import (
     places_of_keys,
 )
 from shardwright.transforms import storage
-from shardwright.transforms.sources.choices import check_setting
+from shardwright.transforms.sources.setting_choices import check_setting
 
 #: Keys of a job file that are not settings.
 SECTIONS = ("gates", *SCALARS, "hooks", "runner")

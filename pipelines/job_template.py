@@ -16,7 +16,7 @@ from shardwright.pipelines.editor_schemas import schema_path
 from shardwright.schemas.configuration.job_values import escaped
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.image_ref import printable
-from shardwright.transforms.sources.choices import choices_of
+from shardwright.transforms.sources.setting_choices import choices_of
 
 _SIZE = re.compile(r"0|[1-9]\d{0,17}", re.ASCII)
 _OTHER_HELP = {

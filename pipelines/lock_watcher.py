@@ -101,7 +101,7 @@ class Watcher:
             return
         tasks = self._underway.tasks_on(content)
         for task in tasks:
-            seconds = now - max(task.begun, self._since)
+            seconds = now - max(task.started, self._since)
             if seconds >= stuck_after:
                 self._end(self._stuck(tasks, seconds), _STUCK)
             if seconds >= NAMED_AFTER and task[:2] not in self._named:

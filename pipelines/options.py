@@ -24,7 +24,7 @@ from shardwright.schemas.missing_packages import needed_by
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.worker_watchdog import EXPERIMENT
 from shardwright.transforms.layout_files import read_layout
-from shardwright.transforms.sources.choices import check_settings, choices_of
+from shardwright.transforms.sources.setting_choices import check_settings, choices_of
 
 #: Runners whose options are all known in advance; other runners get theirs from a job server.
 _CLOSED_RUNNERS = (

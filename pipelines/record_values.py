@@ -12,7 +12,7 @@ from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.units import format_size
 from shardwright.transforms.images.encode import FORMAT_NAMES
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
-from shardwright.transforms.preview.plain import is_bare_pixels, without_encodings
+from shardwright.transforms.preview.decoded_values import is_bare_pixels, without_encodings
 from shardwright.transforms.records.encodings import plain_spec
 from shardwright.transforms.records.record_schema import RecordSchema
 

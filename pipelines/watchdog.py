@@ -83,9 +83,9 @@ class Watchdog:
         Args:
           now: Seconds on the monotonic clock.
         """
-        tasks = sorted((*self._board.tasks(), *self._others()), key=lambda task: task.begun)
+        tasks = sorted((*self._board.tasks(), *self._others()), key=lambda task: task.started)
         for task in tasks:
-            seconds = now - max(task.begun, self.since)
+            seconds = now - max(task.started, self.since)
             if seconds >= self.stuck_after:
                 self._fail(
                     f"stuck: {printable(task.place)} has taken {seconds / 60:.1f} minutes ({task.stage}); to "

@@ -14,7 +14,7 @@ from shardwright.schemas.codes import OF_ONE_PICTURE
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.layouts import LAYOUTS
 from shardwright.schemas.values import TYPE_NAMES
-from shardwright.transforms.sources.choices import choices_of
+from shardwright.transforms.sources.setting_choices import choices_of
 
 METADATA = Path(__file__).with_name("metadata.json")
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from shardwright.pipelines import options
 from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
 from shardwright.schemas.errors import UsageError
-from shardwright.transforms.sources.choices import check_settings
+from shardwright.transforms.sources.setting_choices import check_settings
 from shardwright.transforms.storage.bucket_options import BucketOptions
 
 FOLDER = ROOT / "deploy" / "dataflow"

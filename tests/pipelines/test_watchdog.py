@@ -36,13 +36,13 @@ def test_a_slow_file_is_named_once() -> None:
     board = Underway()
     dog, lines, codes = _watchdog(board)
     with board.working_on("a/slow.gif", "decode"):
-        begun = board.tasks()[0].begun
-        dog.look(begun + 29)
+        started = board.tasks()[0].started
+        dog.look(started + 29)
         assert not lines
         for seconds in (31, 45, 599):
-            dog.look(begun + seconds)
+            dog.look(started + seconds)
     assert lines == ["a/slow.gif has taken 31 seconds so far (decode)"] and not codes
-    dog.look(begun + 10_000)
+    dog.look(started + 10_000)
     assert not codes, "it was finished"
 
 
@@ -51,7 +51,7 @@ def test_a_stuck_file_ends_the_command_and_is_named() -> None:
     dog, lines, codes = _watchdog(board)
     dog.stuck_after = 120.0
     with board.working_on("a/stuck.gif", "decode"):
-        dog.look(board.tasks()[0].begun + 121)
+        dog.look(board.tasks()[0].started + 121)
     assert codes == [3]
     assert (
         "a/stuck.gif" in lines[-1]
@@ -68,7 +68,7 @@ def test_waiting_for_memory_is_not_being_stuck() -> None:
         (task,) = board.tasks()
         with board.working_on("a.jpg", "annotate"):
             assert [item.stage for item in board.tasks()] == ["annotate"]
-        assert board.tasks()[0].begun >= task.begun
+        assert board.tasks()[0].started >= task.started
     assert not board.tasks()
     with ByteBudget(10).reserve(100):
         assert not board.tasks()
@@ -187,7 +187,7 @@ def test_a_board_shows_the_tasks_of_another_process(tmp_path: Path) -> None:
     with theirs.working_on("a/ü\udcff" + "x" * 2000 + ".gif", "decode"):
         (task,) = tasks_of_others(tmp_path)
         assert task.place.endswith("x.gif") and task.stage == "decode"
-        assert task.begun == theirs.tasks()[0].begun and not ours.tasks()
+        assert task.started == theirs.tasks()[0].started and not ours.tasks()
         with theirs.waiting():
             assert not tasks_of_others(tmp_path)
     assert not tasks_of_others(tmp_path)
@@ -211,11 +211,11 @@ def test_a_cluster_worker_warns_and_then_ends(caplog: pytest.LogCaptureFixture) 
     underway, ends = Underway(), []
     dog = WorkerWatchdog(underway, 120.0, lambda: ends.append(1))
     with underway.working_on("gs://b/slow.gif", "decode"):
-        begun = underway.tasks()[0].begun
-        assert all(dog.look(begun + seconds) for seconds in (29, 31, 60))
+        started = underway.tasks()[0].started
+        assert all(dog.look(started + seconds) for seconds in (29, 31, 60))
         assert [record.levelname for record in caplog.records] == ["WARNING"]
         assert "gs://b/slow.gif has taken 31 seconds" in caplog.text and not ends
-        assert not dog.look(begun + 121)
+        assert not dog.look(started + 121)
     assert ends and "stuck: gs://b/slow.gif" in caplog.text and "--stuck_after" in caplog.text
 
 

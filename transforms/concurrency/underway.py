@@ -43,13 +43,13 @@ class Task(NamedTuple):
     Attributes:
       place: name of the file, for messages.
       stage: current stage of the work.
-      begun: when the work began or last made progress, in seconds on the monotonic clock, which all processes
-        of a machine share.
+      started: when the work began or last made progress, in seconds on the monotonic clock, which all
+        processes of a machine share.
     """
 
     place: str
     stage: str
-    begun: float
+    started: float
 
 
 class Board:
@@ -91,7 +91,7 @@ class Board:
         stage = task.stage.encode()[:_STAGE_BYTES]
         text = begin + _SLOT.size
         self._map[text : text + len(place) + len(stage)] = place + stage
-        _SLOT.pack_into(self._map, begin, task.begun, len(place), len(stage))
+        _SLOT.pack_into(self._map, begin, task.started, len(place), len(stage))
 
     def close(self) -> None:
         """Removes the file."""
@@ -108,11 +108,11 @@ def tasks_on(content: bytes) -> list[Task]:
     """
     found = []
     for begin in range(_SLOT_BYTES, len(content), _SLOT_BYTES):
-        begun, place, stage = _SLOT.unpack_from(content, begin)
-        if begun:
+        started, place, stage = _SLOT.unpack_from(content, begin)
+        if started:
             text = content[begin + _SLOT.size : begin + _SLOT.size + place + stage]
-            found.append(Task(text[:place].decode(errors="replace"), text[place:].decode(), begun))
-    return sorted(found, key=lambda task: task.begun)
+            found.append(Task(text[:place].decode(errors="replace"), text[place:].decode(), started))
+    return sorted(found, key=lambda task: task.started)
 
 
 def head_of(content: bytes) -> tuple[float, float]:
@@ -146,12 +146,12 @@ class Step:
       stage: What is done with it. Empty for a wait, which hides the steps around it.
     """
 
-    __slots__ = ("_noted", "_thread", "_underway", "begun", "place", "stage")
+    __slots__ = ("_noted", "_thread", "_underway", "place", "stage", "started")
 
     def __init__(self, underway: Underway, place: str, stage: str) -> None:
         self.place = place
         self.stage = stage
-        self.begun = _PAUSED
+        self.started = _PAUSED
         self._underway = underway
         self._thread = 0
         self._noted = 0.0
@@ -159,7 +159,7 @@ class Step:
     def __enter__(self) -> Step:
         self._thread = threading.get_ident()
         if self.stage:
-            self.begun = self._noted = time.monotonic()
+            self.started = self._noted = time.monotonic()
         self._underway.begin(self, self._thread)
         return self
 
@@ -171,24 +171,24 @@ class Step:
 
         It may be called for each of many small items. Other processes learn of it once a second.
         """
-        if self.begun != _PAUSED:
+        if self.started != _PAUSED:
             self.resume()
 
     def pause(self) -> None:
         """Stops the clock until `resume` is called: the thread does something else."""
-        self.begun = _PAUSED
+        self.started = _PAUSED
 
     def resume(self) -> None:
         """Starts the clock again."""
-        now = self.begun = time.monotonic()
+        now = self.started = time.monotonic()
         if now - self._noted >= _NOTED_EVERY:
             self._noted = now
             self._underway.note(self._thread)
 
     def uncover(self) -> None:
         """Restarts the clock after a step inside this one has ended."""
-        if self.begun != _PAUSED:
-            self.begun = time.monotonic()
+        if self.started != _PAUSED:
+            self.started = time.monotonic()
         self._noted = 0.0
 
 
@@ -253,15 +253,15 @@ class Underway:
     def tasks(self) -> list[Task]:
         """Returns the current tasks, oldest first."""
         found = filter(None, map(self._task, self._steps.copy()))
-        return sorted(found, key=lambda task: task.begun)
+        return sorted(found, key=lambda task: task.started)
 
     def _task(self, thread: int) -> Task | None:
         """Returns the task of a thread: its innermost step that is not paused."""
         for step in tuple(self._steps.get(thread, ()))[::-1]:
             if not step.stage:
                 return None
-            if (begun := step.begun) != _PAUSED:
-                return Task(step.place, step.stage, begun)
+            if (started := step.started) != _PAUSED:
+                return Task(step.place, step.stage, started)
         return None
 
     def begin(self, step: Step, thread: int) -> None:

@@ -54,7 +54,7 @@ class WorkerWatchdog:
         """
         tasks = self._underway.tasks()
         for task in tasks:
-            seconds, place = now - task.begun, printable(task.place)
+            seconds, place = now - task.started, printable(task.place)
             if seconds >= self._stuck_after:
                 _LOGGER.error(
                     "stuck: %s has taken %.1f minutes (%s). This worker process ends, and the bundle fails. "

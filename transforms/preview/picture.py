@@ -22,7 +22,7 @@ from shardwright.transforms.images.contact_sheet import (
     with_masks,
     with_points,
 )
-from shardwright.transforms.preview.plain import is_bare_pixels, sample_type, without_encodings
+from shardwright.transforms.preview.decoded_values import is_bare_pixels, sample_type, without_encodings
 from shardwright.transforms.records.encodings import plain_spec
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.sources.tfrecord.images import find_image

@@ -10,8 +10,8 @@ from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.transforms.images.contact_sheet import Tile
+from shardwright.transforms.preview.decoded_values import without_encodings
 from shardwright.transforms.preview.picture import record_thumbnail, single_value
-from shardwright.transforms.preview.plain import without_encodings
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.records.sample import RecordLocation, records_at
 

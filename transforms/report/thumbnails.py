@@ -16,8 +16,8 @@ from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.plan import is_compressed
 from shardwright.transforms.concurrency.pool import converting_executor, map_ordered
 from shardwright.transforms.images.decode import open_image
+from shardwright.transforms.preview.decoded_values import without_encodings
 from shardwright.transforms.preview.picture import record_thumbnail, single_value
-from shardwright.transforms.preview.plain import without_encodings
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.records.sample import records_at
 from shardwright.transforms.report.data import PictureSize, RecordAt, Thumbnail

@@ -116,13 +116,13 @@ def test_the_board_shows_progress_once_a_second(clock: Clock, tmp_path: Path) ->
     assert board is not None
 
     def shown() -> list[float]:
-        return [task.begun - 1000 for task in tasks_on(board.path.read_bytes())]
+        return [task.started - 1000 for task in tasks_on(board.path.read_bytes())]
 
     with underway.working_on("a.tar", "list") as step:
-        for seconds, begun in ((0.5, 0.0), (0.4, 0.0), (0.2, 1.1), (0.5, 1.1), (5.0, 6.6)):
+        for seconds, started in ((0.5, 0.0), (0.4, 0.0), (0.2, 1.1), (0.5, 1.1), (5.0, 6.6)):
             clock.pass_by(seconds)
             step.progress()
-            assert shown() == [pytest.approx(begun)]
+            assert shown() == [pytest.approx(started)]
         with underway.working_on("a.tar!b.json", "read"):
             pass
         clock.pass_by(0.1)
@@ -273,10 +273,10 @@ def _receive_bytes(clock: Clock, tmp_path: Path) -> None:
 def test_a_long_loop_over_a_source_is_not_stuck(
     work: Callable[[Clock, Path], None], clock: Clock, tmp_path: Path
 ) -> None:
-    begun = clock.now
+    started = clock.now
     with UNDERWAY.working_on("source", "list"):
         work(clock, tmp_path)
-    assert clock.now - begun > 600, "it would have been stuck"
+    assert clock.now - started > 600, "it would have been stuck"
     assert not clock.lines and not clock.codes
 
 
