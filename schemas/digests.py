@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from shardwright.schemas.byte_range import BARE_PIXELS, decode_place
@@ -15,6 +16,10 @@ from shardwright.schemas.ledger import Entry, WrittenEntries
 #: Outcomes of files that are not read unless they have a stage, and the step at which others may fail before
 #: that. These are plain strings, because looking up a member of an enumeration takes longer.
 _NOT_READ, _LISTED = (Outcome.FILTERED.value, Outcome.DEDUPLICATED.value), Stage.LIST.value
+
+
+#: What writes the values of the most frequent types as JSON.
+_JSON: Mapping[type, Callable[[Any], str]] = {str: encode_basestring_ascii, int: repr}
 
 
 def ref_digest(ref: ImageRef, label_ids: Sequence[int], *others: object) -> str:
@@ -37,7 +42,13 @@ def ref_digest(ref: ImageRef, label_ids: Sequence[int], *others: object) -> str:
     elif ref.place and (place := decode_place(ref.place)).method in BARE_PIXELS:
         # Raw pixels of another shape are another picture.
         line += [place.method, place.shape, place.planar, place.dtype]
-    return hashlib.blake2b(json.dumps(line).encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(_json_list(line).encode(), digest_size=8).hexdigest()
+
+
+def _json_list(values: Sequence[object]) -> str:
+    """Returns what `json.dumps` returns for a list, mostly in half of its time."""
+    texts = (_JSON.get(type(value), json.dumps)(value) for value in values)
+    return f"[{', '.join(texts)}]"
 
 
 def _lasting(ref: ImageRef) -> str:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from helpers.ledgers import dump_ledger
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.byte_range import DEFLATE, PIXELS, ByteRange
+from shardwright.schemas.codes import Outcome
 from shardwright.schemas.configuration.settings import (
     RECORDED,
     Affects,
     ConvertSettings,
     settings_that_affect,
 )
-from shardwright.schemas.digests import PlanDigest, recipe_digest, ref_digest
+from shardwright.schemas.digests import PlanDigest, _json_list, recipe_digest, ref_digest
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry, ShardHeader, is_whole, ledger_header, load_ledger
 from shardwright.transforms.shards.shard_plan import Recipes, recipes_of
@@ -157,6 +161,14 @@ def test_the_state_of_a_record_covers_its_masks() -> None:
 def test_the_digest_covers_the_message_of_a_fault_but_not_of_a_row() -> None:
     first, second = (REF.quarantined("BAD_ROW", f"row {n}: no image") for n in (3, 4))
     assert ref_digest(first, []) != ref_digest(second, [])
+
+
+_UNUSUAL = st.sampled_from([*Outcome, "\udcff", 'a\x7f"\\']) | st.tuples(st.text(), st.integers())
+
+
+@given(st.lists(st.text() | st.integers() | st.booleans() | st.none() | _UNUSUAL))
+def test_the_text_of_a_reference_is_json(values: list[object]) -> None:
+    assert _json_list(values) == json.dumps(values)
 
 
 def test_the_shards_digest_covers_states_and_order_of_its_candidates() -> None:

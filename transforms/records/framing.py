@@ -71,12 +71,19 @@ def are_sound(frames: bytes, lengths: Iterable[int]) -> bool:
       frames: the bytes.
       lengths: number of bytes of each frame.
     """
-    position = 0
+    position, size = 0, len(frames)
+    header_at, footer_at, crc32c = _HEADER.unpack_from, _FOOTER.unpack_from, google_crc32c.value
     for length in lengths:
-        if data_of_frame(frames[position : position + length]) is None:
+        begin, end = position + HEADER_BYTES, position + length - FOOTER_BYTES
+        if length < FRAME_BYTES or end + FOOTER_BYTES > size:
+            return False
+        stated, stored = header_at(frames, position)
+        if stated != end - begin or _masked(crc32c(frames[position : position + _LENGTH_BYTES])) != stored:
+            return False
+        if _masked(crc32c(frames[begin:end])) != footer_at(frames, end)[0]:
             return False
         position += length
-    return position == len(frames)
+    return position == size
 
 
 class Record(NamedTuple):

@@ -257,9 +257,11 @@ class _WriteShard(beam.DoFn):
         started = time.time()
         with self._faults(), records or contextlib.nullcontext():
             temporary, work = self._write_records(place, plan, records, hold)
-        # A shard is hashed, moved and recorded while the images of the next one are converted.
-        yield from self._finished()
+        # A shard is hashed, moved and recorded while the next steps check the one before, and while the next
+        # one is converted.
+        before = self._finished()
         self._finishing = self._finisher.submit(self._finish, place, plan, temporary, work, started, hold)
+        yield from before
 
     def _book(self, place: ShardPlace, plan: ShardPlan, hold: HeldLease | None) -> ShardResult:
         """Writes the ledger of files without their own key, which have no record and no shard."""
@@ -277,15 +279,16 @@ class _WriteShard(beam.DoFn):
     def _faults(self) -> AbstractContextManager[None]:
         return storage.translated_errors("write a shard to", self._directory)
 
-    def _finished(self) -> Iterator[ShardResult]:
-        """Waits for the shard that is being finished, if there is one, and yields its result."""
-        if self._finishing is not None:
-            finishing, self._finishing = self._finishing, None
-            with self._faults():
-                result, work = finishing.result()
-            _count(result, work)
-            PROGRESS.add(shards=1)
-            yield result
+    def _finished(self) -> list[ShardResult]:
+        """Waits for the shard that is being finished, if there is one, and returns its result."""
+        if self._finishing is None:
+            return []
+        finishing, self._finishing = self._finishing, None
+        with self._faults():
+            result, work = finishing.result()
+        _count(result, work)
+        PROGRESS.add(shards=1)
+        return [result]
 
     def _take_over(
         self, place: ShardPlace, plan: ShardPlan, reusable: ReusableBuilds, hold: HeldLease | None

@@ -35,6 +35,19 @@ class ListingDigest(NamedTuple):
         return f"{self.items}:{self.total:0{2 * _DIGEST_BYTES}x}"
 
 
+#: Number of fields of a reference that mostly differ, and what follows their text if no other field is set.
+_DIFFERENT = 7
+_EMPTY = ImageRef("", "")[_DIFFERENT:]
+_NOTHING_ELSE = f", {repr(_EMPTY)[1:]}"
+
+
+def _text(found: ImageRef | ClassId) -> str:
+    """Returns the text of the plain tuple: a named tuple takes twice as long to write its names."""
+    if isinstance(found, ImageRef) and found[_DIFFERENT:] == _EMPTY:
+        return repr(found[:_DIFFERENT])[:-1] + _NOTHING_ELSE
+    return tuple.__repr__(found)
+
+
 class ListingDigester:
     """Computes the digest of a listing.
 
@@ -49,8 +62,7 @@ class ListingDigester:
 
     def add(self, found: ImageRef | ClassId) -> None:
         """Adds a reference, or the id of a class."""
-        # The text of the plain tuple: a named tuple takes twice as long to write its names.
-        text = tuple.__repr__(found)
+        text = _text(found)
         if self._spool in text:
             text = text.replace(self._spool, _SPOOL)
         digest = hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
-from shardwright.transforms.sources.listing_digest import ListingDigest, ListingDigester, add_up
+from shardwright.transforms.sources.listing_digest import ListingDigest, ListingDigester, _text, add_up
 
 _TEXT = st.text(max_size=3) | st.sampled_from(["\udcff", "a\0b", "'", '"', "\\"])
 _REFS = st.builds(
@@ -41,6 +41,11 @@ def test_other_references_have_another_digest(
 ) -> None:
     same = sorted(map(repr, one)) == sorted(map(repr, other))
     assert (digest_of(one).text == digest_of(other).text) == same
+
+
+@given(_REFS | st.builds(ImageRef, _TEXT, _TEXT, _TEXT, _TEXT, _TEXT, st.integers(-1), _TEXT))
+def test_the_text_of_a_reference_is_that_of_its_tuple(ref: ImageRef) -> None:
+    assert _text(ref) == repr(tuple(ref))
 
 
 def test_images_without_a_known_state_are_counted() -> None:
