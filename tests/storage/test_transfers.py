@@ -299,9 +299,9 @@ def test_bytes_that_flow_are_progress(serve: Serve, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(transfers, "_REPORT_SECONDS", 0.05)
     monkeypatch.setattr(deadlines, "BYTES_PER_SECOND", 5)
     with serve(lambda _: Said(b"x" * 30, pause=0.02)), UNDERWAY.working_on("x", "read") as step:
-        begun = step.begun
+        started = step.started
         assert storage.read_version("gs://b/x", "7") == b"x" * 30
-        assert step.begun > begun
+        assert step.started > started
 
 
 def test_a_bug_ends_all_transfers_loudly(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
