@@ -88,16 +88,16 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
     from shardwright.transforms.validation.validate import ValidateShards
 
     settings = job.settings
-    begun = pipeline | "BeginConversion" >> BeginConversion(job)  # HeldLease or None
+    lease = pipeline | "BeginConversion" >> BeginConversion(job)  # HeldLease or None
     batches, forecast, _ = build_forecast(
-        begun, request, Spool(job.directory), run=job.started
+        lease, request, Spool(job.directory), run=job.started
     )  # EncodedRefs, Forecast
     planned = build_planned_shards(batches, forecast, request)  # PlannedShard
     if settings.resume or job.described:  # otherwise the launcher found an empty output
-        begun = begun | "RemoveCommit" >> RemoveCommit(
+        lease = lease | "RemoveCommit" >> RemoveCommit(
             job, planned, beam.pvalue.AsSingleton(forecast)
         )  # HeldLease or None
-    hold = beam.pvalue.AsSingleton(begun)
+    hold = beam.pvalue.AsSingleton(lease)
     results = (
         planned
         | "WritePlannedShards"

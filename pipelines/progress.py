@@ -163,12 +163,12 @@ class _Stopwatch:
     """Measures the seconds since the first image was finished."""
 
     def __init__(self) -> None:
-        self._begun: float | None = None
+        self._started: float | None = None
 
     def seconds(self) -> float:
-        if self._begun is None and PROGRESS.images:
-            self._begun = time.monotonic() - _TICK_SECONDS
-        return time.monotonic() - self._begun if self._begun is not None else 0.0
+        if self._started is None and PROGRESS.images:
+            self._started = time.monotonic() - _TICK_SECONDS
+        return time.monotonic() - self._started if self._started is not None else 0.0
 
 
 def _on_terminal(stop: threading.Event, directory: str, found: _Found) -> None:

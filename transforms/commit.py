@@ -390,7 +390,7 @@ def _run(
 ) -> dict[str, Any]:
     finished = time.time()
     written = [result for result in results if result.header.file and not result.reused]
-    begun = [result.started for result in written]
+    starts = [result.started for result in written]
     ended = [result.finished for result in written]
     return {
         **job.run,
@@ -402,7 +402,7 @@ def _run(
         "started": utc(job.started),
         "finished": utc(finished),
         "seconds": round(finished - job.started, 3),
-        "convert_seconds": round(max(ended) - min(begun), 3) if begun else 0.0,
+        "convert_seconds": round(max(ended) - min(starts), 3) if starts else 0.0,
         "reused_shards": sum(result.reused for result in results),
         **_speed(results),
         "machine": machine_facts(),

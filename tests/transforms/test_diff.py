@@ -24,7 +24,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.ledger import Entry, ShardHeader
 from shardwright.schemas.plan import ledger_file
 from shardwright.transforms.diff import rows as diff_rows
-from shardwright.transforms.diff.compare import compare_rows, note_gone_or_come, pair_renamed
+from shardwright.transforms.diff.compare import compare_rows, note_added_or_removed, pair_renamed
 from shardwright.transforms.diff.rows import (
     NEW,
     OLD,
@@ -227,7 +227,7 @@ def test_an_image_that_was_left_out_counts_as_added_with_the_reason() -> None:
         *compare_rows({"a": left_out}, {"a": written}, changes),
         *compare_rows({"a": written}, {"a": left_out}, changes),
     ]:
-        note_gone_or_come(side, row, changes)
+        note_added_or_removed(side, row, changes)
     assert changes.listed == {
         "added": [("a", "quarantined: CORRUPT", "train")],
         "removed": [("a", "train", "quarantined: CORRUPT")],

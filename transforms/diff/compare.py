@@ -66,7 +66,7 @@ def _stored(row: LedgerRow) -> str:
     return f"{row.stored.strip() or 'stored'}, {row.length} bytes"
 
 
-def note_gone_or_come(side: int, row: LedgerRow, changes: Changes) -> None:
+def note_added_or_removed(side: int, row: LedgerRow, changes: Changes) -> None:
     """Records an image that only one of the datasets contains."""
     if side == OLD:
         changes.note(Kind.REMOVED, row.split, Change(row.key, row.split, row.note))
@@ -88,6 +88,6 @@ def pair_renamed(rows: Iterable[tuple[int, LedgerRow]], changes: Changes) -> Non
         for old, new in zip(gone, come):
             note_changes(old, new, changes)
         for row in gone[len(come) :]:
-            note_gone_or_come(OLD, row, changes)
+            note_added_or_removed(OLD, row, changes)
         for row in come[len(gone) :]:
-            note_gone_or_come(NEW, row, changes)
+            note_added_or_removed(NEW, row, changes)

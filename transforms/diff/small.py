@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from shardwright.schemas.changes import Changes
 from shardwright.transforms.concurrency.progress import PROGRESS
-from shardwright.transforms.diff.compare import compare_rows, note_gone_or_come, pair_renamed
+from shardwright.transforms.diff.compare import compare_rows, note_added_or_removed, pair_renamed
 from shardwright.transforms.diff.rows import (
     NEW,
     OLD,
@@ -46,7 +46,7 @@ def compare_small(pairs: Iterable[LedgerPair]) -> Changes:
         if row.written and row.is_known:
             unmatched.append((side, row))
         elif row.written:
-            note_gone_or_come(side, row, changes)
+            note_added_or_removed(side, row, changes)
     pair_renamed(unmatched, changes)
     changes.settle()
     return changes

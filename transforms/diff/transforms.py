@@ -14,7 +14,7 @@ import apache_beam as beam
 from shardwright.schemas.changes import MAX_PAIRS, Changes
 from shardwright.schemas.errors import UsageError
 from shardwright.transforms.concurrency.progress import PROGRESS
-from shardwright.transforms.diff.compare import compare_rows, note_gone_or_come, pair_renamed
+from shardwright.transforms.diff.compare import compare_rows, note_added_or_removed, pair_renamed
 from shardwright.transforms.diff.rows import (
     NEW,
     OLD,
@@ -141,7 +141,7 @@ class _CompareBucket(_Comparing):
                 for packed in self._packer.add(side, row, buckets):
                     yield beam.pvalue.TaggedOutput(_ROWS, packed)
             elif row.written:
-                note_gone_or_come(side, row, self._changes)
+                note_added_or_removed(side, row, self._changes)
         yield from self._relabels()
 
 

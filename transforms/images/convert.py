@@ -243,10 +243,10 @@ def _convert(
             working = max(working, width * height * _FLATTENED_BYTES)
         working += math.prod(geometry.size) * _RESIZED_BYTES + math.prod(geometry.canvas) * _STORED_BYTES
     with reserve(working):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         decoded = decode.check_pixels if keep else decode.load_checked
         loaded = decoded(opened, settings.max_pixels, settings.damaged == "keep")
-        decode_seconds = time.perf_counter() - begun
+        decode_seconds = time.perf_counter() - started
         if keep:
             return _keep(data, opened, loaded, frame, settings, decode_seconds)
         damage, note = loaded.damage, loaded.note
@@ -290,9 +290,9 @@ def _convert_deep(
     frame = Frame(opened.image.size, opened.orientation, geometry)
     keep = settings.stored_format == "keep" and _deep_bytes_can_stay(opened, geometry, settings)
     with reserve(_deep_bytes(opened, header, geometry)):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         pixels = decode.load_samples(opened, settings.max_pixels)
-        decode_seconds = time.perf_counter() - begun
+        decode_seconds = time.perf_counter() - started
         on_background = deep_pixels.is_see_through(pixels, header) and not settings.channels
         if keep:
             stored = strip_metadata(data, opened.kind) if settings.strip_metadata else data
@@ -421,9 +421,9 @@ def _map(
     pixels = math.prod(size)
     # Twice the size of the flattened picture, because the hook needs memory, too.
     with reserve(max(pixels * _FLATTENED_BYTES * 2, decode.decoder_bytes(opened))):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         loaded = decode.load_checked(opened, settings.max_pixels, settings.damaged == "keep")
-        decode_seconds = time.perf_counter() - begun
+        decode_seconds = time.perf_counter() - started
         image = decode.upright(loaded.image, opened.orientation)
         on_background = color.is_see_through(image)
         image = color.to_color(image, settings.color, settings.background_rgb)

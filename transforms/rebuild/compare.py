@@ -114,8 +114,8 @@ def _have_other_content(refs: Sequence[ImageRef], recipe: ShardRecipe, entries: 
             return True
         read = read_ref(ref, recipe)
         if read.fault is not None:
-            said = read.fault.reason, read.fault.message, read.sha256
-            return said != (entry.reason, entry.message, entry.sha256)
+            outcome = read.fault.reason, read.fault.message, read.sha256
+            return outcome != (entry.reason, entry.message, entry.sha256)
         return not has_bytes_of(read, entry)
 
     settings = recipe.settings

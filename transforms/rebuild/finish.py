@@ -96,7 +96,7 @@ def finish(
     """
     outcome_before = read_outcome(task)
     if previous.ended:
-        _remove_leavings(task, record)
+        _remove_leftovers(task, record)
     if outcome_before is not None:  # the engine ran this step again
         return _raise_refusal(outcome_before)
     outcome = _outcome(task, previous, decision, record)
@@ -275,7 +275,7 @@ def _to_go(task: RebuildTask, previous: PreviousState) -> list[str]:
     return [*(record.version for record in left), *surplus(stay, latest, (), task.retention, time.time())]
 
 
-def _remove_leavings(task: RebuildTask, record: VersionRecord | None) -> None:
+def _remove_leftovers(task: RebuildTask, record: VersionRecord | None) -> None:
     """Removes what an engine spooled when it ran the job's listing again after the end."""
     warnings: list[str] = []
     with warned(warnings, f"The remaining files in {printable(task.directory)} could not be removed"):

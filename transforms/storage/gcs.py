@@ -46,11 +46,11 @@ from shardwright.transforms.storage.gcs_access import (
 )
 from shardwright.transforms.storage.gcs_media import (
     TRANSIENT_STATUSES,
-    Begun,
     Damaged,
     Download,
     MediaReader,
     Refused,
+    SentRequest,
     Unreachable,
     is_available,
     object_place,
@@ -359,9 +359,9 @@ def read_bytes(path: str, generation: str = "", checked: bool = True) -> bytes:
     with _translated_errors("read", path) as here:
         media = _access().media
         if media is not None:
-            begun = _begun(media, path, generation, checked)
-            download = begun.download if begun else Download.of_object(path, generation, checked=checked)
-            return _fetched(media, download, here, _as_it_is, begun)
+            sent = _sent_ahead(media, path, generation, checked)
+            download = sent.download if sent else Download.of_object(path, generation, checked=checked)
+            return _fetched(media, download, here, _as_it_is, sent)
         return _again(lambda: _download(path, generation, checksum="crc32c" if checked else None))
 
 
@@ -387,18 +387,18 @@ def reading_ahead(objects: Sequence[tuple[str, str]]) -> Iterator[None]:
         (path, generation, not generation): Download.of_object(path, generation, checked=not generation)
         for path, generation in objects
     }
-    before = getattr(_ahead, "begun", None)
-    begun = _ahead.begun = dict(zip(downloads, media.begin_ahead([*downloads.values()])))
+    before = getattr(_ahead, "sent", None)
+    sent = _ahead.sent = dict(zip(downloads, media.begin_ahead([*downloads.values()])))
     try:
         yield
     finally:
-        _ahead.begun = before
-        media.cancel([*begun.values()])
+        _ahead.sent = before
+        media.cancel([*sent.values()])
 
 
-def _begun(media: MediaReader, path: str, generation: str, checked: bool) -> Begun | None:
+def _sent_ahead(media: MediaReader, path: str, generation: str, checked: bool) -> SentRequest | None:
     """Takes the request for an object that was sent ahead; None if there is none."""
-    ahead: dict[tuple[str, str, bool], Begun] | None = getattr(_ahead, "begun", None)
+    ahead: dict[tuple[str, str, bool], SentRequest] | None = getattr(_ahead, "sent", None)
     found = ahead.get((path, generation, checked)) if ahead else None
     if ahead is None or found is None or not media.is_usable(found):
         return None
@@ -411,7 +411,7 @@ def _fetched(
     download: Download,
     here: Operation,
     parse: Callable[[bytes], Result],
-    begun: Begun | None = None,
+    sent: SentRequest | None = None,
 ) -> Result:
     """Fetches a download: again after transient errors, with the pauses of Google's own client.
 
@@ -420,12 +420,12 @@ def _fetched(
       download: what to fetch.
       here: operation of this thread.
       parse: function of the content that returns the result, or raises BadListing.
-      begun: the first request, if it was sent ahead.
+      sent: the first request, if it was sent ahead.
     """
     pause, attempts = 0.0, 1
     while True:
         try:
-            first, begun = begun, None
+            first, sent = sent, None
             media.fetch(download, first)
             return parse(download.content())
         except Damaged:

@@ -216,7 +216,7 @@ class Download:
 _NOTHING = Download("")
 
 
-class Begun(NamedTuple):
+class SentRequest(NamedTuple):
     """A request that was sent, or will be soon.
 
     Attributes:
@@ -260,12 +260,12 @@ class MediaReader:
             self._inherited += (self._idle, self._transfers)
             self._open()
 
-    def fetch(self, download: Download, begun: Begun | None = None) -> None:
+    def fetch(self, download: Download, sent: SentRequest | None = None) -> None:
         """Sends the request for a download, once more if the storage does not accept the token.
 
         Args:
           download: what to fetch.
-          begun: its first request, if that was sent ahead.
+          sent: its first request, if that was sent ahead.
 
         Raises:
           Refused: if the storage answers with an error.
@@ -275,21 +275,21 @@ class MediaReader:
           OSError: if the download's file cannot be written.
         """
         for is_last in (False, True):
-            if begun is None:
+            if sent is None:
                 self._leave_parent()
-                begun = self._request(download)
-                begun.transfers.begin((begun.request,))
-            status, refusal = self._answer(begun)
-            if status != _UNAUTHORIZED or is_last or not self._authorization.renew(begun.token):
+                sent = self._request(download)
+                sent.transfers.begin((sent.request,))
+            status, refusal = self._answer(sent)
+            if status != _UNAUTHORIZED or is_last or not self._authorization.renew(sent.token):
                 break
-            begun = None
+            sent = None
         if status == _NOT_FOUND and download.vanished():
             raise Unreachable("the object was replaced while it was read")
         if status not in (_OK, _PARTIAL):
             raise Refused(status, _message_in(refusal))
         download.check()
 
-    def begin_ahead(self, downloads: Sequence[Download]) -> list[Begun]:
+    def begin_ahead(self, downloads: Sequence[Download]) -> list[SentRequest]:
         """Sends the requests for downloads that this thread will fetch soon.
 
         Returns:
@@ -299,24 +299,24 @@ class MediaReader:
 
         self._leave_parent()
         try:
-            begun = [self._request(download) for download in downloads]
+            sent = [self._request(download) for download in downloads]
         except (Unreachable, GoogleAuthError):  # the fetch says so
             return []
-        if begun:
-            begun[0].transfers.begin([item.request for item in begun], ahead=True)
-        return begun
+        if sent:
+            sent[0].transfers.begin([item.request for item in sent], ahead=True)
+        return sent
 
-    def is_usable(self, begun: Begun) -> bool:
+    def is_usable(self, sent: SentRequest) -> bool:
         """Returns whether a request was sent by this reader, and by this process."""
-        return begun.transfers is self._transfers and self._process == os.getpid()
+        return sent.transfers is self._transfers and self._process == os.getpid()
 
     @staticmethod
-    def cancel(begun: Sequence[Begun]) -> None:
+    def cancel(sent: Sequence[SentRequest]) -> None:
         """Drops requests that were sent ahead."""
-        if begun:
-            begun[0].transfers.cancel(*(item.request for item in begun))
+        if sent:
+            sent[0].transfers.cancel(*(item.request for item in sent))
 
-    def _request(self, download: Download) -> Begun:
+    def _request(self, download: Download) -> SentRequest:
         """Returns the request for what a download still needs."""
         url = f"{self._endpoint}{download.target()}{self._project}"
         wanted = download.range()
@@ -329,13 +329,13 @@ class MediaReader:
         except IndexError:
             request = _Request()
         request.ask(url, [*self._common, *particular, *token], download)
-        return Begun(download, token, request, self._transfers)
+        return SentRequest(download, token, request, self._transfers)
 
-    def _answer(self, begun: Begun) -> tuple[int, bytes]:
+    def _answer(self, sent: SentRequest) -> tuple[int, bytes]:
         """Waits for the answer; returns the status, and the body of a refusal."""
-        request = begun.request
+        request = sent.request
         request.adopt()
-        begun.transfers.wait(request)
+        sent.transfers.wait(request)
         try:
             return request.answer()
         finally:

@@ -20,8 +20,8 @@ from shardwright.transforms.validation.duplicates import (
     Bucket,
     bucket_pictures,
     pack,
+    shared_values,
     unpack,
-    what_each_has,
 )
 
 _PRINT_BYTES = 8
@@ -38,8 +38,8 @@ def prints_of(pictures: Iterable[Picture], buckets: int) -> Iterator[tuple[int, 
     """
     for batch in _batches(pictures):
         packed: defaultdict[int, list[tuple[bytes, str, int]]] = defaultdict(list)
-        for (picture, _), had in zip(batch, what_each_has(batch)):
-            for kind, value in had:
+        for (picture, _), shared in zip(batch, shared_values(batch)):
+            for kind, value in shared:
                 digest = blake2b(value, digest_size=_PRINT_BYTES, person=kind.encode()).digest()
                 packed[zlib.crc32(digest) % buckets].append((digest, kind, picture.number))
         for bucket, found in packed.items():

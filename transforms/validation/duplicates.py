@@ -144,18 +144,18 @@ def _bucketed(
     kinds: Mapping[tuple[str, int], Collection[str]] | None,
 ) -> dict[Bucket, list[tuple[bytes, tuple[Any, ...]]]]:
     packed: defaultdict[Bucket, list[tuple[bytes, tuple[Any, ...]]]] = defaultdict(list)
-    for (picture, quality), had in zip(batch, what_each_has(batch)):
+    for (picture, quality), shared in zip(batch, shared_values(batch)):
         row = (*picture[:6], quality.digest)
         printed = (*row, quality.hash, quality.patch)
         wanted = None if kinds is None else kinds[picture.file, picture.number]
-        for kind, value in had:
+        for kind, value in shared:
             if wanted is None or kind in wanted:
                 value_to_compare = printed if kind.startswith(_BAND) else row
                 packed[kind, zlib.crc32(value) % buckets].append((value, value_to_compare))
     return packed
 
 
-def what_each_has(batch: Sequence[tuple[Picture, ImageQuality]]) -> Iterator[list[tuple[str, bytes]]]:
+def shared_values(batch: Sequence[tuple[Picture, ImageQuality]]) -> Iterator[list[tuple[str, bytes]]]:
     """Yields for each image the pairs (kind, value) that similar images share."""
     bands = bands_of([quality.hash for _, quality in batch], [quality.patch for _, quality in batch])
     for (picture, quality), values in zip(batch, bands):

@@ -104,20 +104,20 @@ def read_footer(reader: RangeReader) -> Unpacked:
 
 def _pieces(reader: RangeReader, kind: str) -> Iterator[tuple[bytes, int]]:
     """Yields (unpacked bytes, compressed bytes read so far); joined streams follow each other."""
-    position, begun = 0, False
+    position, is_later_stream = 0, False
     while position < reader.size:
         head = reader.read_at(position, _LONGEST_MAGIC)
         if kind == ZSTD and head[1:4] == _SKIPPABLE and head[0] & 0xF0 == 0x50:
             position += 8 + int.from_bytes(head[4:8], "little")
             continue
-        if begun and not head.startswith(_MAGIC[kind]):
+        if is_later_stream and not head.startswith(_MAGIC[kind]):
             if head.startswith(b"\0"):  # padding
                 position += len(head) - len(head.lstrip(b"\0"))
                 continue
             return  # garbage after the last stream is ignored, as gzip does
-        begun = True
+        is_later_stream = True
         position = yield from _stream_pieces(reader, kind, position)
-    if not begun:
+    if not is_later_stream:
         raise _Stop(QuarantineReason.TRUNCATED, f"it holds no {kind} data")
 
 
