@@ -81,7 +81,7 @@ def test_no_image_crosses_from_stage_to_stage(
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("verify", ["fast", "quality"])
 def test_no_image_crosses_in_a_rebuild(verify: str, crossed: list[bytes], tmp_path: Path) -> None:
-    source = copy_photos(tmp_path / "in", 3, EXAMPLES)
+    source = copy_photos(tmp_path / "in", 6, EXAMPLES)
     images = sum(path.is_file() for path in source.rglob("*"))
     places = {"input": str(source), "output": str(tmp_path / "out"), "splits": "train=0.8,test=0.2"}
     options = ["--runner=FnApiRunner", "--direct_num_workers=1"]

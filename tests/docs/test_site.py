@@ -9,15 +9,17 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from helpers.fewer_imports import late
 from helpers.repository import ROOT
 from markdown_it import MarkdownIt
-from mkdocs.commands.build import build
-from mkdocs.config import load_config
 
 from shardwright import loader, transforms
 from shardwright.pipelines.cli import COMMANDS
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.configuration.thresholds import Thresholds
+
+mkdocs_build = late("mkdocs.commands.build")
+mkdocs_config = late("mkdocs.config")
 
 #: Pages in the repository and on the site.
 PAGES = {
@@ -42,8 +44,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     handler.emit = lambda record: warnings.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger("mkdocs").addHandler(handler)
     try:
-        config = load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder), strict=True)
-        build(config)
+        config = mkdocs_config.load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder), strict=True)
+        mkdocs_build.build(config)
     finally:
         logging.getLogger("mkdocs").removeHandler(handler)
     assert not warnings

@@ -19,7 +19,6 @@ from helpers.storage.azurite import Container, azurite, connection_string
 from helpers.storage.buckets import Bucket, free_port
 from helpers.storage.proxy import Proxy
 from helpers.storage.retries import Retries
-from moto.server import ThreadedMotoServer
 
 from shardwright.pipelines.convert import convert
 from shardwright.transforms.storage import azure as azure_storage
@@ -145,6 +144,8 @@ def small_local(tmp_path_factory: pytest.TempPathFactory, tree: Path) -> Path:
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[str]:
     """The URL of moto's server."""
+    from moto.server import ThreadedMotoServer  # its import takes half a second in each process
+
     moto = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     moto.start()
     host, port = moto.get_host_and_port()
