@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import random
 import signal
@@ -27,6 +28,7 @@ from shardwright.transforms import storage
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.images.read import map_refs, read_image
 from shardwright.transforms.storage import deadlines, gcs, transfers
+from shardwright.transforms.storage.gcs_media import Download
 
 pytest.importorskip("pycurl", reason="pycurl has no wheel for this system, so that Google's own client reads")
 
@@ -318,6 +320,107 @@ def test_a_bug_ends_all_transfers_loudly(serve: Serve, monkeypatch: pytest.Monke
         assert outcome(f"gs://b/{NAMES[1]}") == body_of(NAMES[1])
 
 
+@pytest.mark.parametrize("failing", ["_queue", "_run", "_collect", "_open"])
+def test_a_thread_that_fails_leaves_no_read_waiting(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """The one fault comes in the middle of a group of orders, and in whatever follows."""
+    real, failed = getattr(transfers.Transfers, failing), []
+
+    def fail(self: transfers.Transfers, *values: object) -> None:
+        if not failed and (failing != "_collect" or self._running):
+            failed.append(failing)
+            raise MemoryError
+        real(self, *values)
+
+    def read(name: str) -> bytes | MemoryError:
+        try:
+            return storage.read_version(f"gs://b/{name}", "7")
+        except MemoryError as error:
+            return error
+
+    monkeypatch.setattr(transfers.Transfers, failing, fail)
+    with serve(answer), storage.reading_ahead(objects(NAMES[:4])), ThreadPoolExecutor(1) as executor:
+        found = [read(name) for name in NAMES[:4]]
+        assert failed and any(isinstance(item, MemoryError) for item in found)
+        for name, item in zip(NAMES, found, strict=False):
+            assert isinstance(item, MemoryError) or item == body_of(name)
+        assert executor.submit(outcome, f"gs://b/{NAMES[5]}").result(20) == body_of(NAMES[5])
+
+
+def test_a_thread_that_cannot_start_blocks_no_later_read(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve(answer), ThreadPoolExecutor(1) as executor:
+        media = gcs._access().media  # before the system has no more threads
+        assert media is not None
+        with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="no more threads"):
+
+            def start(self: threading.Thread) -> None:
+                raise RuntimeError("no more threads")
+
+            patch.setattr(threading.Thread, "start", start)
+            storage.read_version(f"gs://b/{NAMES[0]}", "7")
+        assert not media._transfers._orders
+        assert executor.submit(outcome, f"gs://b/{NAMES[0]}").result(20) == body_of(NAMES[0])
+
+
+def test_a_slow_disk_keeps_no_object_from_arriving(serve: Serve) -> None:
+    """While a write blocks, other objects arrive."""
+    blocked, free = threading.Event(), threading.Event()
+
+    class Disk(io.BytesIO):
+        def write(self, data: object) -> int:
+            blocked.set()
+            assert free.wait(20)
+            return super().write(data)  # type: ignore[arg-type]
+
+    with serve(answer), ThreadPoolExecutor(1) as executor, Disk() as disk:
+        media = gcs._access().media
+        assert media is not None
+        download = Download.of_object(f"gs://b/{NAMES[0]}", "7", file=disk)
+        written = executor.submit(media.fetch, download)
+        assert blocked.wait(20)
+        assert outcome(f"gs://b/{NAMES[1]}") == body_of(NAMES[1])
+        free.set()
+        written.result(20)
+        assert disk.getvalue() == body_of(NAMES[0])
+
+
+@pytest.mark.parametrize("version", ["", "7"])
+def test_each_object_is_requested_once(serve: Serve, version: str) -> None:
+    """Also images whose listing has a checksum but no generation, which nobody compares with the answer."""
+    refs = [
+        ImageRef(
+            key=name,
+            uri=f"gs://b/{name}",
+            size=len(body_of(name)),
+            version=version,
+            crc32c=storage.crc32c_of(body_of(name)),
+        )
+        for name in NAMES
+    ]
+    with serve(answer) as served, ThreadPoolExecutor(2) as executor:
+        found = [*map_refs(lambda ref: read_image(ref, 10**6), refs, executor, 10**6)]
+    assert found == list(map(body_of, NAMES)) and sorted(map(name_of, served.asked)) == NAMES
+
+
+def test_whatever_hinders_requests_ahead_comes_up_in_the_read(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve(answer):
+        media = gcs._access().media
+        assert media is not None
+        with monkeypatch.context() as patch:
+
+            def fail(url: str) -> list[str]:
+                raise PermissionError("the file of the token")
+
+            patch.setattr(media._authorization, "headers", fail)
+            with storage.reading_ahead(objects(NAMES[:2])), pytest.raises(OSError, match="token"):
+                storage.read_version(f"gs://b/{NAMES[0]}", "7")
+
+
 def test_the_thread_ends_when_there_is_nothing_to_do(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfers, "_IDLE_SECONDS", 0.0)
     with serve(answer):
@@ -338,6 +441,31 @@ def test_a_fork_leaves_the_requests_of_its_parent_alone(serve: Serve) -> None:
             found = [outcome(f"gs://b/{name}") for name in NAMES[:4]]
             os._exit(0 if found == list(map(body_of, NAMES[:4])) else 1)
         assert [outcome(f"gs://b/{name}") for name in NAMES[:4]] == list(map(body_of, NAMES[:4]))
+        assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_threads_of_a_fork_make_one_set_of_connections(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, ended: bool
+) -> None:
+    """A second thread reads while the first one makes them; the thread of the parent may have ended."""
+    monkeypatch.setattr(transfers, "_IDLE_SECONDS", 0.0 if ended else 60.0)
+    with serve(answer):
+        assert outcome(f"gs://b/{NAMES[0]}") == body_of(NAMES[0])
+        media = gcs._access().media
+        assert media is not None
+        parents = media._transfers
+        if ended and parents._thread is not None:
+            parents._thread.join(20)
+        child = os.fork()
+        if child == 0:
+            pipe = os.pipe
+            monkeypatch.setattr(os, "pipe", lambda: time.sleep(0.1) or pipe())
+            with ThreadPoolExecutor(2) as executor:
+                found = [executor.submit(outcome, f"gs://b/{name}") for name in NAMES[:2]]
+                right = [item.result(10) for item in found] == list(map(body_of, NAMES[:2]))
+            thread = parents._thread
+            os._exit(0 if right and (thread is None or not thread.is_alive()) else 1)
         assert os.waitpid(child, 0)[1] == 0
 
 

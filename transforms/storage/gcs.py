@@ -384,7 +384,7 @@ def reading_ahead(objects: Sequence[tuple[str, str]]) -> Iterator[None]:
         yield
         return
     downloads = {
-        (path, generation, not generation): Download.of_object(path, generation, checked=not generation)
+        (path, generation): Download.of_object(path, generation, checked=not generation)
         for path, generation in objects
     }
     before = getattr(_ahead, "sent", None)
@@ -398,11 +398,13 @@ def reading_ahead(objects: Sequence[tuple[str, str]]) -> Iterator[None]:
 
 def _sent_ahead(media: MediaReader, path: str, generation: str, checked: bool) -> SentRequest | None:
     """Takes the request for an object that was sent ahead; None if there is none."""
-    ahead: dict[tuple[str, str, bool], SentRequest] | None = getattr(_ahead, "sent", None)
-    found = ahead.get((path, generation, checked)) if ahead else None
+    ahead: dict[tuple[str, str], SentRequest] | None = getattr(_ahead, "sent", None)
+    found = ahead.get((path, generation)) if ahead else None
     if ahead is None or found is None or not media.is_usable(found):
         return None
-    del ahead[path, generation, checked]
+    if checked and not found.download.is_checked:
+        return None
+    del ahead[path, generation]
     return found
 
 

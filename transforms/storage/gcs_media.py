@@ -118,6 +118,16 @@ class Download:
         """Whether these are the bytes of an object, not a document about it."""
         return "alt=media" in self._target
 
+    @property
+    def is_to_file(self) -> bool:
+        """Whether a file gets the bytes."""
+        return self._file is not None
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether the bytes are compared with the checksum in the answer."""
+        return self._checked
+
     @classmethod
     def of_object(cls, path: str, generation: str = "", **options: Any) -> Download:
         """Returns the download of an object, for its `gs://` path."""
@@ -215,6 +225,17 @@ class Download:
 #: What a handle without a request downloads.
 _NOTHING = Download("")
 
+_leaving = threading.Lock()  # held by the thread of a child of `fork` that makes its connections
+
+
+def _begin_child() -> None:
+    global _leaving
+    _leaving = threading.Lock()  # a thread of the parent may have held the other one
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_child)
+
 
 class SentRequest(NamedTuple):
     """A request that was sent, or will be soon.
@@ -250,15 +271,18 @@ class MediaReader:
         self._open()
 
     def _open(self) -> None:
-        self._process = os.getpid()
+        transfers = Transfers(CONNECTIONS), Transfers(CONNECTIONS)
+        self._transfers, self._transfers_to_files = transfers
         self._idle: deque[_Request] = deque(maxlen=READS_AHEAD)
-        self._transfers = Transfers(CONNECTIONS)
+        self._process = os.getpid()  # last: from now on, other threads use them
 
     def _leave_parent(self) -> None:
         """Makes new connections in a child of `fork`, because the parent still uses its own."""
         if self._process != os.getpid():
-            self._inherited += (self._idle, self._transfers)
-            self._open()
+            with _leaving:
+                if self._process != os.getpid():
+                    self._inherited += (self._idle, self._transfers, self._transfers_to_files)
+                    self._open()
 
     def fetch(self, download: Download, sent: SentRequest | None = None) -> None:
         """Sends the request for a download, once more if the storage does not accept the token.
@@ -293,14 +317,12 @@ class MediaReader:
         """Sends the requests for downloads that this thread will fetch soon.
 
         Returns:
-          The requests, of which each must go to `fetch` or to `cancel`; none if there is no token.
+          The requests, of which each must go to `fetch` or to `cancel`; none if they cannot be sent.
         """
-        from google.auth.exceptions import GoogleAuthError
-
-        self._leave_parent()
         try:
+            self._leave_parent()
             sent = [self._request(download) for download in downloads]
-        except (Unreachable, GoogleAuthError):  # the fetch says so
+        except Exception:  # the fetch says so
             return []
         if sent:
             sent[0].transfers.begin([item.request for item in sent], ahead=True)
@@ -310,11 +332,10 @@ class MediaReader:
         """Returns whether a request was sent by this reader, and by this process."""
         return sent.transfers is self._transfers and self._process == os.getpid()
 
-    @staticmethod
-    def cancel(sent: Sequence[SentRequest]) -> None:
-        """Drops requests that were sent ahead."""
-        if sent:
-            sent[0].transfers.cancel(*(item.request for item in sent))
+    def cancel(self, sent: Sequence[SentRequest]) -> None:
+        """Drops requests that were sent ahead; in a child of `fork`, the parent still needs them."""
+        if sent and self.is_usable(sent[0]):
+            self._transfers.cancel(*(item.request for item in sent))
 
     def _request(self, download: Download) -> SentRequest:
         """Returns the request for what a download still needs."""
@@ -329,7 +350,9 @@ class MediaReader:
         except IndexError:
             request = _Request()
         request.ask(url, [*self._common, *particular, *token], download)
-        return SentRequest(download, token, request, self._transfers)
+        # A slow disk must not keep the thread from receiving other objects.
+        transfers = self._transfers_to_files if download.is_to_file else self._transfers
+        return SentRequest(download, token, request, transfers)
 
     def _answer(self, sent: SentRequest) -> tuple[int, bytes]:
         """Waits for the answer; returns the status, and the body of a refusal."""

@@ -117,7 +117,7 @@ class Transfers:
         os.set_blocking(self._alarm, False)
         os.set_blocking(self._waker, False)
         weakref.finalize(self, _close, self._alarm, self._waker).atexit = False
-        self._open()
+        self._multi: Any = None  # made by the thread
         _all.add(self)
 
     def stop(self) -> None:
@@ -152,6 +152,9 @@ class Transfers:
                 group.ended.acquire(timeout=_GROUP_SECONDS)
             while not transfer.ended.acquire(timeout=_REPORT_SECONDS):
                 transfer.report()
+                thread = self._thread
+                if (thread is None or not thread.is_alive()) and transfer.ended.locked():
+                    raise RuntimeError("the thread of the transfers has ended")
         except BaseException:  # a signal
             self.cancel(transfer)
             raise
@@ -166,10 +169,13 @@ class Transfers:
         if self._thread is None:
             with self._starting:
                 if self._thread is None:
-                    self._thread = threading.Thread(
-                        target=self._work, name="shardwright-transfers", daemon=True
-                    )
-                    self._thread.start()
+                    thread = threading.Thread(target=self._work, name="shardwright-transfers", daemon=True)
+                    try:
+                        thread.start()
+                    except BaseException:  # the system has no more threads
+                        self._orders.remove((order, transfers))
+                        raise
+                    self._thread = thread
         if self._sleeps:
             with contextlib.suppress(BlockingIOError):  # it is about to wake up
                 os.write(self._waker, b"\0")
@@ -181,7 +187,7 @@ class Transfers:
         self._poller = select.poll()
         self._poller.register(self._alarm, select.POLLIN)
         self._timer: float | None = None
-        self._multi = multi = pycurl.CurlMulti()
+        multi = pycurl.CurlMulti()
         multi.setopt(pycurl.M_MAXCONNECTS, self._connections)
         poller = self._poller
 
@@ -201,10 +207,13 @@ class Transfers:
                 transfers._timer = None if milliseconds < 0 else time.monotonic() + milliseconds / 1e3
 
         multi.setopt(pycurl.M_TIMERFUNCTION, on_timer)
+        self._multi = multi
 
     def _work(self) -> None:
         """Runs transfers until there have been none for a while."""
         try:
+            if self._multi is None:
+                self._open()
             busy_at = time.monotonic()
             look_at = busy_at + LOOK_SECONDS
             while not self._stopped:
@@ -232,9 +241,10 @@ class Transfers:
     def _obey(self) -> None:
         orders = self._orders
         while orders:
-            order, transfers = orders.popleft()
+            order, transfers = orders[0]  # it stays until all is done, so that `_fail` finds it
             for transfer in transfers:
                 order(transfer)
+            orders.popleft()
         while self._queued and len(self._running) < self._at_once:
             self._hurry(next(iter(self._queued)))
 
@@ -300,23 +310,22 @@ class Transfers:
                 self._end(self._running[curl], (code, text))
 
     def _end(self, transfer: Transfer, error: tuple[int, str] | None) -> None:
-        del self._running[transfer.curl]
         self._multi.remove_handle(transfer.curl)
-        transfer.error = error
-        transfer.ended.release()
-        if transfer.group is not None:
-            transfer.group.one_ends()
+        del self._running[transfer.curl]
+        transfer.error, group = error, transfer.group
+        transfer.ended.release()  # from now on, it may get another request
+        if group is not None:
+            group.one_ends()
 
     def _fail(self, error: BaseException) -> None:
-        """Ends all transfers after a bug, and begins with new connections."""
+        """Ends all transfers after a bug. The next thread begins with new connections."""
         waiting = dict.fromkeys([*self._running.values(), *self._queued])
         with self._starting:
             while self._orders:
                 order, transfers = self._orders.popleft()
                 if order != self._drop:
                     waiting.update(dict.fromkeys(transfers))
-            self._running, self._queued = {}, {}
-            self._open()
+            self._running, self._queued, self._multi = {}, {}, None
             self._thread = None
         for transfer in waiting:
             transfer.is_begun, transfer.fault, transfer.error = True, error, (0, str(error))
