@@ -15,7 +15,7 @@ from helpers.hostile import make_tree
 from helpers.memory_disk import use_memory_disk
 from helpers.patched_beam import patch_beam
 from helpers.repository import PHOTOS
-from helpers.sketched_charts import drawing, sketch_charts
+from helpers.sketched_drawings import drawing, sketch_drawings
 
 from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
@@ -27,7 +27,7 @@ register_profiles()
 use_memory_disk()
 speed_up()
 patch_beam()
-sketch_charts()
+sketch_drawings()
 
 
 def pytest_collection_finish() -> None:
@@ -44,8 +44,8 @@ def pytest_sessionfinish() -> None:
 
 
 @pytest.fixture(scope="module")
-def drawn_charts() -> Iterator[None]:
-    """Has the charts of reports drawn, which other tests leave out."""
+def drawn() -> Iterator[None]:
+    """Has charts of reports and samples of dataset cards drawn, which other tests leave out."""
     with drawing():
         yield
 

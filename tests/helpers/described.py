@@ -14,6 +14,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 from helpers.repository import PHOTOS
+from helpers.sketched_drawings import drawing
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.layouts import LAYOUTS
@@ -122,7 +123,8 @@ def described(kind: str) -> Path:
     root = Path(mkdtemp(prefix="described-"))
     atexit.register(shutil.rmtree, root, ignore_errors=True)
     source, settings = KINDS[kind]
-    convert(output=str(root / "out"), **{**_SMALL, **source(root), **settings})
+    with drawing():
+        convert(output=str(root / "out"), **{**_SMALL, **source(root), **settings})
     return root / "out"
 
 

@@ -95,10 +95,10 @@ def main(folder: Path, generations: int, seed: int) -> None:
     """Rebuilds, and kills each run except the last; prints as JSON how each run ended."""
     for module in _INHERITED:
         importlib.import_module(module)
-    from helpers.sketched_charts import sketch_charts  # it imports our modules
+    from helpers.sketched_drawings import sketch_drawings  # it imports our modules
 
     speed_up()
-    sketch_charts()
+    sketch_drawings()
     chance = random.Random(seed)
     alter(folder, 0)
     began = time.monotonic()

@@ -23,7 +23,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import core, environments
 from helpers import fast_beam
 from helpers.hostile import document, make_tree
-from helpers.sketched_charts import drawing
+from helpers.sketched_drawings import drawing
 
 from shardwright.transforms.report import charts
 

@@ -13,7 +13,7 @@ from shardwright.transforms.report.render import render
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
-    pytest.mark.usefixtures("drawn_charts"),
+    pytest.mark.usefixtures("drawn"),
 ]
 
 _SMALL_PHONE, _PHONE, _DESK = 360, 390, 1280

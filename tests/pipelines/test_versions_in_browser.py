@@ -18,7 +18,7 @@ from shardwright.transforms.report.index_page import write_index
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
-    pytest.mark.usefixtures("drawn_charts"),
+    pytest.mark.usefixtures("drawn"),
 ]
 
 _PHONE, _DESK = 390, 1200

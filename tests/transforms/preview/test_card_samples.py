@@ -24,6 +24,7 @@ from shardwright.transforms.images.contact_sheet import SIDE
 from shardwright.transforms.preview import card_samples
 from shardwright.transforms.preview.card_samples import draw_card_samples
 
+pytestmark = pytest.mark.usefixtures("drawn")
 STEP_X, STEP_Y = SIDE + 8, SIDE + 28
 PURE = {"red": (220, 20, 20), "green": (20, 180, 20), "blue": (20, 20, 220)}
 
@@ -42,7 +43,7 @@ def tile_colors(data: bytes) -> list[tuple[int, ...]]:
 
 
 @pytest.fixture(scope="module")
-def colors(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def colors(drawn: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Thirty red, two green and one blue image, in two splits."""
     root = tmp_path_factory.mktemp("colors")
     for name, count in (("red", 30), ("green", 2), ("blue", 1)):

@@ -15,7 +15,7 @@ from shardwright.transforms.report.charts import (
     size_scatter,
 )
 
-pytestmark = pytest.mark.usefixtures("drawn_charts")
+pytestmark = pytest.mark.usefixtures("drawn")
 
 _DAY = 86_400.0
 #: Width of a digit and height of a line of the widest font that pages use, in units of the chart.

@@ -20,7 +20,7 @@ from shardwright.transforms.report.meanings import MEANINGS
 from shardwright.transforms.report.pages import shortened
 from shardwright.transforms.report.render import render
 
-pytestmark = pytest.mark.usefixtures("drawn_charts")
+pytestmark = pytest.mark.usefixtures("drawn")
 
 _VOID = frozenset({"meta", "img", "input", "link", "br"})
 #: All elements of the page; any other element would come from the data.
