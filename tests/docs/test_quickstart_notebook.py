@@ -36,6 +36,7 @@ def test_the_notebook_is_stored_without_results() -> None:
     assert NOTEBOOK.stat().st_size < 20_000
 
 
+@pytest.mark.slow  # the pages of docs/ run the same commands
 def test_the_cells_convert_look_train_and_rebuild(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -155,7 +155,8 @@ def test_on_other_machines_lines_go_to_the_workers_log(caplog: pytest.LogCapture
     assert caplog.messages == ["shardwright: planned: images 7"]
 
 
-@pytest.mark.parametrize("verbose", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("verbose", [False, True])
 def test_the_line_of_a_worker_process_is_shown_once_and_as_utf8(tmp_path: Path, verbose: bool) -> None:
     (tmp_path / "job.py").write_text(JOB)
     options = ["--direct_running_mode=multi_processing", "--direct_num_workers=1", *["--verbose"] * verbose]
