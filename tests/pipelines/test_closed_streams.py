@@ -136,7 +136,7 @@ def test_an_error_of_the_writer_is_not_reported_as_one_of_the_stream(monkeypatch
 
 def test_too_little_memory_to_start_is_a_failure_of_the_machine() -> None:
     for kilobytes in (40_000, 120_000):
-        # A shell sets the limit: with `preexec_fn`, a fork of this process does, in which gRPC may write a line.
+        # A shell sets the limit, because gRPC may write a line when this process forks for `preexec_fn`.
         limited = ["sh", "-c", f'ulimit -v {kilobytes}; exec "$0" convert', str(COMMAND)]
         done = subprocess.run(limited, capture_output=True, text=True, timeout=120)
         sentence = sentence_of(ended(done.returncode, done.stdout, done.stderr), 3)
