@@ -625,12 +625,14 @@ def test_a_full_disk_is_no_fault_of_the_storage(serve: Serve, monkeypatch: pytes
     assert not isinstance(raised.value, EngineError) and len(served.asked) == 1
 
 
-@pytest.mark.parametrize("without", ["libcurl", "certificate"])
+@pytest.mark.parametrize("without", ["libcurl", "poll", "certificate"])
 def test_google_s_own_client_reads_where_libcurl_cannot(
     monkeypatch: pytest.MonkeyPatch, shared: Bucket, proxy: Proxy, without: str
 ) -> None:
     if without == "libcurl":
         monkeypatch.setattr(gcs_media, "pycurl", None)
+    elif without == "poll":  # as on Windows
+        monkeypatch.setattr(gcs_media, "_HAS_POLL", False)
     else:
         monkeypatch.setenv("GOOGLE_API_USE_CLIENT_CERTIFICATE", "true")
     name = "small/ant/000.jpg"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import select
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -36,13 +37,14 @@ _BUFFER_BYTES = 1 << 19
 #: Bytes of a refusal that are kept for the message.
 _REFUSAL_BYTES = 1 << 14
 _MOST_REDIRECTS = 5
+_HAS_POLL = hasattr(select, "poll")
 #: Environment variables with other certificates, in the order in which they count.
 _CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 
 
 def is_available() -> bool:
-    """Returns whether libcurl is installed."""
-    return pycurl is not None
+    """Returns whether libcurl is installed, and the system can wait for its sockets; Windows cannot."""
+    return pycurl is not None and _HAS_POLL
 
 
 class Refused(Exception):
