@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from apache_beam.io.filesystems import FileSystems
@@ -19,6 +21,7 @@ from helpers.storage.azurite import Container, azurite, connection_string
 from helpers.storage.buckets import Bucket, free_port
 from helpers.storage.proxy import Proxy
 from helpers.storage.retries import Retries
+from helpers.storage.scripted import Script, Scripted, Serve, scripted
 
 from shardwright.pipelines.convert import convert
 from shardwright.transforms.storage import azure as azure_storage
@@ -79,6 +82,28 @@ def proxy(_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Proxy:
     monkeypatch.setattr(gcs, "_RETRY_FIRST", 0.01)
     monkeypatch.setattr(gcs, "_RETRY_MOST", 0.1)
     return _proxy
+
+
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new client of Google Cloud Storage that hardly waits before it retries."""
+    monkeypatch.setattr(gcs, "_RETRY_FIRST", 0.01)
+    monkeypatch.setattr(gcs, "_RETRY_MOST", 0.05)
+    monkeypatch.setattr(gcs, "_made", None)
+    monkeypatch.setattr(FileSystems, "_pipeline_options", None)
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Serve:
+    """Serves a script as Google Cloud Storage."""
+
+    @contextlib.contextmanager
+    def serving(script: Script, **options: Any) -> Iterator[Scripted]:
+        with scripted(script, **options) as (url, made):
+            monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
+            yield made
+
+    return serving
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import datetime
 import gzip
 import ipaddress
@@ -30,7 +29,7 @@ from google.auth import iam
 from helpers.hostile import run
 from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy
-from helpers.storage.scripted import Asked, Said, Scripted, scripted
+from helpers.storage.scripted import Asked, Said, Script, Scripted, Serve, scripted
 from helpers.storage.tunnel import tunnels
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -42,8 +41,9 @@ from shardwright.transforms.storage.gcs_access import GcsAccess, endpoint
 
 pytest.importorskip("pycurl", reason="pycurl has no wheel for this system, so that Google's own client reads")
 
+pytestmark = pytest.mark.usefixtures("short_pauses")
+
 BODY = bytes(range(256)) * 400
-Script = Callable[[Asked], Said]
 
 
 def hash_of(data: bytes) -> str:
@@ -63,30 +63,6 @@ def whole(asked: Asked, body: bytes = BODY, generation: str = "7", **how: Any) -
         return Said(b"Request range not satisfiable", 416)
     part = body[int(begin) : int(end) + 1 if end else None]
     return Said(part, 206, headers=headers, **how)
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gcs, "_RETRY_FIRST", 0.01)
-    monkeypatch.setattr(gcs, "_RETRY_MOST", 0.05)
-    monkeypatch.setattr(gcs, "_made", None)
-    monkeypatch.setattr(FileSystems, "_pipeline_options", None)
-
-
-@pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[[Script], contextlib.AbstractContextManager[Scripted]]:
-    """Serves a script as the emulator."""
-
-    @contextlib.contextmanager
-    def serving(script: Script, **options: Any) -> Iterator[Scripted]:
-        with scripted(script, **options) as (url, made):
-            monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
-            yield made
-
-    return serving
-
-
-Serve = Callable[..., contextlib.AbstractContextManager[Scripted]]
 
 
 def first(said: Said, then: Script = whole) -> Script:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import random
@@ -11,12 +10,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from apache_beam.io.filesystems import FileSystems
-from helpers.storage.scripted import Asked, Said, Scripted, scripted
+from helpers.storage.scripted import Asked, Said, Serve, scripted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,30 +30,9 @@ from shardwright.transforms.storage.gcs_media import Download
 
 pytest.importorskip("pycurl", reason="pycurl has no wheel for this system, so that Google's own client reads")
 
-Script = Callable[[Asked], Said]
-Serve = Callable[[Script], contextlib.AbstractContextManager[Scripted]]
+pytestmark = pytest.mark.usefixtures("short_pauses")
+
 NAMES = [f"{number:02}.jpg" for number in range(40)]
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gcs, "_RETRY_FIRST", 0.01)
-    monkeypatch.setattr(gcs, "_RETRY_MOST", 0.05)
-    monkeypatch.setattr(gcs, "_made", None)
-    monkeypatch.setattr(FileSystems, "_pipeline_options", None)
-
-
-@pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Serve:
-    """Serves a script as the emulator."""
-
-    @contextlib.contextmanager
-    def serving(script: Script) -> Iterator[Scripted]:
-        with scripted(script) as (url, made):
-            monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
-            yield made
-
-    return serving
 
 
 def name_of(asked: Asked) -> str:

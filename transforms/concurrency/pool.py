@@ -151,24 +151,16 @@ def map_ordered(
     max_items: int,
     max_weight: int = IN_FLIGHT_BYTES,
     chunk_items: int = CHUNK_ITEMS,
-    around: Callable[[list[Item]], AbstractContextManager[None]] | None = None,
 ) -> Iterator[Result]:
     """Maps items in parallel and yields the results in the order of the items.
 
     At most about `max_items` items with a total of `max_weight` are in work or wait to be consumed. A single
     heavier item runs alone. Small items are passed in chunks of `chunk_items`, because a future costs as much
-    as a small task. The thread enters the context manager that `around` returns for a chunk before the first
-    item. Tasks that wait for a network run singly, or ask for their answers in `around`. The first exception
-    of `function` is raised at the position of its item's chunk, and items that have not begun by then are
-    dropped.
+    as a small task; tasks that wait for a network run singly. The first exception of `function` is raised at
+    the position of its item's chunk, and items that have not begun by then are dropped.
     """
-
-    def apply(chunk: list[Item]) -> list[Result]:
-        with around(chunk) if around else contextlib.nullcontext():
-            return [function(item) for item in chunk]
-
     return map_chunks(
-        apply,
+        lambda chunk: [function(item) for item in chunk],
         items,
         executor,
         weigh=weigh,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -9,7 +10,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from shardwright.schemas.byte_range import decode_place
@@ -22,7 +22,7 @@ from shardwright.transforms.concurrency.pool import (
     CHUNK_ITEMS,
     IN_FLIGHT_BYTES,
     READS_AHEAD,
-    map_ordered,
+    map_chunks,
     reading_executor,
 )
 from shardwright.transforms.images.byte_ranges import read_part, read_part_head
@@ -92,20 +92,19 @@ def map_refs(
     remote = [ref for ref in refs if storage.is_remote(ref.uri)]
     in_groups = not with_masks and all(not ref.place and storage.can_read_ahead(ref.uri) for ref in remote)
 
-    def around(chunk: Sequence[ImageRef]) -> AbstractContextManager[None]:
-        return storage.reading_ahead(
-            (ref.uri, ref.version) for ref in chunk if ref.is_candidate and ref.size <= max_bytes
-        )
+    def read_together(chunk: list[ImageRef]) -> list[Result]:
+        wanted = ((ref.uri, ref.version) for ref in chunk if ref.is_candidate and ref.size <= max_bytes)
+        with storage.reading_ahead(wanted) if in_groups else contextlib.nullcontext():
+            return [function(ref) for ref in chunk]
 
-    return map_ordered(
-        function,
+    return map_chunks(
+        read_together,
         refs,
         reading_executor() if remote else executor,
         weigh=lambda ref: ref.size if ref.size >= 0 else _UNKNOWN_SIZE,
         max_items=READS_AHEAD,
         max_weight=max_weight,
         chunk_items=CHUNK_ITEMS if in_groups else 1,  # a thread reads a chunk image by image
-        around=around if remote and in_groups else None,
     )
 
 

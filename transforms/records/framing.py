@@ -53,17 +53,6 @@ def _masked(crc: int) -> int:
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & _ALL_BITS
 
 
-def data_of_frame(frame: bytes) -> bytes | None:
-    """Returns the data in a record's frame; None if the length or a checksum is wrong."""
-    if len(frame) < FRAME_BYTES:
-        return None
-    length, crc = _HEADER.unpack(frame[:HEADER_BYTES])
-    if length != len(frame) - FRAME_BYTES or masked_crc32c(frame[:8]) != crc:
-        return None
-    data = frame[HEADER_BYTES:-FOOTER_BYTES]
-    return data if _FOOTER.unpack(frame[-FOOTER_BYTES:])[0] == masked_crc32c(data) else None
-
-
 def are_sound(frames: bytes, lengths: Iterable[int]) -> bool:
     """Returns whether bytes are frames of these lengths, one after another, whose checksums are right.
 
@@ -77,8 +66,8 @@ def are_sound(frames: bytes, lengths: Iterable[int]) -> bool:
         begin, end = position + HEADER_BYTES, position + length - FOOTER_BYTES
         if length < FRAME_BYTES or end + FOOTER_BYTES > size:
             return False
-        stated, stored = header_at(frames, position)
-        if stated != end - begin or _masked(crc32c(frames[position : position + _LENGTH_BYTES])) != stored:
+        data_bytes, checksum = header_at(frames, position)
+        if data_bytes != end - begin or _LENGTH_CHECKSUMS[data_bytes] != checksum:
             return False
         if _masked(crc32c(frames[begin:end])) != footer_at(frames, end)[0]:
             return False

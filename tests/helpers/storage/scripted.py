@@ -86,9 +86,13 @@ class Scripted:
         return self.script(asked)
 
 
+Script = Callable[[Asked], Said]
+Serve = Callable[..., contextlib.AbstractContextManager[Scripted]]
+
+
 @contextlib.contextmanager
 def scripted(
-    script: Callable[[Asked], Said], host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+    script: Script, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
 ) -> Iterator[tuple[str, Scripted]]:
     """Serves a script on a free port; yields its URL and the requests."""
     storage = Scripted(script)
