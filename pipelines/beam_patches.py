@@ -403,58 +403,6 @@ PATCHES = (
 )
 
 
-@dataclass(frozen=True)
-class ReliedOn:
-    """Code of Beam that is not replaced, and whose details count all the same.
-
-    Attributes:
-      name: What Beam does with it.
-      checked: Dotted path of the function.
-      beam_versions: Versions of Beam that it was checked in.
-      sha256: Digest of its source in these versions.
-    """
-
-    name: str
-    checked: str
-    beam_versions: tuple[str, ...]
-    sha256: str
-
-
-#: What `OptionsParsedOnce` extends, what names the threads of workers, and the end of what a patch begins.
-RELIED_ON = (
-    ReliedOn(
-        "end of the measurement of steps",
-        "apache_beam.runners.worker.statesampler.StateSampler.stop",
-        BEAM_VERSIONS,
-        "6d446d02e6f67035ef6aefc5d815400edc61f0e8371467319b2f1db6830f2f70",
-    ),
-    ReliedOn(
-        "views of options",
-        "apache_beam.options.pipeline_options.PipelineOptions.view_as",
-        _SINCE_2_74,
-        "3fd63693be9c56f3f335a2828c98595036835564dc3c0db838fbae11e408ef0f",
-    ),
-    ReliedOn(  # another name of the same type in its annotation
-        "views of options",
-        "apache_beam.options.pipeline_options.PipelineOptions.view_as",
-        _UNTIL_2_73,
-        "514c9060085072c93451b7a67e605ca85dca447538a1ac981ecfc67e6f0d79a5",
-    ),
-    ReliedOn(
-        "threads of workers in this process",
-        "apache_beam.runners.worker.worker_pool_main.BeamFnExternalWorkerPoolServicer.StartWorker",
-        _SINCE_2_74,
-        "766cce5c5a7ae3f8c5235e5c16708992136307b0b38f60557e9e761283c14b8f",
-    ),
-    ReliedOn(  # does not keep the threads in a dictionary
-        "threads of workers in this process",
-        "apache_beam.runners.worker.worker_pool_main.BeamFnExternalWorkerPoolServicer.StartWorker",
-        _UNTIL_2_73,
-        "d6d4ee97d5147242a6be874c55ba0fa8af471af6a295f0e03df6fed6d31bee58",
-    ),
-)
-
-
 def found(path: str) -> Any:
     """Returns the object at a dotted path, whose module is imported.
 
@@ -486,12 +434,6 @@ def fits(patch: Patch) -> bool:
         return source_digest(patch.checked) == patch.sha256
     except (AttributeError, OSError, TypeError):  # it does not exist any more, or it has no source
         return False
-
-
-def current_value(patch: Patch) -> Any:
-    """Returns the current value of the attribute that a patch replaces."""
-    owner, _, name = patch.place.rpartition(".")
-    return getattr(found(owner), name, _MISSING)
 
 
 @contextlib.contextmanager

@@ -117,7 +117,7 @@ def rollback(
         write_version_record(output, replace(target, state=VersionState.PUBLISHED))
     moved = left is not None and target.version != current
     notes = [
-        _not_withdrawn(output, current) if moved and goes_back and is_damaged else "",
+        _not_withdrawn(current) if moved and goes_back and is_damaged else "",
         "" if moved or version else _repeated(output, records, current),
         redraw_index(output),
     ]
@@ -130,7 +130,7 @@ def rollback(
     )
 
 
-def _not_withdrawn(output: str, version: str) -> str:
+def _not_withdrawn(version: str) -> str:
     return (
         f"version {version} is not marked as withdrawn, because its version.json is damaged; a rebuild "
         "that makes the same data again is still refused"

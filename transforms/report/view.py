@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -31,8 +31,6 @@ _LISTED_CLASSES = 1_000
 #: Largest number of splits with their own column and color.
 _MAX_SPLITS = 6
 _CURVE_FROM = 12
-
-Document = Mapping[str, Any]
 
 
 class Amount(NamedTuple):

@@ -426,14 +426,3 @@ def mismatch(what: str, recorded: object, true: object) -> str:
         text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..." for text in map(repr, (recorded, true))
     ]
     return f"{what} says {shown[0]}, but should say {shown[1]}"
-
-
-def ledger_lines(data: bytes) -> Iterator[dict[str, Any]]:
-    """Yields the lines of a ledger file, its header first; memory use stays flat.
-
-    Raises:
-      OSError, EOFError, zlib.error, ValueError, RecursionError: If the ledger is damaged.
-    """
-    for lines in line_blocks(data):
-        if lines:
-            yield from parsed_lines(lines)

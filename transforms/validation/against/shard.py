@@ -54,9 +54,6 @@ from shardwright.transforms.validation.against.rows import (
 )
 from shardwright.transforms.validation.ledger import DISORDERED
 
-#: Bytes that are reserved for a source of unknown size.
-_UNKNOWN_SIZE = 10**6
-
 
 @dataclass(frozen=True)
 class Comparison:
