@@ -37,13 +37,13 @@ from shardwright.transforms.images.quality_metrics import measure_quality
 from shardwright.transforms.validation.duplicates import bucket_pictures, link_pictures, name_duplicates
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
-_MOST_PIXELS = 30_000_000
+_MAX_PIXELS = 30_000_000
 _SIDE = 1024
 _BUCKETS = 16
 _DHASH_BITS = (3, 10)
 #: A copy with fewer pixels per side counts as another picture, and so do wallpapers with more different
 #: shapes.
-_LEAST_SIDE = 64
+_MIN_SIDE = 64
 _SAME_SHAPE = 0.02
 
 
@@ -101,7 +101,7 @@ VARIANTS: dict[str, Callable[[Image.Image], Image.Image]] = {
 def _load(path: Path) -> Image.Image | None:
     try:
         image = Image.open(path)
-        if image.width * image.height > _MOST_PIXELS:
+        if image.width * image.height > _MAX_PIXELS:
             return None
         image = image.convert("RGBA")
     except OSError:
@@ -158,7 +158,7 @@ def judge(paths: Sequence[Path], part: str, varied: int, shown: int) -> list[Res
         shapes.append(image.width / image.height)
         for name, vary in VARIANTS.items() if place < varied else ():
             copy = vary(image)
-            if min(copy.size) < min(_LEAST_SIDE, *image.size):
+            if min(copy.size) < min(_MIN_SIDE, *image.size):
                 continue
             ours = bool(find_duplicates([_picture(0, whole), _picture(1, measure_quality(copy))]))
             apart = (_difference_hash(copy) ^ difference).bit_count()

@@ -45,7 +45,7 @@ COMMANDS = {
 _GC_THRESHOLDS = (20_000, 50, 50)
 _NO_MEMORY = "There is not enough memory to start; allow more (ulimit -v), or use a larger machine."
 #: Bytes of address space below which an imported library may end the process with its own exit code.
-_LEAST_MEMORY = 256_000_000
+_MIN_MEMORY = 256_000_000
 #: Number of characters shown from the end of an error message, since some messages begin with long details.
 _SHOWN_CHARACTERS = 200
 
@@ -101,7 +101,7 @@ def _run(arguments: list[str]) -> int:
     if name not in COMMANDS:
         hint = nearest(name, list(COMMANDS)) or "; see shardwright --help"
         return _refused(arguments, f"there is no command {name!r}{hint}", ExitCode.USAGE)
-    if _allowed_memory() < _LEAST_MEMORY:
+    if _allowed_memory() < _MIN_MEMORY:
         return _refused(arguments, _NO_MEMORY, ExitCode.ENGINE)
     try:
         with needed_by(f"shardwright {name}"):

@@ -36,7 +36,7 @@ from shardwright.schemas.violation import Violation
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import read_dataset, read_measured
 from shardwright.transforms.diff.rows import list_pairs
-from shardwright.transforms.diff.small import MOST_RECORDS, compare_small
+from shardwright.transforms.diff.small import MAX_RECORDS, compare_small
 from shardwright.transforms.overwrite import repair_swap
 from shardwright.transforms.result_files import write_result
 from shardwright.transforms.versions.pointer import located
@@ -295,7 +295,7 @@ def _with_measurements(described: Described) -> Described:
 
 def _compare(old: Described, new: Described, report: str, beam_options: Any, progress: bool) -> Changes:
     """Compares the images of two datasets; small ones without Beam, unless its options were given."""
-    if not beam_options and old.dataset.all_records + new.dataset.all_records <= MOST_RECORDS:
+    if not beam_options and old.dataset.all_records + new.dataset.all_records <= MAX_RECORDS:
         with show_progress(progress):
             changes = compare_small(list_pairs(old.name, new.name, old.dataset, new.dataset))
         return Changes.from_json(changes.as_json())

@@ -9,7 +9,7 @@ from typing import Any
 STATISTICS_COLUMNS = ("split", "images", "width", "height", "channel means", "deviations")
 _NOTHING = "-"
 #: Number of channels in a cell; `statistics.json` has all of them.
-_MOST_CHANNELS = 4
+_MAX_CHANNELS = 4
 
 
 def statistics_table(document: Mapping[str, Any]) -> list[tuple[object, ...]]:
@@ -46,5 +46,5 @@ def _range(spread: Mapping[str, Any]) -> str:
 
 def _numbers(values: Sequence[float | None]) -> str:
     """Returns the numbers of the first channels as text; None stands for a channel without finite samples."""
-    shown = [_NOTHING if value is None else f"{value:.4f}" for value in values[:_MOST_CHANNELS]]
-    return " ".join([*shown, "..."] if len(values) > _MOST_CHANNELS else shown) or _NOTHING
+    shown = [_NOTHING if value is None else f"{value:.4f}" for value in values[:_MAX_CHANNELS]]
+    return " ".join([*shown, "..."] if len(values) > _MAX_CHANNELS else shown) or _NOTHING

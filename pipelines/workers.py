@@ -29,7 +29,7 @@ FREE_SECONDS = 0.2e-3
 SECONDS_PER_BYTE = 9e-9
 START_SECONDS = 1.2
 #: Processes take more memory and processor time, so they have to be faster by more than this share.
-LEAST_GAIN = 0.15
+MIN_GAIN = 0.15
 #: Maximum number of files to count before a run.
 COUNTED_FILES = 200_000
 COUNTED_OBJECTS = 10_000
@@ -183,7 +183,7 @@ def cost_of_image(load: Workload, speed: ConversionSpeed | None = None, mapped: 
 
 
 def seconds_gained(files: int, cost: Cost, cpus: int, share: float) -> float:
-    """Returns the seconds that one process per processor saves over as many threads, beyond `LEAST_GAIN`.
+    """Returns the seconds that one process per processor saves over as many threads, beyond `MIN_GAIN`.
 
     Threads of one process wait for each other while one holds the interpreter's lock. Processes do not, but
     each shard is converted by one of them.
@@ -194,7 +194,7 @@ def seconds_gained(files: int, cost: Cost, cpus: int, share: float) -> float:
       cpus: Number of processors.
       share: Share of the images that the busiest process converts.
     """
-    return files * (_thread_seconds(*cost, cpus) - sum(cost) * share * (1 + LEAST_GAIN)) - START_SECONDS
+    return files * (_thread_seconds(*cost, cpus) - sum(cost) * share * (1 + MIN_GAIN)) - START_SECONDS
 
 
 def _thread_seconds(lock: float, free: float, threads: int) -> float:

@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 #: Fewer images say little about the speed.
-LEAST_IMAGES = 500
+MIN_IMAGES = 500
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 
 #: Maximum duration of a lease (14 days), so that a damaged one does not block an output for ever.
-MOST_SECONDS = 14 * 86_400.0
+MAX_SECONDS = 14 * 86_400.0
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Lease:
     def loads(data: bytes) -> Lease:
         """Reads a stored document; fields that a later version of the software added are ignored.
 
-        Its `seconds` are at most `MOST_SECONDS`.
+        Its `seconds` are at most `MAX_SECONDS`.
 
         Raises:
           ValueError: if it is not a lease.
@@ -57,7 +57,7 @@ class Lease:
             stored, kind = getattr(lease, field.name), type(field.default)
             if not (_is_number(stored, kind) if kind in (int, float) else isinstance(stored, str)):
                 raise ValueError(f"it is damaged ({field.name} is {stored!r})")
-        return replace(lease, seconds=min(lease.seconds, MOST_SECONDS))
+        return replace(lease, seconds=min(lease.seconds, MAX_SECONDS))
 
 
 def _is_number(value: object, kind: type) -> bool:

@@ -243,7 +243,7 @@ _WRITTEN_TEXTS = ("key", "outcome", "fingerprint", "sha256", "label", "stored", 
 _WRITTEN_NUMBERS = ("offset", "length", "source_width", "source_height", "source_bytes")
 _WRITTEN_FIELDS = frozenset((*_WRITTEN_TEXTS, *_WRITTEN_NUMBERS))
 #: Fewest lines that are read by column.
-_FEWEST_TOGETHER = 4
+_MIN_TOGETHER = 4
 #: Regular expression of the name of a field.
 _NAME = re.compile(rb'"[a-z0-9_]+": ')
 #: Regular expressions of their values in JSON: texts without a quotation mark, and numbers of 64 bits. Short
@@ -341,12 +341,12 @@ def written_runs(lines: Sequence[bytes]) -> Iterator[tuple[Sequence[bytes], Writ
     if not lines:
         return
     columns = written_columns(lines)
-    if columns is not None or len(lines) < _FEWEST_TOGETHER:
+    if columns is not None or len(lines) < _MIN_TOGETHER:
         yield lines, columns
         return
     for _, run in groupby(lines, _NAME.findall):
         alike = list(run)
-        yield alike, written_columns(alike) if len(alike) >= _FEWEST_TOGETHER else None
+        yield alike, written_columns(alike) if len(alike) >= _MIN_TOGETHER else None
 
 
 @lru_cache(maxsize=64)

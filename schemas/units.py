@@ -72,7 +72,7 @@ def is_or_are(number: int) -> str:
 
 
 #: Maximum number of digits of a value printed beside a limit.
-_MOST_DIGITS = 17
+_MAX_DIGITS = 17
 
 
 def beside_limit(value: float, limit: float, scale: float = 1, digits: int = 3) -> tuple[str, str]:
@@ -90,7 +90,7 @@ def beside_limit(value: float, limit: float, scale: float = 1, digits: int = 3) 
       Both as text, such as `0.0304` and `0.03`.
     """
     bound = _plain(limit * scale, 12)
-    for number in range(digits, _MOST_DIGITS + 1):
+    for number in range(digits, _MAX_DIGITS + 1):
         text = _plain(value * scale, number)
         shown = float(text)
         if (shown > float(bound)) == (value > limit) and (shown < float(bound)) == (value < limit):
@@ -100,7 +100,7 @@ def beside_limit(value: float, limit: float, scale: float = 1, digits: int = 3) 
 
 def decimals_apart(value: float, limit: float) -> int:
     """Returns the number of decimals needed to print two different numbers as different texts."""
-    return next((d for d in range(_MOST_DIGITS) if f"{value:.{d}f}" != f"{limit:.{d}f}"), _MOST_DIGITS)
+    return next((d for d in range(_MAX_DIGITS) if f"{value:.{d}f}" != f"{limit:.{d}f}"), _MAX_DIGITS)
 
 
 def percent_beside_limit(value: float, limit: float) -> tuple[str, str]:

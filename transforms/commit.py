@@ -19,7 +19,7 @@ from shardwright.schemas import dataset
 from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import ExitCode, FindingCode, Outcome, QuarantineReason, Severity
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.conversion_speed import LEAST_IMAGES, ConversionSpeed
+from shardwright.schemas.conversion_speed import MIN_IMAGES, ConversionSpeed
 from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.findings import FindingSummary, ValidationReport
@@ -416,7 +416,7 @@ def _speed(results: Iterable[ShardResult]) -> dict[str, Any]:
     ]
     images = sum(result.header.records for result in converted)
     seconds = sum(result.processor_seconds for result in converted)
-    if images < LEAST_IMAGES or not seconds:
+    if images < MIN_IMAGES or not seconds:
         return {}
     size = _source_sizes(converted).moments["bytes"].mean
     return {"speed": ConversionSpeed(round(seconds / images, 7), round(size, 1)).as_json()}

@@ -43,7 +43,7 @@ from shardwright.transforms.images.read import check_sha256, map_refs, read_imag
 #: Number of buckets in which values meet, and so of workers that can share the comparison.
 _BUCKETS = 512
 #: Number of images with an equal band that are compared together. More are compared in parts of this size.
-_MOST_IN_BAND = 50_000
+_MAX_IN_BAND = 50_000
 _PRINT_BYTES = 8
 _PRINTS = "prints"
 
@@ -207,8 +207,8 @@ def link_similar(bucket: tuple[tuple[int, int], Iterable[bytes]]) -> Iterator[li
             groups[value].append(Row(*row))
     for group in groups.values():
         rows = sorted(group)  # one order, whatever the order of arrival
-        for begin in range(0, len(rows), _MOST_IN_BAND):
-            part = rows[begin : begin + _MOST_IN_BAND]
+        for begin in range(0, len(rows), _MAX_IN_BAND):
+            part = rows[begin : begin + _MAX_IN_BAND]
             found = similar_pairs([row.hash for row in part], [row.patch for row in part], band)
             links = join_groups((part[first].rank, part[second].rank) for first, second in found)
             if links:

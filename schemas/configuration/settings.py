@@ -36,11 +36,11 @@ DAMAGED = ("quarantine", "keep")
 COLORS = ("rgb", "gray", "keep")
 DEPTHS = ("8", "keep")
 #: Largest number of channels, and the formats that cannot store more than 8 bits per channel.
-MOST_CHANNELS = 16
+MAX_CHANNELS = 16
 _EIGHT_BIT_FORMATS = ("jpeg", "webp")
 COMPRESSIONS = ("none", "gzip", "zlib")
 #: Maximum number of folds.
-MOST_FOLDS = len(DIGITS)
+MAX_FOLDS = len(DIGITS)
 #: How images are divided into splits and folds.
 SPLIT_MODES = ("hash", "exact", "stratified")
 #: Meanings that a user can give to the folders at the top of an input.
@@ -160,12 +160,12 @@ def _regex(text: str) -> re.Pattern[str]:
 
 
 def _check_folds(number: str) -> None:
-    if units.parse_int(number, low=0, high=MOST_FOLDS) == 1:
+    if units.parse_int(number, low=0, high=MAX_FOLDS) == 1:
         raise ValueError("write 0, or the number of folds from 2 on")
 
 
 def _check_channels(number: str) -> None:
-    if units.parse_int(number, low=0, high=MOST_CHANNELS) in (1, 3):
+    if units.parse_int(number, low=0, high=MAX_CHANNELS) in (1, 3):
         raise ValueError("choose --color gray for one channel, or --color rgb for three")
 
 

@@ -16,7 +16,7 @@ from shardwright.schemas.violation import Violation
 
 _DRIFT = "drift"
 _SHOWN = 3
-_LONGEST_VALUE = 60
+_MAX_VALUE_LENGTH = 60
 
 
 class Policy(StrEnum):
@@ -310,4 +310,4 @@ def _check_policies(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]
 
 
 def _text(name: str) -> str:
-    return repr(name if len(name) <= _LONGEST_VALUE else name[:_LONGEST_VALUE] + "...")
+    return repr(name if len(name) <= _MAX_VALUE_LENGTH else name[:_MAX_VALUE_LENGTH] + "...")

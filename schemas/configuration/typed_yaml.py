@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 from shardwright.schemas.errors import nearest
 from shardwright.schemas.plain_yaml import WrongValue
 
-_LONGEST_VALUE = 60
+_MAX_VALUE_LENGTH = 60
 _Model = TypeVar("_Model", bound="FileModel")
 
 
@@ -75,7 +75,7 @@ def write(what: str) -> WrapValidator:
 def quoted_value(value: Any) -> str:
     """Returns a value for a message: in quotes, and shortened."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    return repr(text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "...")
+    return repr(text if len(text) <= _MAX_VALUE_LENGTH else text[:_MAX_VALUE_LENGTH] + "...")
 
 
 def read_model(model: type[_Model], value: Any, what: str, example: str) -> _Model:

@@ -48,8 +48,8 @@ _DTYPES = {
 }
 _OWN_DTYPES = {FeatureType.INT64: "int64", FeatureType.FLOAT: "float32", FeatureType.BYTES: "object"}
 _ROLES = tuple(role for role in FeatureRole if role not in (FeatureRole.EXTRA, FeatureRole.CONSTANT))
-_LONGEST_NAME = 200
-_MOST_VALUES = 1_000_000
+_MAX_NAME_LENGTH = 200
+_MAX_VALUES = 1_000_000
 
 
 class _Wrong(ValueError):
@@ -249,9 +249,9 @@ def _shape(value: Any, where: str) -> tuple[int | None, ...]:
         )
     if len(sides) - len(known) > 1:
         raise _Wrong(f"{where}: only one side of a shape can be null")
-    if math.prod(known) > _MOST_VALUES:
+    if math.prod(known) > _MAX_VALUES:
         raise _Wrong(
-            f"{where}: shape {short_repr(value)} has more than {_MOST_VALUES:,} values; make it smaller"
+            f"{where}: shape {short_repr(value)} has more than {_MAX_VALUES:,} values; make it smaller"
         )
     return sides
 
@@ -305,10 +305,10 @@ def _nearest(value: Any, choices: Sequence[str]) -> str:
 def _name(value: Any, where: str) -> str:
     if not isinstance(value, str):
         raise _Wrong(f"{where}: {short_repr(value)} is not a name; write text, in quotes if needed")
-    if not 0 < len(value) <= _LONGEST_NAME or not value.isprintable():
+    if not 0 < len(value) <= _MAX_NAME_LENGTH or not value.isprintable():
         raise _Wrong(
-            f"{where}: {short_repr(value)} is not a name; write 1 to {_LONGEST_NAME} characters that can be "
-            "printed"
+            f"{where}: {short_repr(value)} is not a name; write 1 to {_MAX_NAME_LENGTH} characters that can "
+            "be printed"
         )
     return value
 
@@ -340,7 +340,7 @@ def _flag(value: Any, where: str) -> bool:
 
 
 def _small_number(value: Any, where: str) -> int:
-    if type(value) is not int or not 0 <= value <= _MOST_VALUES:
+    if type(value) is not int or not 0 <= value <= _MAX_VALUES:
         raise _Wrong(f"{where}: write a number such as 0 or 1 instead of {short_repr(value)}")
     return value
 

@@ -30,7 +30,7 @@ from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.pictures import Picture
 from shardwright.schemas.split_order import by_split
 from shardwright.schemas.statistics.feature_statistics import (
-    MOST_CATEGORIES,
+    MAX_CATEGORIES,
     RecordStatistics,
     first_of,
     keep_first,
@@ -42,7 +42,7 @@ FORMAT_VERSION = 1
 #: Number of classes of a split to describe, the largest ones; for others only the number of records is given.
 MAX_DESCRIBED_CLASSES = 1000
 #: Number of classes to keep sums for, those whose names come first.
-_MOST_CLASSES = 1 << 15
+_MAX_CLASSES = 1 << 15
 #: Maximum number of values on one line of the document.
 _SHORT = 8
 
@@ -59,7 +59,7 @@ class SplitStatistics:
     """
 
     pictures: PictureStatistics = field(default_factory=PictureStatistics)
-    labels: ValueCounts = field(default_factory=lambda: ValueCounts(MOST_CATEGORIES))
+    labels: ValueCounts = field(default_factory=lambda: ValueCounts(MAX_CATEGORIES))
     classes: dict[str, PictureStatistics] = field(default_factory=dict)
     records: RecordStatistics = field(default_factory=RecordStatistics)
 
@@ -71,7 +71,7 @@ class SplitStatistics:
             if label not in self.classes:
                 self.classes[label] = PictureStatistics(of_class=True)
             self.classes[label].add(picture)
-        keep_first(self.classes, _MOST_CLASSES)
+        keep_first(self.classes, _MAX_CLASSES)
 
     def merge(self, other: SplitStatistics) -> SplitStatistics:
         """Adds the sums over other records; returns itself."""
@@ -81,13 +81,13 @@ class SplitStatistics:
             if label not in self.classes:
                 self.classes[label] = PictureStatistics(of_class=True)
             self.classes[label].merge(sums)
-        keep_first(self.classes, _MOST_CLASSES)
+        keep_first(self.classes, _MAX_CLASSES)
         self.records.merge(other.records)
         return self
 
     def as_json(self, scores: Sequence[str] = ()) -> dict[str, Any]:
         """Returns the readable form; `scores` are the names of the pictures' scores."""
-        known = first_of(self.classes, _MOST_CLASSES)
+        known = first_of(self.classes, _MAX_CLASSES)
         counted = {name.decode(): count for name, count in self.labels.most_common()}
         described = [name for name in counted or known if name in known][:MAX_DESCRIBED_CLASSES]
         classes: dict[str, Any] = {name: {"records": count} for name, count in counted.items()}
@@ -116,7 +116,7 @@ class SplitStatistics:
         return {
             "pictures": self.pictures.state(),
             "labels": self.labels.state(),
-            "classes": {label: sums.state() for label, sums in first_of(self.classes, _MOST_CLASSES).items()},
+            "classes": {label: sums.state() for label, sums in first_of(self.classes, _MAX_CLASSES).items()},
             "records": self.records.state(),
         }
 

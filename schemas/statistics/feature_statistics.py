@@ -15,9 +15,9 @@ from shardwright.schemas.statistics.value_counts import ValueCounts
 from shardwright.schemas.values import ValueType
 
 #: Maximum number of distinct values to count: of categories, and of other values.
-MOST_CATEGORIES, _MOST_VALUES = 1 << 17, 1000
+MAX_CATEGORIES, _MAX_VALUES = 1 << 17, 1000
 #: Maximum number of features of records, those whose names come first.
-_MOST_FEATURES = 1 << 12
+_MAX_FEATURES = 1 << 12
 #: Roles of features with bytes that are not text.
 _BLOBS = frozenset(
     {
@@ -103,9 +103,9 @@ class FeatureStatistics:
         """
         tally = None
         if is_category(spec) and type_ is not FeatureType.FLOAT:
-            tally = ValueCounts(MOST_CATEGORIES)
+            tally = ValueCounts(MAX_CATEGORIES)
         elif type_ is FeatureType.BYTES and not is_blob(spec):
-            tally = ValueCounts(_MOST_VALUES)
+            tally = ValueCounts(_MAX_VALUES)
         numbers = Histogram(FLOAT32_BITS if type_ is FeatureType.FLOAT else 0)
         fill = spec.fill.value if spec is not None and spec.fill is not None else ""
         return FeatureStatistics(type_, fill, numbers=numbers, values=tally)
@@ -243,7 +243,7 @@ class RecordStatistics:
             if sums is None:
                 sums = self.features[key] = FeatureStatistics.of(feature.type, specs.get(name))
             sums.add(feature.values)
-        keep_first(self.features, _MOST_FEATURES)
+        keep_first(self.features, _MAX_FEATURES)
 
     def merge(self, other: RecordStatistics) -> RecordStatistics:
         """Adds the sums over other records; returns itself."""
@@ -255,12 +255,12 @@ class RecordStatistics:
                     None if sums.values is None else ValueCounts(sums.values.most),
                 )  # fmt: skip
             self.features[key].merge(sums)
-        keep_first(self.features, _MOST_FEATURES)
+        keep_first(self.features, _MAX_FEATURES)
         return self
 
     def first_features(self) -> dict[tuple[str, FeatureType], FeatureStatistics]:
         """Returns the features in order, or the first of them if there are far too many."""
-        return first_of(self.features, _MOST_FEATURES)
+        return first_of(self.features, _MAX_FEATURES)
 
     def state(self) -> dict[str, Any]:
         """Returns the sums as JSON for `from_state`."""

@@ -27,7 +27,7 @@ FLOAT32_BITS = 149
 _PARTS = 128
 _OFFSET = 1100  # makes the exponent of every float positive
 _QUANTILES = {"p01": 0.01, "p05": 0.05, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "p99": 0.99}
-_MOST_BUCKETS = 32
+_MAX_BUCKETS = 32
 
 
 def bin_of(value: float) -> int:
@@ -260,7 +260,7 @@ class Histogram(Moments):
             return Buckets([self.low] * 2, [self.count]) if self.count else Buckets([], [])
         places = sorted(place for place in self.bins if place > 0)
         parts, step = _PARTS, 1
-        while parts > 1 and places and places[-1] // step - places[0] // step >= _MOST_BUCKETS - 1:
+        while parts > 1 and places and places[-1] // step - places[0] // step >= _MAX_BUCKETS - 1:
             parts, step = parts // 2, step * 2
         counts: dict[int, int] = {}
         for place in places:

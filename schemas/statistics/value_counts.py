@@ -16,7 +16,7 @@ from typing import Any
 
 _VALUE_BYTES = 64
 #: With this many hashes, the estimate is accurate to about 3 %.
-_MOST_HASHES = 1024
+_MAX_HASHES = 1024
 
 
 class ValueCounts:
@@ -57,12 +57,12 @@ class ValueCounts:
 
     def _add_hash(self, number: int) -> None:
         self.hashes.add(number)
-        if len(self.hashes) >= 2 * _MOST_HASHES:
+        if len(self.hashes) >= 2 * _MAX_HASHES:
             self._trim()
 
     def _trim(self) -> None:
-        if len(self.hashes) > _MOST_HASHES:
-            self.hashes = set(heapq.nsmallest(_MOST_HASHES, self.hashes))
+        if len(self.hashes) > _MAX_HASHES:
+            self.hashes = set(heapq.nsmallest(_MAX_HASHES, self.hashes))
 
     def merge(self, other: ValueCounts) -> ValueCounts:
         """Adds the values of another; returns itself."""
@@ -82,9 +82,9 @@ class ValueCounts:
         if self.counts is not None:
             return len(self.counts)
         self._trim()
-        if len(self.hashes) < _MOST_HASHES:
+        if len(self.hashes) < _MAX_HASHES:
             return len(self.hashes)
-        return round((_MOST_HASHES - 1) * 2**64 / max(self.hashes))
+        return round((_MAX_HASHES - 1) * 2**64 / max(self.hashes))
 
     def most_common(self) -> Iterator[tuple[bytes, int]]:
         """Yields values and their occurrences, the most frequent first; none if there are too many values."""

@@ -19,9 +19,9 @@ from shardwright.transforms.validation.duplicates import bucket_pictures, link_p
 
 pytestmark = [pytest.mark.corpus, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
-_MOST_PIXELS = 20_000_000
+_MAX_PIXELS = 20_000_000
 #: Nearly all clip arts are different pictures; a few hundred are variants of a drawing.
-_MOST_CLIP_ART = 0.06
+_MAX_CLIP_ART = 0.06
 
 
 def _found(paths: list[Path]) -> list[tuple[Path, Path]]:
@@ -29,7 +29,7 @@ def _found(paths: list[Path]) -> list[tuple[Path, Path]]:
     pictures = []
     for path in paths:
         image = Image.open(path)
-        if image.width * image.height <= _MOST_PIXELS:
+        if image.width * image.height <= _MAX_PIXELS:
             picture = Picture(
                 str(path), 0, 0, None, "", (), 0, "", *image.size, 3, quality=measure_quality(image)
             )
@@ -73,4 +73,4 @@ def test_clip_art_has_few_wrong_pairs() -> None:
         path for path in folder.rglob("*.png") if "stars" not in path.parts and not path.is_symlink()
     )[::3]
     pairs = _found(paths)
-    assert 0 < len(pairs) < _MOST_CLIP_ART * len(paths)
+    assert 0 < len(pairs) < _MAX_CLIP_ART * len(paths)

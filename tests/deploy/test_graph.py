@@ -67,7 +67,7 @@ UNTYPED = {
 UNTYPED_STEP = "GateVersion/CompareDatasets/"
 SETTINGS = (f"--output=gs://{BUCKET}/out", "--resize=64", "--splits=train=0.8,test=0.2")
 FULL = ("--dedupe=exact", "--verify=full")
-MOST_BYTES = 20 * 10**6
+MAX_BYTES = 20 * 10**6
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +177,7 @@ def test_the_description_does_not_grow_with_the_images(bucket: Any, tmp_path: Pa
     sizes = [len(dry_run(f"--input=gs://{BUCKET}/{name}").pipeline.SerializeToString())
              for name in ("many", "none")]  # fmt: skip
     assert abs(sizes[0] - sizes[1]) < 300  # less than a byte per image; the length of pickled times varies
-    assert 10_000 < max(sizes) < MOST_BYTES / 50
+    assert 10_000 < max(sizes) < MAX_BYTES / 50
 
 
 @pytest.mark.sampled(1)
@@ -192,7 +192,7 @@ def test_the_description_of_a_rebuild_contains_no_content_of_versions(
         blob.delete()
     assert again.code == 0 and sorted(again.top) == REBUILD_STEPS
     for described in (again, rebuild_job):
-        assert len(described.pipeline.SerializeToString()) < MOST_BYTES / 50
+        assert len(described.pipeline.SerializeToString()) < MAX_BYTES / 50
 
 
 @pytest.mark.sampled(1)
@@ -203,7 +203,7 @@ def test_class_names_do_not_fill_the_description(command: str, bucket: Any) -> N
     options = (f"--input=gs://{BUCKET}/photos", f"--class_names=gs://{BUCKET}/names.txt", *FULL)
     described = dry_run(*options, command=command)
     # A dataset with the labels of ImageNet-21k: the forecast step and the dedupe step contain the names.
-    assert len(described.pipeline.SerializeToString()) < MOST_BYTES / 10
+    assert len(described.pipeline.SerializeToString()) < MAX_BYTES / 10
 
 
 def test_the_workers_get_the_image(job: Described) -> None:

@@ -18,7 +18,7 @@ _PLURAL = re.compile(rf" {_VERBS}(\w+ )?({'|'.join(_NOUNS.split())})(s|es)\b| ca
 #: Messages whose number is never 1, or that print something else in this place.
 _OTHERS = (
     "images/s", "{total:,} images", "None of the {sample.tried", "channels, not 1, 3 or 4", "{few} cells",
-    "{_MOST_FILES} files", "each of {", "counted(more, ", "sampled images", "TFRecord files",
+    "{_MAX_FILES} files", "each of {", "counted(more, ", "sampled images", "TFRecord files",
     "{have} images", "without images", "or {command} its files", "differ')} between splits",
     "percentage points", "one with shardwright", "{len(DIGITS)} splits", "in folds)", "{self.mode} splits",
     "{samples} channels that are not gray", "{_listed(counts)} channels", "{self.channels} channels",

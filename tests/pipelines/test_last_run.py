@@ -26,7 +26,7 @@ def test_a_conversion_knows_the_dataset_that_it_replaces_or_carries_on(
     values: dict[str, Any] = {"input": str(tmp_path / "in"), "output": str(made), "shards": 2}
     convert(**values)
     assert "speed" not in read_run(str(made)), "a few images do not tell"
-    monkeypatch.setattr(commit, "LEAST_IMAGES", 1)
+    monkeypatch.setattr(commit, "MIN_IMAGES", 1)
     convert(**values, overwrite=True)
     stored = read_run(str(made))["speed"]
     assert stored["processor_seconds"] > 0
@@ -59,7 +59,7 @@ def test_a_rebuild_knows_since_when_files_changed_unless_it_converts_all_again(
     make_tree(tmp_path / "in", 12)
     values: dict[str, Any] = {"input": str(tmp_path / "in"), "output": str(tmp_path / "out"), "shards": 1}
     with monkeypatch.context() as patch:
-        patch.setattr(commit, "LEAST_IMAGES", 1)
+        patch.setattr(commit, "MIN_IMAGES", 1)
         rebuild(**values)
     rebuild(**values, quality=90)
     run = read_run(rebuild(**values, quality=90).path)

@@ -17,8 +17,8 @@ from PIL import Image
 
 pytestmark = pytest.mark.slow
 
-MOST_MEGABYTES = 700
-MOST_MEGABYTES_OF_PHOTOGRAPHS = 600
+MAX_MEGABYTES = 700
+MAX_MEGABYTES_OF_PHOTOGRAPHS = 600
 #: Runs a command; prints its exit code and its peak memory in kB.
 _MEASURE = """
 import os, subprocess, sys
@@ -76,10 +76,10 @@ def _peak_of(tmp_path: Path, files: Iterable[bytes], *more: str) -> float:
     ids=["coefficients", "fewer coefficients", "tile", "tiles", "canvas", "smaller canvas"],
 )
 def test_memory_stays_below_its_limit(tmp_path: Path, make: Callable[[], bytes], copies: int) -> None:
-    assert _peak_of(tmp_path, [make()] * copies, "--resize=224") < MOST_MEGABYTES
+    assert _peak_of(tmp_path, [make()] * copies, "--resize=224") < MAX_MEGABYTES
 
 
 @pytest.mark.parametrize("more", [(), ("--resize=6000x6000",)], ids=["as they are", "enlarged"])
 def test_memory_for_photographs_stays_below_its_limit(tmp_path: Path, more: tuple[str, ...]) -> None:
     files = (_photograph(megapixels, seed) for seed, megapixels in enumerate((1, 20, 4, 19, 8, 16, 12, 18)))
-    assert _peak_of(tmp_path, files, *more) < MOST_MEGABYTES_OF_PHOTOGRAPHS
+    assert _peak_of(tmp_path, files, *more) < MAX_MEGABYTES_OF_PHOTOGRAPHS

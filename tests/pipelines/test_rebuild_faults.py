@@ -29,7 +29,7 @@ from shardwright.schemas.lease import Lease
 from shardwright.schemas.version import LEASE_JSON, VersionState, is_version, next_version
 from shardwright.transforms import lease as leases
 from shardwright.transforms import storage
-from shardwright.transforms.rebuild.begin import MOST_ABANDONED
+from shardwright.transforms.rebuild.begin import MAX_ABANDONED
 from shardwright.transforms.sources import class_folders
 from shardwright.transforms.versions.listing import list_versions
 
@@ -239,10 +239,10 @@ def versions(folder: Path) -> list[Path]:
 def test_failed_runs_do_not_pile_up(folder: Path) -> None:
     for path in (folder / "in").rglob("*.*"):
         path.write_bytes(b"no picture")
-    for _ in range(MOST_ABANDONED + 3):
+    for _ in range(MAX_ABANDONED + 3):
         with pytest.raises(DataRefused):
             _rebuild(folder)
-    assert len(versions(folder)) <= 1 + MOST_ABANDONED + 1
+    assert len(versions(folder)) <= 1 + MAX_ABANDONED + 1
 
 
 def test_hooks_are_called_for_each_event(folder: Path) -> None:

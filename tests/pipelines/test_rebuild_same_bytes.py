@@ -21,7 +21,7 @@ from shardwright.schemas.ledger import load_ledger
 
 _CLASSES = ("ant", "bee", "cat", "dog")
 _SPLITS = ("train", "test")
-_LEAST, _MOST = 4, 40
+_MIN, _MAX = 4, 40
 #: Pictures that cannot be read: a file that is not an image, and a truncated one.
 _DANGLING, _CUT = "dangling", "cut"
 
@@ -64,11 +64,11 @@ class Source:
 
     def add(self, number: int) -> None:
         label, split = _CLASSES[number % 2], _SPLITS[number // 3 % 2]
-        if len(self.files) < _MOST:
+        if len(self.files) < _MAX:
             self.files[self._place(label, split, number)] = File(label, split, self.now(), self._count)
 
     def remove(self, number: int) -> None:
-        if sum(not file.fault and not file.junk for file in self.files.values()) > _LEAST:
+        if sum(not file.fault and not file.junk for file in self.files.values()) > _MIN:
             del self.files[self._pick(number)]
 
     def alter(self, number: int) -> None:
@@ -87,7 +87,7 @@ class Source:
 
     def copy(self, number: int) -> None:
         file = self.files[self._pick(number)]
-        if len(self.files) < _MOST:
+        if len(self.files) < _MAX:
             self.files[self._place(file.label, file.split, number)] = file._replace(time=self.now())
 
     def _move(self, key: str, file: File, number: int) -> None:
@@ -117,7 +117,7 @@ class Source:
                 self._move(key, file._replace(label=into), number)
 
     def spoil(self, number: int) -> None:
-        if sum(not file.fault and not file.junk for file in self.files.values()) > _LEAST:
+        if sum(not file.fault and not file.junk for file in self.files.values()) > _MIN:
             key = self._pick(number)
             fault = (_DANGLING, _CUT)[number % 2]
             self.files[key] = self.files[key]._replace(time=self.now(), pixels=self._count, fault=fault)

@@ -331,7 +331,7 @@ def test_a_changed_input_is_listed_only_once(here: Path, monkeypatch: pytest.Mon
 
         return listed
 
-    monkeypatch.setattr(listed_parts, "MOST_KEPT", most)
+    monkeypatch.setattr(listed_parts, "MAX_KEPT", most)
     monkeypatch.setattr(unchanged, "list_part", counted("early"))
     monkeypatch.setattr(transforms, "list_part", counted("whole"))
     Path("in/a/new.bmp").write_bytes(picture(50, "BMP", 8))

@@ -47,7 +47,7 @@ def test_the_result_is_that_of_beam(
     with monkeypatch.context() as patch:
         patch.setattr(pipeline, "run_pipeline", None)
         small = [diff(old, new), diff(new, old)]
-    monkeypatch.setattr(pipeline, "MOST_RECORDS", 0)
+    monkeypatch.setattr(pipeline, "MAX_RECORDS", 0)
     assert small == [diff(old, new), diff(new, old)]
     kinds = {kind for kind, _ in small[0].drift.changes.counts}
     assert {"added", "removed", "renamed", "changed", "relabelled", "moved"} <= kinds

@@ -18,7 +18,7 @@ _BARE = re.compile(
 #: Numbers that are never 1, or that are not counts.
 _ALLOWED = (
     "images/s",
-    "_MOST_FILES",
+    "_MAX_FILES",
     "{images:,}/{total:,} images",
     "{sample.tried:,} images tried",
     "{unsupported:,} files",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.schemas.lease import MOST_SECONDS, Lease, is_void
+from shardwright.schemas.lease import MAX_SECONDS, Lease, is_void
 
 LEASE = Lease("run", "20261121T020000Z", "host", 41, "boot 7", since=900.0, renewed=1000.0, seconds=60.0)
 texts = st.text(max_size=20)
@@ -55,7 +55,7 @@ def test_invalid_leases_are_reported_as_damaged(data: bytes) -> None:
 
 def test_a_stored_lease_is_valid_for_two_weeks_at_most() -> None:
     stored = replace(LEASE, seconds=1e300).dumps().encode()
-    assert Lease.loads(stored).seconds == MOST_SECONDS == 14 * 24 * 3600
+    assert Lease.loads(stored).seconds == MAX_SECONDS == 14 * 24 * 3600
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def proxy(_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Proxy:
     """The proxy as this test's Google Cloud Storage, with short retry intervals."""
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", _proxy.url)
     monkeypatch.setattr(gcs, "_RETRY_FIRST", 0.01)
-    monkeypatch.setattr(gcs, "_RETRY_MOST", 0.1)
+    monkeypatch.setattr(gcs, "_RETRY_MAX", 0.1)
     return _proxy
 
 
@@ -88,7 +88,7 @@ def proxy(_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Proxy:
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new client of Google Cloud Storage that hardly waits before it retries."""
     monkeypatch.setattr(gcs, "_RETRY_FIRST", 0.01)
-    monkeypatch.setattr(gcs, "_RETRY_MOST", 0.05)
+    monkeypatch.setattr(gcs, "_RETRY_MAX", 0.05)
     monkeypatch.setattr(gcs, "_made", None)
     monkeypatch.setattr(FileSystems, "_pipeline_options", None)
 

@@ -55,7 +55,7 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> St
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.4)
     monkeypatch.setattr(module, "FIRST_RETRY_SECONDS", 0.4)
     monkeypatch.setattr(module, "_RETRY_FIRST", 0.01)
-    monkeypatch.setattr(module, "_RETRY_MOST", 0.1)
+    monkeypatch.setattr(module, "_RETRY_MAX", 0.1)
     monkeypatch.setattr(s3, "_ATTEMPTS_IN_CLIENT", 1)
     monkeypatch.setattr(azure, "_RETRIES_IN_CLIENT", 0)
     if request.param == "az":
@@ -136,7 +136,7 @@ def test_a_page_token_that_never_changes_ends_the_listing(store: Store) -> None:
 
 
 def test_pages_without_new_objects_end_the_listing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardwright.transforms.storage.listings.MOST_EMPTY_PAGES", 5)
+    monkeypatch.setattr("shardwright.transforms.storage.listings.MAX_EMPTY_PAGES", 5)
     with store.serve(lambda asked: Said(store.page("a", token=f"token{asked.number}"))) as served:
         assert "the storage sends the same page again and again" in ends(lambda: paths_below(store))
     assert len(served.asked) == 6
@@ -316,7 +316,7 @@ def test_no_pause_ends_after_the_deadline(clock: Clock, monkeypatch: pytest.Monk
     begun = clock.now
     with deadlines.within(operation), pytest.raises(ServiceUnavailable):
         gcs._retry()(fail)()
-    assert max(slept) == gcs._RETRY_MOST and 180 - gcs._RETRY_MOST <= clock.now - begun <= 180
+    assert max(slept) == gcs._RETRY_MAX and 180 - gcs._RETRY_MAX <= clock.now - begun <= 180
 
 
 def test_time_of_transfer_does_not_count_within_the_limit_for_the_size(clock: Clock) -> None:

@@ -118,7 +118,7 @@ def test_faults_of_some_do_not_touch_the_others(rng: random.Random, listed: bool
     with pytest.MonkeyPatch.context() as patch, scripted(script) as (url, _):
         patch.setenv("STORAGE_EMULATOR_HOST", url)
         patch.setattr(gcs, "_RETRY_FIRST", 0.001)
-        patch.setattr(gcs, "_RETRY_MOST", 0.002)
+        patch.setattr(gcs, "_RETRY_MAX", 0.002)
         with storage.reading_ahead(objects([*chosen], version)):
             found = {name: outcome(f"gs://b/{name}", version) for name in order}
     kinds = {"missing": FileNotFoundError, "forbidden": PermissionError, "refused": EngineError}

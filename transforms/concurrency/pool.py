@@ -38,7 +38,7 @@ READS_AHEAD = 4 * CONNECTIONS
 WORKING_BYTES = 256 * 10**6
 #: All worker processes together: one over this of the machine's memory. The least for a process is enough for
 #: pictures of 12 megapixels.
-_MEMORY_SHARE, _LEAST_WORKING_BYTES = 8, 64 * 10**6
+_MEMORY_SHARE, _MIN_WORKING_BYTES = 8, 64 * 10**6
 _LARGE_PICTURE = "shardwright-large-picture.lock"
 #: Bytes of items and results in flight in a worker.
 IN_FLIGHT_BYTES = 64 * 10**6
@@ -124,7 +124,7 @@ def working_budget() -> ByteBudget:
     processes = worker_processes()
     share = usable_memory() // _MEMORY_SHARE // processes
     lock_file = os.path.join(tempfile.gettempdir(), _LARGE_PICTURE) if processes > 1 else ""
-    return ByteBudget(min(WORKING_BYTES, max(share, _LEAST_WORKING_BYTES)), lock_file)
+    return ByteBudget(min(WORKING_BYTES, max(share, _MIN_WORKING_BYTES)), lock_file)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from shardwright.transforms.diff.rows import (
 )
 
 #: Number of records of both datasets together up to which starting Beam takes longer than the comparison.
-MOST_RECORDS = 100_000
+MAX_RECORDS = 100_000
 _WHOSE = ("old", "new")
 
 _Rows = tuple[list[LedgerRow], list[LedgerRow]]

@@ -20,7 +20,7 @@ from shardwright.transforms.images.quality_metrics import fingerprints_of
 
 #: JPEGs are decoded at the smallest scale whose longer side has at least this many pixels: twice those of the
 #: small copy that the fingerprints are computed from.
-_LEAST_SIDE = 128
+_MIN_SIDE = 128
 _SCALES = (8, 4, 2)
 
 
@@ -56,7 +56,7 @@ def fingerprint(
     """
     opened = open_chosen(data, name, settings)
     width, height = opened.size
-    scale = next((scale for scale in _SCALES if max(width, height) >= scale * _LEAST_SIDE), 1)
+    scale = next((scale for scale in _SCALES if max(width, height) >= scale * _MIN_SIDE), 1)
     decode.reduce_jpeg(opened, scale)
     try:
         with reserve(max(math.prod(opened.image.size) * BYTES_PER_PIXEL, decode.decoder_bytes(opened))):

@@ -40,13 +40,13 @@ _HEVC = frozenset((b"hvc1", b"hev1"))
 #: Pixels that are decoded for each pixel of the picture: the picture, its alpha, and the edges of tiles.
 _PIXELS_PER_PIXEL, _MORE_PIXELS = 4, 1 << 24
 #: Pixels by which a side may be larger inside than the file says, to fill the last block.
-_MOST_PADDING = 64
+_MAX_PADDING = 64
 _SLICES_UNTIL = 32
 #: Bytes that a unit never has (ITU-T H.265, 7.4.2.1), but a download that was not finished.
 _START_CODE = re.compile(rb"\0\0[\0-\2]")
 _SEQUENCE = 33
-_MOST_SIDE = 1 << 16
-_DEEPEST = 8
+_MAX_SIDE = 1 << 16
+_MAX_DEPTH = 8
 #: Position of the length of lengths in an `hvcC`, and of its arrays of parameter sets.
 _LENGTHS_AT, _ARRAYS_AT = 21, 22
 _OF_FILE, _OF_ITEM_DATA = 0, 1
@@ -308,7 +308,7 @@ def _needed(items: _Items, bounds: Bounds) -> Iterator[int]:
     count = 0
     while waiting:
         item, depth = waiting.pop()
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             raise corrupt(_KIND, "its images consist of each other")
         count += 1
         bounds.check("tiles", count, f"{_KIND}: it has at least {count} tiles")
@@ -385,7 +385,7 @@ def _check_unit(unit: bytes, size: tuple[int, int]) -> None:
     if len(unit) < 2 or unit[0] >> 1 & 63 != _SEQUENCE:
         return
     frame = _frame_size(unit[2:])
-    if frame is None or any(inside > outside + _MOST_PADDING for inside, outside in zip(frame, size)):
+    if frame is None or any(inside > outside + _MAX_PADDING for inside, outside in zip(frame, size)):
         found = "of unknown size" if frame is None else "with {} x {} pixels".format(*frame)
         raise corrupt(_KIND, f"an image of {size[0]} x {size[1]} pixels has a frame {found}")
 
@@ -427,4 +427,4 @@ def _frame_size(parameters: bytes) -> tuple[int, int] | None:
         width, height = read_exponential(), read_exponential()
     except EOFError:
         return None
-    return (width, height) if 0 < width < _MOST_SIDE and 0 < height < _MOST_SIDE else None
+    return (width, height) if 0 < width < _MAX_SIDE and 0 < height < _MAX_SIDE else None

@@ -32,7 +32,7 @@ _COD, _COC, _SOT, _SOD, _EOC = 0xFF52, 0xFF53, 0xFF90, 0xFF93, 0xFFD9
 _SIZ_BYTES = 38
 _SOT_BYTES = 12
 #: Pillow's modes have at most this many components.
-_MOST_COMPONENTS = 4
+_MAX_COMPONENTS = 4
 _RESTRICTED_ICC, _ANY_ICC = 2, 3
 _UNKNOWN_COLOR = -1
 #: Color spaces (ISO/IEC 15444-2, M.11.7.3.1) with one channel of brightness and two of color.
@@ -40,7 +40,7 @@ _LUMA_AND_CHROMA = frozenset((1, 3, 4, 18, 24))
 _SHALLOW = 8
 #: Modes that Pillow decodes well, whatever their depth.
 DECODED_BY_PILLOW = frozenset(("I;16", "P", "PA"))
-_MOST_LEVELS = 32
+_MAX_LEVELS = 32
 _SIGNED = 0x80
 
 
@@ -187,8 +187,8 @@ def _read_size(data: bytes, begin: int) -> _Size:
     count = number(data, at + 36, 2)
     if at + _SIZ_BYTES + 3 * count > len(data):
         raise truncated(_KIND, "it ends in its header")
-    if not 0 < count <= _MOST_COMPONENTS:
-        raise unsupported(_KIND, f"it has {count} components, and at most {_MOST_COMPONENTS} are read")
+    if not 0 < count <= _MAX_COMPONENTS:
+        raise unsupported(_KIND, f"it has {count} components, and at most {_MAX_COMPONENTS} are read")
     triples = data[at + _SIZ_BYTES : at + _SIZ_BYTES + 3 * count]
     parts = tuple(
         ((triples[i] & ~_SIGNED) + 1, triples[i + 1], triples[i + 2]) for i in range(0, 3 * count, 3)
@@ -270,7 +270,7 @@ def _check_blocks(
       bounds: limits on the parts of the file.
     """
     levels = data[at]
-    if levels > _MOST_LEVELS or at + 5 + has_precincts * (levels + 1) > len(data):
+    if levels > _MAX_LEVELS or at + 5 + has_precincts * (levels + 1) > len(data):
         raise corrupt(_KIND, f"its header says {levels} decompositions")
     block_width, block_height = ((data[at + i] & 15) + 2 for i in (1, 2))
     width, height = min(size.tile_width, size.x1 - size.x0), min(size.tile_height, size.y1 - size.y0)

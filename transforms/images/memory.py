@@ -17,10 +17,10 @@ from shardwright.transforms.images.bounds import jpeg_frame
 
 #: Bytes that a decoder may hold for each pixel that `--max_pixels` allows. A picture takes 4 per pixel. The
 #: coefficients of a progressive JPEG take 3 (with chroma subsampling) or 6 (without).
-MOST_BYTES_PER_PIXEL = 5
+MAX_BYTES_PER_PIXEL = 5
 #: The same for a large file. A file of a few bytes that needs gigabytes is not a picture. A file that needs a
 #: few hundred times its size may be a photograph of 50 megapixels.
-MOST_BYTES_PER_PIXEL_OF_LARGE_FILES = 20
+MAX_BYTES_PER_PIXEL_OF_LARGE_FILES = 20
 _BYTES_PER_BYTE_OF_FILE = 256
 #: Bytes of a pixel in Pillow's memory, for every mode; gray takes one, but that is ignored.
 _PIXEL_BYTES = 4
@@ -79,8 +79,8 @@ def check_memory(needed: int, max_pixels: int, file_bytes: int) -> None:
     Raises:
       ImageFault: if it needs more.
     """
-    of_file = min(file_bytes * _BYTES_PER_BYTE_OF_FILE, max_pixels * MOST_BYTES_PER_PIXEL_OF_LARGE_FILES)
-    most = max(max_pixels * MOST_BYTES_PER_PIXEL, of_file)
+    of_file = min(file_bytes * _BYTES_PER_BYTE_OF_FILE, max_pixels * MAX_BYTES_PER_PIXEL_OF_LARGE_FILES)
+    most = max(max_pixels * MAX_BYTES_PER_PIXEL, of_file)
     if needed > max(most, 1 << 24):
         raise ImageFault(
             QuarantineReason.TOO_MUCH_MEMORY,

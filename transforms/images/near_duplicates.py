@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from shardwright.transforms.images.perceptual_hash import (
     HASH_BYTES,
-    MOST_BITS_APART,
+    MAX_HAMMING_DISTANCE,
     PATCH_BYTES,
     bits_apart,
     means_of,
@@ -32,7 +32,7 @@ _SIDE = 16
 #: A band with fewer bits set is the band of most smooth images. Those are also separated by mean brightness
 #: and colors, in steps with a different offset for each band, so that two close values share a step in at
 #: least one of them.
-_LEAST_BAND_BITS = 2
+_MIN_BAND_BITS = 2
 _STEPS = np.array([96, 48, 48])
 #: Up to this many images with an equal band are all compared with each other. Larger buckets use windows of
 #: this many neighbors, which overlap a little.
@@ -67,7 +67,7 @@ def bands_of(hashes: Sequence[bytes], patches: Sequence[bytes]) -> list[list[byt
     for number, places in enumerate(_BITS):
         band = bits[:, places]
         steps = ((means + _STEPS * number / BANDS) // _STEPS).astype(np.uint8)
-        smooth = band.sum(axis=1) < _LEAST_BAND_BITS
+        smooth = band.sum(axis=1) < _MIN_BAND_BITS
         rows = zip(np.packbits(band, axis=1), steps, smooth)
         bands.append([row.tobytes() + (step.tobytes() if flat else b"") for row, step, flat in rows])
     return [list(row) for row in zip(*bands)]
@@ -153,7 +153,7 @@ def _similar(places: Array, rows: Array, prints: Array) -> tuple[Array, Array, A
     left, right = np.triu_indices(len(places), 1)
     firsts, seconds = places[left], places[right]
     distances = bits_apart(rows[firsts], rows[seconds])
-    near = np.flatnonzero(distances <= MOST_BITS_APART)
+    near = np.flatnonzero(distances <= MAX_HAMMING_DISTANCE)
     near = near[patches_agree(prints[firsts[near]], prints[seconds[near]])] if len(near) else near
     return firsts[near], seconds[near], distances[near]
 

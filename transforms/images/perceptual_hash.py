@@ -60,19 +60,19 @@ def _cosines() -> Array:
 
 
 #: Pictures differ if more bits of their hashes differ.
-MOST_BITS_APART = 32
+MAX_HAMMING_DISTANCE = 32
 #: Limits for patches of pictures that look alike: least correlation of brightness, largest difference of
 #: means, largest difference of a color value (benchmarks/duplicates.py).
-_LEAST_CORRELATION = 0.985
-_MOST_BRIGHTER = 24.0
-_MOST_COLOUR_APART = 12
+_MIN_CORRELATION = 0.985
+_MAX_BRIGHTNESS_DIFFERENCE = 24.0
+_MAX_COLOR_DIFFERENCE = 12
 #: With means made equal, the largest difference of a value: a constant, plus a share of the contrast, and a
 #: limit for the sum. A mark on a blank page makes another page; in a busy picture the codec causes as much.
-_MOST_APART_IF_FLAT = 7.0
-_MOST_APART_BY_CONTRAST = 0.45
-_MOST_APART = 36.0
+_MAX_FLAT_DIFFERENCE = 7.0
+_MAX_DIFFERENCE_BY_CONTRAST = 0.45
+_MAX_DIFFERENCE = 36.0
 #: Least contrast in levels: a patch with less contrast is compared as if it had this much.
-_LEAST_CONTRAST = 10.0
+_MIN_CONTRAST = 10.0
 
 
 def bits_apart(left: Array, right: Array) -> Array:
@@ -95,22 +95,24 @@ def patches_agree(left: Array, right: Array) -> Array:
     """
     luma_left, mean_left = _centred(left)
     luma_right, mean_right = _centred(right)
-    apart = luma_left - luma_right
+    difference = luma_left - luma_right
     contrast = luma_left.std(axis=-1) * luma_right.std(axis=-1)  # squared, as a variance
-    floor = _LEAST_CONTRAST**2
+    floor = _MIN_CONTRAST**2
     # With equal contrasts, 1 - correlation is half the mean squared difference divided by the variance.
     correlation = np.where(
         contrast > floor,
         (luma_left * luma_right).mean(axis=-1) / np.maximum(contrast, floor),
-        1 - (apart**2).mean(axis=-1) / 2 / floor,
+        1 - (difference**2).mean(axis=-1) / 2 / floor,
     )
-    most_apart = np.minimum(_MOST_APART, _MOST_APART_IF_FLAT + _MOST_APART_BY_CONTRAST * np.sqrt(contrast))
-    colour = np.abs(left[:, LUMA_BYTES:].astype(np.int16) - right[:, LUMA_BYTES:]).max(axis=-1)
+    max_difference = np.minimum(
+        _MAX_DIFFERENCE, _MAX_FLAT_DIFFERENCE + _MAX_DIFFERENCE_BY_CONTRAST * np.sqrt(contrast)
+    )
+    color = np.abs(left[:, LUMA_BYTES:].astype(np.int16) - right[:, LUMA_BYTES:]).max(axis=-1)
     agree: Array = (
-        (correlation >= _LEAST_CORRELATION)
-        & (np.abs(apart).max(axis=-1) <= most_apart)
-        & (np.abs(mean_left - mean_right) <= _MOST_BRIGHTER)
-        & (colour <= _MOST_COLOUR_APART)
+        (correlation >= _MIN_CORRELATION)
+        & (np.abs(difference).max(axis=-1) <= max_difference)
+        & (np.abs(mean_left - mean_right) <= _MAX_BRIGHTNESS_DIFFERENCE)
+        & (color <= _MAX_COLOR_DIFFERENCE)
     )
     return agree
 

@@ -26,7 +26,7 @@ _ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), 
 #: Number of bytes decompressed at once to find the reason that the fast decoder does not give.
 _STEP = 1 << 16
 #: Largest number of bytes that the fast decoder decompresses; it keeps all of them in memory.
-_MOST_AT_ONCE = 1 << 26
+_MAX_AT_ONCE = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def check_pixels(pixels: Sequence[memoryview], wanted: int) -> None:
     import imagecodecs
 
     stream = b"".join(pixels)
-    if wanted > _MOST_AT_ONCE:
+    if wanted > _MAX_AT_ONCE:
         decompressed = _inflated_bytes(stream, wanted)
         _check_rows(decompressed, wanted)
         return

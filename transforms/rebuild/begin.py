@@ -31,7 +31,7 @@ from shardwright.transforms.versions.pointer import read_pointer
 from shardwright.transforms.versions.retention import remove_version
 
 #: Number of unfinished versions, newest first, whose finished shards are reused.
-MOST_ABANDONED = 3
+MAX_ABANDONED = 3
 
 
 class PreviousState(NamedTuple):
@@ -111,14 +111,14 @@ def begin(task: RebuildTask) -> PreviousState:
         abandoned = [record.version for record in others if is_abandoned(record, latest)]
         # Each failed run leaves a version behind; only a run that ends properly removes them.
         warnings: list[str] = []
-        for version in abandoned[:-MOST_ABANDONED]:
+        for version in abandoned[:-MAX_ABANDONED]:
             with warned(warnings, f"Version {version} could not be removed"):
                 remove_version(task.output, version)
         with warned(warnings, f"The files of killed runs in {printable(task.output)} could not be removed"):
             remove_leftovers(task.output, task.version)
         for warning in warnings:
             stage(task, "warning", warning)
-        others = [record for record in others if record.version not in abandoned[:-MOST_ABANDONED]]
+        others = [record for record in others if record.version not in abandoned[:-MAX_ABANDONED]]
     dataset, missing = _latest(task.output, latest)
     for record in others:
         if found and record.version == latest and record.is_unseen:
@@ -130,7 +130,7 @@ def begin(task: RebuildTask) -> PreviousState:
         missing=missing,
         # This run's own build comes first: after the loss of a worker, shards that exist are requested again.
         offering=(task.directory, *_offering(task.output, others, latest)),
-        abandoned=tuple(abandoned[-MOST_ABANDONED:]),
+        abandoned=tuple(abandoned[-MAX_ABANDONED:]),
         withdrawn=tuple(
             (record.fingerprint, record.version)
             for record in others

@@ -32,13 +32,13 @@ _FOOTER = struct.Struct("<I")
 _READ_BYTES = 1 << 20
 #: Size of a buffer of a window in bytes, number of its buffers, and of windows whose buffers are kept.
 _WINDOW_BYTES = 1 << 20
-_BUFFERS, _MOST_KEPT = 2, 4
+_BUFFERS, _MAX_KEPT = 2, 4
 #: Largest number of lengths whose checksums are kept.
-_MOST_LENGTHS = 1 << 15
+_MAX_LENGTHS = 1 << 15
 #: Number of bytes that are searched first for a sound record; doubled each time.
 _FIRST_STEP = 1 << 10
 #: Limit for the bytes read because of wrong lengths, as a multiple of the file's size.
-_MOST_SPENT = 4
+_MAX_SPENT = 4
 #: A larger record is read only after its checksum was found to be correct.
 _LARGE_BYTES = 1 << 26
 _MASK_DELTA, _ALL_BITS = 0xA282EAD8, 0xFFFFFFFF
@@ -226,7 +226,7 @@ def borrowed_buffers() -> Iterator[list[bytearray]]:
         buffers = []
     yield buffers
     # After an error, another thread may still hash them.
-    if len(_KEPT) < _MOST_KEPT:
+    if len(_KEPT) < _MAX_KEPT:
         _KEPT.append(buffers)
 
 
@@ -283,7 +283,7 @@ class _LengthChecksums(dict[int, int]):
     """Length of a record -> its masked CRC-32C, as frames store it. Lengths of similar images repeat."""
 
     def __missing__(self, length: int) -> int:
-        if len(self) >= _MOST_LENGTHS:
+        if len(self) >= _MAX_LENGTHS:
             self.clear()
         self[length] = checksum = masked_crc32c(length.to_bytes(_LENGTH_BYTES, "little"))
         return checksum
@@ -320,7 +320,7 @@ class _Frames:
           number: number of the first record.
         """
         self.cut = False
-        if self._spent > _MOST_SPENT * self.size:
+        if self._spent > _MAX_SPENT * self.size:
             return None
         buffer, position, size = self._frames.whole_at(offset, self._sound_bytes(offset))
         last = size - FRAME_BYTES
@@ -376,7 +376,7 @@ class _Frames:
 
     def _may_be_sound(self, offset: int, length: int) -> bool:
         """Returns whether it is worth reading a frame's data, given its cost."""
-        if length <= 2 * STRIDE or (length <= _LARGE_BYTES and self._spent <= _MOST_SPENT * self.size):
+        if length <= 2 * STRIDE or (length <= _LARGE_BYTES and self._spent <= _MAX_SPENT * self.size):
             return True
         if self._checksums is None:
             self._checksums = RangeChecksums(self._file)
@@ -517,7 +517,7 @@ def decompress_into(target: IO[bytes], source: IO[bytes], compression: str) -> s
             break
         spent += fault.offset - fault.begin
         # Damage may become visible only inside the next stream. A stream that fails again is given up.
-        behind = 0 if spent > _MOST_SPENT * source.seek(0, os.SEEK_END) else _LOOK_BACK
+        behind = 0 if spent > _MAX_SPENT * source.seek(0, os.SEEK_END) else _LOOK_BACK
         found = _next_stream(source, max(fault.begin + 1, fault.offset - behind))
         if found is None:
             break

@@ -54,7 +54,7 @@ _CHANGES = {
     Kind.RELABELLED: ("", "relabelled"), Kind.MOVED: ("", "moved to another split"),
     Kind.RENAMED: ("", "renamed"), Kind.RE_ENCODED: ("", "stored differently"),
 }  # fmt: skip
-_MOST = 10**18
+_MAX_COUNT = 10**18
 #: States of complete versions, with color and sign of their marks in the chart.
 _MARKS = {"published": ("good", "●"), "refused": ("error", "✕"), "withdrawn": ("warning", "○")}
 
@@ -220,7 +220,7 @@ def _points(records: Mapping[str, VersionRecord | None]) -> list[TimePoint]:
 
 def _count(value: Any) -> int:
     """Returns a number of a document; 0 for a value that is not a number."""
-    return min(value, _MOST) if isinstance(value, int) and value > 0 else 0
+    return min(value, _MAX_COUNT) if isinstance(value, int) and value > 0 else 0
 
 
 def _moment(seconds: Any) -> str:

@@ -10,13 +10,13 @@ from shardwright.transforms.report.charts import Chart, bins_of, histogram, size
 from shardwright.transforms.report.data import ReportData
 
 #: Larger numbers, and values that are not numbers, are not drawn.
-_MOST = 1e18
+_MAX_DRAWN = 1e18
 #: Columns of `spread_rows` after the first.
 SPREAD_HEADS = ("least", "median", "mean", "greatest", "deviation")
 #: Largest number of splits whose channels are listed.
 _MAX_SPLITS = 12
 #: Samples from here on are not shown; float32 ends before.
-_MOST_SAMPLE = 1e39
+_MAX_SAMPLE = 1e39
 #: Largest number of rows of `sample_rows`.
 _MAX_SAMPLE_ROWS = 64
 
@@ -94,7 +94,7 @@ def compared_sizes(data: ReportData) -> list[ComparedSizes]:
         if original:
             rows.append(ComparedSizes(title, original, stored or "not measured"))
     total = as_mapping(data.sources.get("bytes")).get("sum")
-    if rows and isinstance(total, int) and 0 <= total < _MOST:
+    if rows and isinstance(total, int) and 0 <= total < _MAX_DRAWN:
         rows.append(ComparedSizes("all together", format_size(total), f"{format_size(data.bytes)} of shards"))
     return rows
 
@@ -213,7 +213,7 @@ def sample_rows(statistics: Document | None) -> list[SampleRow]:
 
 
 def _sample(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, int | float) and abs(value) < _MOST_SAMPLE else "none"
+    return f"{value:.6g}" if isinstance(value, int | float) and abs(value) < _MAX_SAMPLE else "none"
 
 
 def _odd(sums: Document, channel: int) -> str:
@@ -255,7 +255,7 @@ def _histogram_of(spread: Document) -> tuple[list[float], list[int]] | None:
 def _numbers(values: Any) -> list[float]:
     """Returns a list of numbers from a JSON document; any other value gives an empty list."""
     right = isinstance(values, list) and all(
-        isinstance(value, int | float) and abs(value) < _MOST for value in values
+        isinstance(value, int | float) and abs(value) < _MAX_DRAWN for value in values
     )
     return list(values) if right else []
 

@@ -18,7 +18,7 @@ from shardwright.transforms.report.data import ClassSheet, PictureSize, RecordAt
 _MAX_CLASSES = 48
 #: Largest number of images, together and of one class.
 _PICTURES = 288
-_MOST_OF_ONE, _LEAST_OF_ONE = 12, 3
+_MAX_PER_CLASS, _MIN_PER_CLASS = 12, 3
 _WITHOUT_CLASSES = 48
 #: Limits of the search for images of rare classes: number of ledger lines, and of ledgers.
 _MAX_LINES = 150_000
@@ -62,7 +62,7 @@ def choose_sheets(directory: str, dataset: Dataset) -> list[ClassSheet]:
     totals = class_totals(dataset.class_counts)
     names = shown_classes(dataset)
     wanted: dict[str, list[Sample]] = {name: [] for name in names}
-    quota = max(_LEAST_OF_ONE, min(_MOST_OF_ONE, _PICTURES // max(1, len(names))))
+    quota = max(_MIN_PER_CLASS, min(_MAX_PER_CLASS, _PICTURES // max(1, len(names))))
     if not names:
         wanted, quota = {NO_CLASS: []}, _WITHOUT_CLASSES
         totals[NO_CLASS] = dataset.all_records

@@ -12,7 +12,7 @@ from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, en
 from shardwright.transforms.plan.assign import shard_hashes
 
 #: Number of references that are unpacked at once. Only shards with many files that are left out have more.
-_MOST_AT_ONCE = 100_000
+_MAX_AT_ONCE = 100_000
 #: Number of references in each part of a shard that has more, and number of those that are packed together.
 _PART, _PACKED_TOGETHER = 32_768, 1024
 
@@ -46,7 +46,7 @@ class OrderedRefs:
             hashes.append(b"".join(shard_hashes(seed, (ref.key for ref in refs))))
             if unsorted is not None:
                 unsorted += refs
-                if len(unsorted) > _MOST_AT_ONCE:
+                if len(unsorted) > _MAX_AT_ONCE:
                     unsorted = None
         order = _order_of(np.frombuffer(b"".join(hashes), ">u8"), packed)
         ordered = cls(packed, order.astype("<u4").tobytes())
@@ -62,7 +62,7 @@ class OrderedRefs:
 
     def parts(self) -> Iterator[Sequence[ImageRef]]:
         """Yields the references in order, in parts that fit into memory."""
-        if self._whole is None and len(self) <= _MOST_AT_ONCE:
+        if self._whole is None and len(self) <= _MAX_AT_ONCE:
             unsorted = _unpacked(self._packed)
             self._whole = [unsorted[place] for place in self._places.tolist()]
         if self._whole is not None:

@@ -14,7 +14,7 @@ from shardwright.transforms.concurrency.underway import UNDERWAY
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-MOST_BYTES = 16 << 20
+MAX_BYTES = 16 << 20
 #: Objects that are read at once, and items in one batch.
 _REQUESTS_AT_ONCE = 32
 _TOGETHER = 1024
@@ -26,7 +26,7 @@ class AnnotationFault(Exception):
     """An image's annotations cannot be used; the message gives the reason."""
 
 
-def read_annotation_file(path: str, most_bytes: int = MOST_BYTES) -> bytes | None:
+def read_annotation_file(path: str, most_bytes: int = MAX_BYTES) -> bytes | None:
     """Reads a file.
 
     Args:

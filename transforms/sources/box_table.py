@@ -33,7 +33,7 @@ from shardwright.transforms.sources.image_files import (
     split_token,
 )
 from shardwright.transforms.sources.image_lists import (
-    MOST_TRIED,
+    MAX_TRIED,
     find_image_root,
     find_lists,
     names_with,
@@ -52,7 +52,7 @@ from shardwright.transforms.sources.manifest.columns import (
     usual_names,
 )
 from shardwright.transforms.sources.manifest.paths import ImageRoot, RowFault
-from shardwright.transforms.sources.row_runs import MOST_LINE_BYTES, RowRuns
+from shardwright.transforms.sources.row_runs import MAX_LINE_BYTES, RowRuns
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 from shardwright.transforms.sources.split_names import split_name
 
@@ -224,7 +224,7 @@ def _head_of(path: str) -> bytes:
 def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
     wants_objects = settings.record_layout.needs is Needs.OBJECTS
     if not probe.is_file:
-        return wants_objects and bool(_files_in(probe, settings, MOST_TRIED))
+        return wants_objects and bool(_files_in(probe, settings, MAX_TRIED))
     if not probe.name.lower().endswith(_TEXT_SUFFIXES):
         return False
     found = _read_head(probe.name, probe.head, settings)
@@ -408,7 +408,7 @@ def _decode_table(text: str) -> BoxTable:
 
 def _skip_header(file: IO[bytes], table: BoxTable) -> int:
     """Skips the line of column names; returns the number of the next line."""
-    for number, line in enumerate(iter(lambda: file.readline(MOST_LINE_BYTES), b""), 2):
+    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), 2):
         if line.strip():
             return number
     raise storage.changed(table.path)

@@ -33,7 +33,7 @@ CLASSES = (
 #: Classes with separate objects; all other polygons are scenery.
 THINGS = frozenset(CLASSES[CLASSES.index("person") :])
 _GROUP = "group"
-_LEAST_CORNERS = 3
+_MIN_CORNERS = 3
 
 
 def parse_polygons(data: bytes) -> Annotations:
@@ -79,7 +79,7 @@ def _corners(polygon: Any, place: int) -> list[float]:
         if None in sides:
             raise AnnotationFault(f"a corner of object {place} is {corner!r} instead of two numbers")
         corners += [float(side) for side in sides if side is not None]
-    if len(corners) < 2 * _LEAST_CORNERS:
+    if len(corners) < 2 * _MIN_CORNERS:
         raise AnnotationFault(f"the polygon of object {place} has fewer than three corners")
     return corners
 

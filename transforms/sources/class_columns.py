@@ -28,7 +28,7 @@ from shardwright.transforms.sources.image_files import (
     key_of,
 )
 from shardwright.transforms.sources.image_lists import (
-    MOST_TRIED,
+    MAX_TRIED,
     describe_list,
     find_lists,
     placed_lists,
@@ -96,7 +96,7 @@ def _files_in(probe: InputProbe, tried: int | None = None) -> list[str]:
 
 
 def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
-    return settings.record_layout.needs is Needs.LABEL and bool(_files_in(probe, MOST_TRIED))
+    return settings.record_layout.needs is Needs.LABEL and bool(_files_in(probe, MAX_TRIED))
 
 
 def _find_tables(probe: InputProbe, settings: ConvertSettings) -> list[ClassTable]:

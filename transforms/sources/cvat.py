@@ -31,7 +31,7 @@ from shardwright.transforms.sources.image_files import (
     number_in,
 )
 from shardwright.transforms.sources.image_lists import (
-    MOST_TRIED,
+    MAX_TRIED,
     describe_list,
     find_image_root,
     find_lists,
@@ -43,7 +43,7 @@ from shardwright.transforms.sources.image_lists import (
 )
 from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe, look_at
 from shardwright.transforms.sources.shapes import (
-    LEAST_CORNERS,
+    MIN_CORNERS,
     ellipse,
     hull,
     mask_of_runs,
@@ -57,7 +57,7 @@ _ROOT, _IMAGE, _TRACK, _TAG = "annotations", "image", "track", "tag"
 _SHAPES = ("box", "polygon", "polyline", "points", "ellipse", "cuboid", "mask", "skeleton")
 #: Depth of image elements, and of the shapes and tags in them.
 _IMAGE_DEPTH, _SHAPE_DEPTH = 2, 3
-_MOST_DEPTH = 64
+_MAX_DEPTH = 64
 _STEP = 1 << 20
 _SUFFIX = ".xml"
 _NAMES_TRIED = 5
@@ -105,7 +105,7 @@ class CvatReader:
         self._depth += 1
         if self._depth == 1 and name != _ROOT:
             raise AnnotationFault(f"its XML begins with <{name}> instead of <{_ROOT}>")
-        if self._depth > _MOST_DEPTH:
+        if self._depth > _MAX_DEPTH:
             raise AnnotationFault("its XML is nested too deeply")
         line = self._parser.CurrentLineNumber
         if self._depth == _IMAGE_DEPTH and name == _IMAGE:
@@ -181,7 +181,7 @@ def _drawn(
         return hull(corners), [corners]
     if shape.kind == "polygon":
         corners = _points(attributes.get("points", ""))
-        if len(corners) < 2 * LEAST_CORNERS:
+        if len(corners) < 2 * MIN_CORNERS:
             raise ValueError(f"it has {counted(len(corners) // 2, 'corner')}")
         return hull(corners), [corners]
     if shape.kind == "ellipse":
@@ -407,7 +407,7 @@ SOURCE = Source(
     name="cvat",
     provides=frozenset({Needs.OBJECTS, Needs.LABEL}),
     settings=frozenset({"image_root", "label_separator"}),
-    accepts=lambda probe, settings: bool(_files_in(probe, MOST_TRIED)),
+    accepts=lambda probe, settings: bool(_files_in(probe, MAX_TRIED)),
     describe=_describe,
     list_part=list_part,
     split=split,

@@ -17,7 +17,7 @@ from shardwright.transforms.sources.image_files import MISSING, below, is_file
 from shardwright.transforms.sources.name_hash import name_hash
 
 #: Fewest objects that are listed before the listing is given up.
-_LEAST_LISTED = 10_000
+_MIN_LISTED = 10_000
 #: Objects to list for each wanted one: listing a thousand takes as long as one request.
 _LISTED_FOR_EACH = 10
 
@@ -73,7 +73,7 @@ class FileStates:
         if not count or not storage.is_remote(folder):
             return
         listing = _Listing()
-        most = max(_LEAST_LISTED, _LISTED_FOR_EACH * count)
+        most = max(_MIN_LISTED, _LISTED_FOR_EACH * count)
         for number, item in enumerate(storage.list_objects(f"{self._folder}/")):
             if number == most:
                 return

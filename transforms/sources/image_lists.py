@@ -25,7 +25,7 @@ from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.source import Context, Input, InputSplit
 
 #: Number of files, and of folders, that are tried to detect a format.
-MOST_TRIED = 50
+MAX_TRIED = 50
 
 
 class ImageList(Protocol):

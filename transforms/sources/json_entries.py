@@ -31,7 +31,7 @@ from shardwright.transforms.sources.image_files import (
     key_of,
 )
 from shardwright.transforms.sources.image_lists import (
-    MOST_TRIED,
+    MAX_TRIED,
     describe_list,
     find_lists,
     names_with,
@@ -95,7 +95,7 @@ class EntryFormat:
 
     def accepts(self, probe: InputProbe, settings: ConvertSettings) -> bool:
         """Returns whether an input is a file of this format, or a folder with one."""
-        return bool(self._files_in(probe, MOST_TRIED))
+        return bool(self._files_in(probe, MAX_TRIED))
 
     def _files_in(self, probe: InputProbe, tried: int | None = None) -> list[str]:
         if probe.is_file:

@@ -23,7 +23,7 @@ from shardwright.transforms.sources.annotation_files import AnnotationFault
 from shardwright.transforms.sources.image_files import annotated, class_name, is_text, number
 from shardwright.transforms.sources.json_entries import EntryFormat, ImagePaths
 from shardwright.transforms.sources.moved_files import file_name
-from shardwright.transforms.sources.shapes import LEAST_CORNERS, ellipse, hull
+from shardwright.transforms.sources.shapes import MIN_CORNERS, ellipse, hull
 from shardwright.transforms.sources.source import Source
 
 _ANNOTATIONS = ("annotations", "completions")
@@ -208,7 +208,7 @@ def _shape(result: _Result) -> _Shape:
     if "points" in value:
         points = value["points"]
         pairs = [_numbers(point, 2) for point in points] if isinstance(points, list) else []
-        if len(pairs) < LEAST_CORNERS:
+        if len(pairs) < MIN_CORNERS:
             raise ValueError("its polygon has fewer than three points")
         corners = [side / 100 for pair in pairs for side in pair]
         return hull(corners), [corners]

@@ -48,12 +48,12 @@ from shardwright.transforms.sources.image_files import (
 from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.transforms.sources.paired_files import NO_FILE
 from shardwright.transforms.sources.semantic_masks import split_folders_in, stem_of
-from shardwright.transforms.sources.shapes import LEAST_CORNERS, Box, ellipse, hull, mask_outline
+from shardwright.transforms.sources.shapes import MIN_CORNERS, Box, ellipse, hull, mask_outline
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 
 _SUFFIX = ".json"
 #: Large, because a file may embed its image.
-_MOST_BYTES = 256 << 20
+_MAX_BYTES = 256 << 20
 _FILES_TRIED = 3
 _FOLDERS_TRIED = 20
 _IMAGE_DATA = re.compile(rb'"imageData"\s*:\s*"([A-Za-z0-9+/=_-]+)"')
@@ -124,7 +124,7 @@ def _object(shape: Any, size: tuple[int, int] | None) -> ObjectAnnotation:
             raise ValueError(f"a rectangle with {counted(len(corners) // 2, 'point')}")
         box = hull(corners)
     elif kind in _POLYGONS:
-        if len(corners) < 2 * LEAST_CORNERS:
+        if len(corners) < 2 * MIN_CORNERS:
             raise ValueError(f"a polygon with {counted(len(corners) // 2, 'point')}")
         box, outline = hull(corners), [corners]
     elif kind == "circle":
@@ -349,7 +349,7 @@ class _Finder:
 def _read(path: str, inner: str) -> _Document | None:
     """Returns the contents of a file; None if it is not a LabelMe file."""
     try:
-        data = read_annotation_file(path, _MOST_BYTES)
+        data = read_annotation_file(path, _MAX_BYTES)
         with UNDERWAY.working_on(path, "parse"):
             parsed = json.loads(data or b"null")
     except AnnotationFault as fault:

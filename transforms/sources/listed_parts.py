@@ -12,7 +12,7 @@ from shardwright.transforms.sources.listing_digest import ListingDigest
 from shardwright.transforms.sources.source import InputSplit
 
 #: Maximum number of references that are kept, which take about 40 MB. More are listed again.
-MOST_KEPT = 50_000
+MAX_KEPT = 50_000
 
 
 class ListedPart(NamedTuple):
@@ -38,7 +38,7 @@ class ListedParts:
     @property
     def room(self) -> int:
         """Number of references that can still be kept."""
-        return MOST_KEPT - self._count
+        return MAX_KEPT - self._count
 
     def keep(self, run: str, part: InputSplit, listed: ListedPart) -> None:
         """Keeps a listed part, unless there are too many references.

@@ -16,7 +16,7 @@ from shardwright.transforms.sources.image_files import MISSING, files_below
 #: Folders that archive tools add; they hold no images of the dataset.
 _IGNORED = ("__MACOSX",)
 #: Largest number of files in a folder to search; in a larger folder, no file is found.
-_MOST_FILES = 5_000_000
+_MAX_FILES = 5_000_000
 
 
 class MovedFile(NamedTuple):
@@ -66,7 +66,7 @@ def find_moved(paths: Iterable[str], folder: str) -> dict[str, MovedFile]:
         return {}
     found: dict[str, list[str]] = {}
     for count, (inner, _) in enumerate(files_below(folder)):
-        if count == _MOST_FILES:
+        if count == _MAX_FILES:
             return {}
         name = _same_form(inner.rpartition("/")[2])
         if name in wanted and not any(part.startswith(".") or part in _IGNORED for part in inner.split("/")):

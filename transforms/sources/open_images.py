@@ -28,7 +28,7 @@ from shardwright.transforms.sources.image_files import (
     split_token,
 )
 from shardwright.transforms.sources.image_lists import (
-    MOST_TRIED,
+    MAX_TRIED,
     describe_list,
     find_image_root,
     names_with,
@@ -38,7 +38,7 @@ from shardwright.transforms.sources.image_lists import (
     split_lists,
 )
 from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe, look_at
-from shardwright.transforms.sources.row_runs import MOST_LINE_BYTES, RowRuns
+from shardwright.transforms.sources.row_runs import MAX_LINE_BYTES, RowRuns
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 
 _SIDES = ("XMin", "XMax", "YMin", "YMax")
@@ -136,7 +136,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
     names = _class_names(file.path)
     prefix, row_key = prefix_of_images(part, file.root, context), prefix_of_lines(part, file.key)
     with storage.translated_errors("read", file.path), storage.open_local(file.path) as opened:
-        columns = _columns(opened.readline(MOST_LINE_BYTES))
+        columns = _columns(opened.readline(MAX_LINE_BYTES))
         if not columns:
             raise storage.changed(file.path)
         runs = RowRuns()
@@ -246,7 +246,7 @@ SOURCE = Source(
     name="open_images",
     provides=frozenset({Needs.OBJECTS}),
     settings=frozenset({"image_root"}),
-    accepts=lambda probe, settings: bool(_names_in(probe, MOST_TRIED)),
+    accepts=lambda probe, settings: bool(_names_in(probe, MAX_TRIED)),
     describe=_describe,
     list_part=list_part,
     split=split,

@@ -13,7 +13,7 @@ from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.sources.name_hash import name_hash
 
 #: Size of the longest line that is read as a row.
-MOST_LINE_BYTES = 1 << 16
+MAX_LINE_BYTES = 1 << 16
 
 
 class RowRuns:
@@ -41,17 +41,17 @@ class RowRuns:
           first: Line number of the first row.
         """
         position, last = file.tell(), ""
-        lines = UNDERWAY.passing(iter(lambda: file.readline(MOST_LINE_BYTES), b""))
+        lines = UNDERWAY.passing(iter(lambda: file.readline(MAX_LINE_BYTES), b""))
         for number, line in enumerate(lines, first):
             length = len(line)
-            while len(line) == MOST_LINE_BYTES and not line.endswith(b"\n"):  # skip the rest of a long line
-                line = file.readline(MOST_LINE_BYTES)
+            while len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):  # skip the rest of a long line
+                line = file.readline(MAX_LINE_BYTES)
                 length += len(line)
             position += length
             if not line.strip():
                 last = ""
                 continue
-            image = image_of(line, number) if length < MOST_LINE_BYTES else ""
+            image = image_of(line, number) if length < MAX_LINE_BYTES else ""
             if not image:
                 yield number
             elif image == last:

@@ -34,7 +34,7 @@ STALL_SECONDS = 60.0
 LAST_TRY_SECONDS = 5.0
 LATER_TRY_SECONDS = 1.0
 #: Shortest timeout for a socket: a timeout of 0 would mean not to wait at all.
-_LEAST_SECONDS = 0.01
+_MIN_SECONDS = 0.01
 #: Number of bytes that are sent before the rate is checked.
 _SENT_AT_ONCE = 1 << 16
 #: Answers of a storage that is alive but cannot serve a request.
@@ -278,7 +278,7 @@ class TransferClock:
             left = min(left, self._operation.seconds_left())
         if left <= 0:
             raise self.expired()
-        return max(left, _LEAST_SECONDS)
+        return max(left, _MIN_SECONDS)
 
     def expired(self) -> TimeoutError:
         """Returns the error for bytes that did not flow in time, or too slowly."""
@@ -360,7 +360,7 @@ class _TimedConnection:
             left = operation.seconds_left()
             if left <= 0:
                 raise TimeoutError("timed out")
-            self.timeout = max(min(CONNECT_SECONDS, left), _LEAST_SECONDS)
+            self.timeout = max(min(CONNECT_SECONDS, left), _MIN_SECONDS)
         super().connect()  # type: ignore[misc]
 
     def send(self, data: Any) -> None:

@@ -70,7 +70,7 @@ Result = TypeVar("Result")
 RETRY_SECONDS = 180.0
 #: The same for a storage that has not answered this process yet, because it may not exist.
 FIRST_RETRY_SECONDS = 20.0
-_RETRY_FIRST, _RETRY_MOST = 0.2, 10.0
+_RETRY_FIRST, _RETRY_MAX = 0.2, 10.0
 #: Seconds to wait for a connection and for the next bytes; `deadlines` shortens both.
 _TIMEOUT = (10, 60)
 _LISTED_FIELDS = "items(name,size,generation,crc32c),prefixes,nextPageToken"
@@ -191,11 +191,11 @@ def _retry() -> Any:
 
     def goes_on(error: Exception) -> bool:
         nonlocal pause
-        pause = min(max(2 * pause, _RETRY_FIRST), _RETRY_MOST)  # the longest pause that the client may choose
+        pause = min(max(2 * pause, _RETRY_FIRST), _RETRY_MAX)  # the longest pause that the client may choose
         again = isinstance(error, JSONDecodeError | BadListing) or DEFAULT_RETRY._predicate(error)
         return bool(again) and here.may_retry(error, pause)
 
-    retry = DEFAULT_RETRY.with_delay(_RETRY_FIRST, _RETRY_MOST, 2.0)
+    retry = DEFAULT_RETRY.with_delay(_RETRY_FIRST, _RETRY_MAX, 2.0)
     return retry.with_predicate(goes_on).with_timeout(max(here.seconds_left(), 0.0))
 
 
@@ -438,7 +438,7 @@ def _fetched(
         except (Refused, Unreachable, BadListing) as error:
             if not isinstance(error, BadListing) and not error.is_transient:
                 raise
-            pause = min(max(2 * pause, _RETRY_FIRST), _RETRY_MOST)
+            pause = min(max(2 * pause, _RETRY_FIRST), _RETRY_MAX)
             if not here.may_retry(error, pause):
                 raise
             if isinstance(error, BadListing):

@@ -36,7 +36,7 @@ _OK, _PARTIAL, _UNAUTHORIZED, _NOT_FOUND = 200, 206, 401, 404
 _BUFFER_BYTES = 1 << 19
 #: Bytes of a refusal that are kept for the message.
 _REFUSAL_BYTES = 1 << 14
-_MOST_REDIRECTS = 5
+_MAX_REDIRECTS = 5
 _HAS_POLL = hasattr(select, "poll")
 #: Environment variables with other certificates, in the order in which they count.
 _CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
@@ -441,7 +441,7 @@ class _Request(Transfer):
         curl.setopt(pycurl.PATH_AS_IS, 1)  # an object may be named `..`
         curl.setopt(pycurl.BUFFERSIZE, _BUFFER_BYTES)
         curl.setopt(pycurl.FOLLOWLOCATION, 1)
-        curl.setopt(pycurl.MAXREDIRS, _MOST_REDIRECTS)
+        curl.setopt(pycurl.MAXREDIRS, _MAX_REDIRECTS)
         curl.setopt(pycurl.WRITEFUNCTION, self._on_bytes)
         certificates = _certificates()
         kind = pycurl.CAPATH if os.path.isdir(certificates) else pycurl.CAINFO

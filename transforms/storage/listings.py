@@ -11,7 +11,7 @@ from shardwright.schemas.image_ref import printable
 from shardwright.transforms.storage.stored_object import StoredObject
 
 #: Number of consecutive pages without new paths; storages send some where objects were deleted.
-MOST_EMPTY_PAGES = 1000
+MAX_EMPTY_PAGES = 1000
 _DIGEST_BYTES = 16
 
 
@@ -86,7 +86,7 @@ def listed_pages(directory: str, page: Callable[[str], ListedPage]) -> Iterator[
         token = found.token
         if not token:
             return
-        if token in tokens or empty >= MOST_EMPTY_PAGES:
+        if token in tokens or empty >= MAX_EMPTY_PAGES:
             raise EngineError(
                 f"Cannot list {printable(directory)}: the storage sends the same page again and again; check "
                 "what stands between this machine and the storage (a proxy, an emulator), then run again "

@@ -22,7 +22,7 @@ from shardwright.transforms.storage.deadlines import current
 READ_SECONDS, CONNECT_SECONDS, SILENT_SECONDS = 30, 5, 10
 #: Number of consecutive failures after which a bucket is left to its own client, and the seconds of the first
 #: and of the longest such rest.
-FAILURES, FIRST_REST_SECONDS, LONGEST_REST_SECONDS = 3, 60.0, 3600.0
+FAILURES, FIRST_REST_SECONDS, MAX_REST_SECONDS = 3, 60.0, 3600.0
 #: Names that obstore changes or refuses: empty segments, `.` and `..`, control characters, text that is not
 #: Unicode.
 _OTHER_NAMES = re.compile(r"\A/|//|/\Z|\A\Z|(?:\A|/)\.\.?(?:/|\Z)|[\x00-\x1f\x7f\ud800-\udfff]")
@@ -132,7 +132,7 @@ class QuickReader:
         self._failures += 1
         if self._failures >= FAILURES:
             seconds = FIRST_REST_SECONDS * 2.0 ** min(self._failures - FAILURES, 10)
-            self._rests_until = time.monotonic() + min(seconds, LONGEST_REST_SECONDS)
+            self._rests_until = time.monotonic() + min(seconds, MAX_REST_SECONDS)
 
 
 def _md5_of(data: bytes) -> str:

@@ -14,7 +14,7 @@ from shardwright.transforms.storage.random_access import RandomAccessFile
 #: Number of bytes that are read at once from a local disk, where a request costs almost nothing.
 _LOCAL_STEP = 1 << 12
 #: The same for a network: after a jump, and during sequential reads.
-_REMOTE_STEP, _REMOTE_MOST = 1 << 16, 8 << 20
+_REMOTE_STEP, _REMOTE_MAX = 1 << 16, 8 << 20
 #: Number of bytes that a network transfers in about the time of one more request.
 _WORTH_READING = 2 << 20
 
@@ -85,7 +85,7 @@ class RangeReader:
         if self._remote:
             # Steps grow while each begins where the last one ended, or not much further.
             near = self._begin <= offset <= end + max(self._step, _WORTH_READING)
-            self._step = min(self._step * 2, _REMOTE_MOST) if near and self._buffer else _REMOTE_STEP
+            self._step = min(self._step * 2, _REMOTE_MAX) if near and self._buffer else _REMOTE_STEP
         wanted = min(max(length, self._step), self.size - offset)
         if self._descriptor >= 0:
             self._buffer = read_fully(self._descriptor, offset, wanted)

@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 #: Seconds for which a transient error is retried, and the same for a storage that has not answered yet.
 RETRY_SECONDS, FIRST_RETRY_SECONDS = 180.0, 20.0
-_RETRY_FIRST, _RETRY_MOST = 0.2, 10.0
+_RETRY_FIRST, _RETRY_MAX = 0.2, 10.0
 
 
 class RetryingClient:
@@ -93,4 +93,4 @@ class RetryingClient:
                             raise too_slow(doing, printable(path)) from error
                         raise operation.fault or error from None
                 time.sleep(pause)
-                pause = min(2 * pause, _RETRY_MOST)
+                pause = min(2 * pause, _RETRY_MAX)

@@ -35,11 +35,11 @@ from shardwright.transforms.validation.equal_pictures import (
 #: Key of the shuffled data; its values are packed rows.
 Bucket = tuple[str, int]
 #: Largest number of images with an equal band that one worker compares, the first by place.
-_MOST_IN_BAND = 50_000
+_MAX_IN_BAND = 50_000
 #: Number of images of a shard that are packed together.
 BATCH = 4_096
 #: Number of links that are passed on together.
-_MOST_LINKS = 1_000
+_MAX_LINKS = 1_000
 _NEAR_BITS = 256
 
 #: Codes for a pair, the most severe first.
@@ -181,7 +181,7 @@ def link_pictures(bucket: tuple[Bucket, Iterable[bytes]], buckets: int) -> Itera
     for link in links:
         number = zlib.crc32(f"{link.file} {link.number}".encode()) % buckets
         packed[number].append(tuple(link))
-        if len(packed[number]) >= _MOST_LINKS:
+        if len(packed[number]) >= _MAX_LINKS:
             yield number, pack(packed.pop(number))
     for number, rest in packed.items():
         yield number, pack(rest)
@@ -211,11 +211,11 @@ def _near_links(packs: Iterable[bytes], band: int) -> Iterator[Link]:
         first = group.get(row.digest)
         if first is None or _place(row) < _place(first):
             group[row.digest] = row
-        if len(group) >= 2 * _MOST_IN_BAND:
-            kept = heapq.nsmallest(_MOST_IN_BAND, group.values(), key=_place)
+        if len(group) >= 2 * _MAX_IN_BAND:
+            kept = heapq.nsmallest(_MAX_IN_BAND, group.values(), key=_place)
             groups[shared] = {row.digest: row for row in kept}
     for group in groups.values():
-        yield from _near(sorted(group.values(), key=_place)[:_MOST_IN_BAND], band)
+        yield from _near(sorted(group.values(), key=_place)[:_MAX_IN_BAND], band)
 
 
 def _rows(packs: Iterable[bytes]) -> Iterator[tuple[bytes, PictureRow]]:

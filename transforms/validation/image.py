@@ -51,7 +51,7 @@ _STORED = frozenset(("jpg", "png", "webp"))
 #: Bytes in memory for each raw sample while it is measured and displayed.
 _BARE_BYTES = 4
 #: Largest number of channels of raw pixels.
-_MOST_CHANNELS = 16
+_MAX_CHANNELS = 16
 _NOT_AN_IMAGE = "its bytes are not in an image format that can be decoded"
 
 
@@ -329,7 +329,7 @@ def _check_pixels(size: int, shapes: Sequence[PictureShape], dtype: str | None) 
     height, width, channels = sides
     if height is None or width is None:
         return
-    most, itemsize = (max(_MODES), 1) if dtype is None else (_MOST_CHANNELS, np.dtype(dtype).itemsize)
+    most, itemsize = (max(_MODES), 1) if dtype is None else (_MAX_CHANNELS, np.dtype(dtype).itemsize)
     counts = range(1, most + 1) if channels is None else (channels,)
     positive = all(side is None or side > 0 for side in sides)
     if not positive or size not in [height * width * count * itemsize for count in counts]:

@@ -52,10 +52,10 @@ Digest = bytes
 _DAMAGES = (FindingCode.SHARD_TRUNCATED, FindingCode.LENGTH_CRC, FindingCode.DATA_CRC)
 _WAITING_PER_THREAD = 32
 #: Fewest ordinary records that are added together, and number of refusals after which no more are.
-_FEWEST_TOGETHER, _MOST_REFUSED = 4, 20
+_MIN_TOGETHER, _MAX_REFUSED = 4, 20
 _SHOWN_BYTES = 60
 #: Number of schemas, one for each split, for which a checker is kept.
-_MOST_CHECKERS = 4
+_MAX_CHECKERS = 4
 
 
 class Depth(IntEnum):
@@ -314,7 +314,7 @@ class _Records:
     @property
     def in_blocks(self) -> bool:
         """Whether it is worth trying to add the next records together, if they are ordinary."""
-        return self._refused < _MOST_REFUSED and (self.ledger is None or self.ledger.ready > 0)
+        return self._refused < _MAX_REFUSED and (self.ledger is None or self.ledger.ready > 0)
 
     def expected(self, checker: RecordChecker, block: RecordBlock, first: int) -> OrdinaryRecords | None:
         """Returns the records of a block, from one on, that are ordinary and as the ledger says.
@@ -495,7 +495,7 @@ def _check_records(
         find(FindingCode.SHARD_TRUNCATED, error)
 
 
-@lru_cache(maxsize=_MOST_CHECKERS)
+@lru_cache(maxsize=_MAX_CHECKERS)
 def _shared_checker(schema: RecordSchema) -> RecordChecker:
     """Returns the checker of records that decodes nothing; shards share what it learns about records."""
     return RecordChecker(schema, decode=False)
@@ -520,7 +520,7 @@ def _check_block(
                     if images is not None:
                         ordinary = checker.ordinary(block, images, place, hash_images=records.ledger is None)
                 length = len(ordinary.offsets) if ordinary is not None else 0
-                if ordinary is not None and length >= _FEWEST_TOGETHER:
+                if ordinary is not None and length >= _MIN_TOGETHER:
                     added = records.add_ordinary(ordinary)
                     if added:
                         place += added

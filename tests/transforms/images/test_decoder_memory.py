@@ -133,7 +133,7 @@ def test_colors_converted_in_strips_equal_those_of_the_whole(
 
 def test_large_pngs_are_checked_without_keeping_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     data = pictures.file_of(RGB, "PNG")
-    monkeypatch.setattr(png, "_MOST_AT_ONCE", 10)
+    monkeypatch.setattr(png, "_MAX_AT_ONCE", 10)
     pictures.opened(data)
     wrong = bytearray(data)
     wrong[24 - 1 - 3] += 1  # one more row than there are pixels for; the header's checksum is not compared

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
 from shardwright.transforms.images.perceptual_hash import (
-    MOST_BITS_APART,
+    MAX_HAMMING_DISTANCE,
     bits_apart,
     patches_agree,
 )
@@ -29,7 +29,7 @@ def prints(images: list[Image.Image]) -> tuple[np.ndarray, np.ndarray]:
 def alike(left: list[Image.Image], right: list[Image.Image]) -> np.ndarray:
     """Returns which pairs count as the same."""
     (hashes, patches), (others, their_patches) = prints(left), prints(right)
-    return (bits_apart(hashes, others) <= MOST_BITS_APART) & patches_agree(patches, their_patches)
+    return (bits_apart(hashes, others) <= MAX_HAMMING_DISTANCE) & patches_agree(patches, their_patches)
 
 
 def stored(image: Image.Image, kind: str, **options: int) -> Image.Image:

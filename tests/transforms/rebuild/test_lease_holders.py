@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.lease import MOST_SECONDS, Lease
+from shardwright.schemas.lease import MAX_SECONDS, Lease
 from shardwright.transforms import lease as leases
 from shardwright.transforms import storage
 from shardwright.transforms.lease import (
@@ -271,7 +271,7 @@ def test_a_lease_of_a_million_years_ends(tmp_path: Path, clocks: Clocks) -> None
     clocks.take(tmp_path, Lease("theirs", VERSION, seconds=1e300), 0.0)
     with pytest.raises(EngineError):
         clocks.take(tmp_path, Lease("ours", VERSION), 0.0)
-    clocks.wall += MOST_SECONDS + 1
+    clocks.wall += MAX_SECONDS + 1
     clocks.take(tmp_path, Lease("ours", VERSION), 0.0)
 
 

@@ -89,7 +89,7 @@ def test_only_as_many_ledgers_are_read_as_are_needed(
 
     read: list[str] = []
     monkeypatch.setattr(samples, "_PICTURES", 5)
-    monkeypatch.setattr(samples, "_LEAST_OF_ONE", 1)
+    monkeypatch.setattr(samples, "_MIN_PER_CLASS", 1)
     whole = samples.ledger_entries
 
     def counted(directory: str, dataset: Dataset, split: str, number: int) -> Any:

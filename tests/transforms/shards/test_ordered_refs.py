@@ -21,7 +21,7 @@ _REFS = st.builds(
 
 def few_at_once(patch: pytest.MonkeyPatch, most: int, part: int, together: int) -> None:
     """Changes the numbers of references that are unpacked and packed at once."""
-    for name, number in (("_MOST_AT_ONCE", most), ("_PART", part), ("_PACKED_TOGETHER", together)):
+    for name, number in (("_MAX_AT_ONCE", most), ("_PART", part), ("_PACKED_TOGETHER", together)):
         patch.setattr(ordered_refs, name, number)
 
 

@@ -455,7 +455,7 @@ def test_blocks_of_records_are_checked_like_single_ones(
     schema = schema if own else schema._replace(labels=None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(framing, "_WINDOW_BYTES", window)
-        patch.setattr(shard_module, "_FEWEST_TOGETHER", 1)
+        patch.setattr(shard_module, "_MIN_TOGETHER", 1)
         patch.setattr(ledger_lines, "_BLOCK_BYTES", block)
         guided = check_shard(task, schema, Depth.FAST)
         patch.setattr(ExpectedRecords, "count", lambda *args: 0)

@@ -46,7 +46,7 @@ from shardwright.transforms.storage.ranges import RangeReader, open_ranges
 _SPOOL_FORMAT = "unpacked tar 1"
 _FORBIDDEN = (errno.EACCES, errno.EPERM)
 #: Most top folders of an input that are passed on, besides those named like splits.
-_MOST_TOPS = 12
+_MAX_TOPS = 12
 
 
 class ArchiveFile(NamedTuple):
@@ -96,7 +96,7 @@ def split_archives(item: Input, context: Context) -> Iterator[InputSplit]:
         top, slash, _ = key.partition("/")
         is_archive = is_listed_archive(key, size)
         holds = slash and (is_archive or is_image_name(key))
-        if holds and (len(tops) < _MOST_TOPS or split_of_folder(top)) and not _is_hidden(key):
+        if holds and (len(tops) < _MAX_TOPS or split_of_folder(top)) and not _is_hidden(key):
             tops.add(top)
         if is_archive:
             archives.append((path, ArchiveFile(key, size, version)))

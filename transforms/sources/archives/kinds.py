@@ -63,7 +63,7 @@ _TAIL = 22 + 0xFFFF
 MAX_DECODER_BYTES = 256 << 20
 MAX_WINDOW_BYTES = 128 << 20
 #: Most subfolders in which archives are searched.
-_MOST_FOLDERS = 30
+_MAX_FOLDERS = 30
 
 
 def extension_kind(name: str) -> str:
@@ -160,10 +160,10 @@ def _folders(probe: InputProbe) -> Iterator[InputProbe]:
         for folder in level:
             yield folder
             count += 1
-            if count >= _MOST_FOLDERS:
+            if count >= _MAX_FOLDERS:
                 return
             names = [name for name in folder.folders if not name.startswith(".")]
-            following += [look_at_folder(folder, name) for name in names[:_MOST_FOLDERS]]
+            following += [look_at_folder(folder, name) for name in names[:_MAX_FOLDERS]]
         level = following
 
 

@@ -106,7 +106,7 @@ def _pieces(reader: RangeReader, kind: str) -> Iterator[tuple[bytes, int]]:
     """Yields (unpacked bytes, compressed bytes read so far); joined streams follow each other."""
     position, is_later_stream = 0, False
     while position < reader.size:
-        head = reader.read_at(position, _LONGEST_MAGIC)
+        head = reader.read_at(position, _MAX_MAGIC_BYTES)
         if kind == ZSTD and head[1:4] == _SKIPPABLE and head[0] & 0xF0 == 0x50:
             position += 8 + int.from_bytes(head[4:8], "little")
             continue
@@ -185,7 +185,7 @@ class _ZstdDecoder:
 _FAULTS = (zlib.error, OSError, EOFError, ValueError, lzma.LZMAError, zstandard.ZstdError, MemoryError)
 _SKIPPABLE = b"\x2a\x4d\x18"
 _MAGIC = {GZIP: b"\x1f\x8b", BZIP2: b"BZh", XZ: b"\xfd7zXZ\0", ZSTD: b"\x28\xb5\x2f\xfd"}
-_LONGEST_MAGIC = 8
+_MAX_MAGIC_BYTES = 8
 _DECODERS: dict[str, Callable[[], Any]] = {
     GZIP: lambda: zlib.decompressobj(31),
     BZIP2: bz2.BZ2Decompressor,

@@ -17,7 +17,7 @@ _LOCAL_SIGN = b"PK\3\4"
 _SIZES_FOLLOW = 1 << 3
 _FULL32 = 0xFFFFFFFF
 #: Most members whose local headers are read; if more overlap, all of them are unsafe.
-_MOST_LOOKS = 1000
+_MAX_LOOKS = 1000
 
 Fault = tuple[QuarantineReason, str]
 
@@ -46,7 +46,7 @@ def find_overlaps(reader: RangeReader, found: Iterable[Member | ArchiveDamage]) 
     if not len(suspects):
         return {}
     faults: dict[int, Fault] = {}
-    if len(suspects) <= _MOST_LOOKS:
+    if len(suspects) <= _MAX_LOOKS:
         asked = set(suspects.tolist())
         for number, item in enumerate(found):
             if number in asked and isinstance(item, Member) and _is_contradicted(reader, item):

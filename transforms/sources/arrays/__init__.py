@@ -57,7 +57,7 @@ _BATCH_BYTES, _BATCH_ROWS = 4 << 20, 1 << 16
 _MARKED_BYTES = 4 << 30
 _MARK_BYTES = 8
 #: Most missing images of a file that are listed one by one; the rest is given as a number.
-_MOST_MISSING = 10_000
+_MAX_MISSING = 10_000
 _DIGITS = 6
 
 
@@ -314,7 +314,7 @@ def _missing(rows: Rows, ref: ImageRef, key: str, digits: int) -> Iterator[Image
         f"the file ends after {rows.whole:,} of {counted(rows.count, 'image')}; download it again",
     )
     reason, message = rows.damage or cut
-    end = min(rows.count, rows.whole + _MOST_MISSING)
+    end = min(rows.count, rows.whole + _MAX_MISSING)
     for number in range(rows.whole, end):
         yield ref._replace(key=f"{key}{number:0{digits}}").quarantined(reason, message)
     if end < rows.count:

@@ -27,7 +27,7 @@ IDX, NPY, NPZ, CIFAR, CIFAR_ARCHIVE = "idx", "npy", "npz", "cifar", "cifar_archi
 _DEPTH = 3
 _FOLDERS = 8
 #: Most files of a folder; `InputProbe` shows no more.
-_MOST_FILES = 2000
+_MAX_FILES = 2000
 
 
 class FoundArray(NamedTuple):
@@ -103,9 +103,9 @@ def find_arrays(probe: InputProbe, settings: ConvertSettings) -> FoundArrays:
     others: list[str] = []
     has_images = False
     for folder, relative in _folders(probe):
-        if len(folder.files) >= _MOST_FILES and any(map(_kind_of, folder.files)):
+        if len(folder.files) >= _MAX_FILES and any(map(_kind_of, folder.files)):
             raise UsageError(
-                f"--input {printable(folder.path)} holds {_MOST_FILES} files or more; put the arrays into a "
+                f"--input {printable(folder.path)} holds {_MAX_FILES} files or more; put the arrays into a "
                 "separate folder."
             )
         has_images |= any(map(claims_to_be_image, folder.files))

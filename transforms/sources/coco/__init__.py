@@ -50,7 +50,7 @@ from shardwright.transforms.sources.image_files import (
     key_of,
     number,
 )
-from shardwright.transforms.sources.image_lists import MOST_TRIED, prefix_of_images
+from shardwright.transforms.sources.image_lists import MAX_TRIED, prefix_of_images
 from shardwright.transforms.sources.input_probe import InputProbe, look_at
 from shardwright.transforms.sources.moved_files import MovedFile, find_moved, with_slashes
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
@@ -100,7 +100,7 @@ _Entry = tuple[int, int]
 def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
     if probe.is_file:
         return is_coco(probe.head)
-    return next(coco_files(probe, MOST_TRIED), None) is not None
+    return next(coco_files(probe, MAX_TRIED), None) is not None
 
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:

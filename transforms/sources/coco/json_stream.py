@@ -12,7 +12,7 @@ from shardwright.transforms.concurrency.underway import UNDERWAY
 
 _CHUNK_BYTES = 1 << 20
 #: Largest item, since each item is held in memory.
-_MOST_ITEM_BYTES = 256 << 20
+_MAX_ITEM_BYTES = 256 << 20
 #: An error this close to the end of the text may only mean that more must be read.
 _NEAR_END = 32
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -107,7 +107,7 @@ class _Window:
             self.text = self.text[self.at :]
             self.begin += self.at
             self.at = 0
-        if len(self.text) - self.at > _MOST_ITEM_BYTES:
+        if len(self.text) - self.at > _MAX_ITEM_BYTES:
             raise self.fault("a value is larger than 256 MB")
         UNDERWAY.progress()
         chunk = self._file.read(max(_CHUNK_BYTES, len(self.text) - self.at))

@@ -121,7 +121,7 @@ def _image(
     if not isinstance(text, str):
         return _bad(f"its image is not base64 text but {type(text).__name__}")
     url = _DATA_URL.match(text)
-    if not url and is_image_name(text) and len(text) <= LONGEST_PATH:
+    if not url and is_image_name(text) and len(text) <= MAX_PATH_LENGTH:
         return text
     payload = text[url.end() if url else 0 :]
     try:
@@ -139,7 +139,7 @@ def _image(
 
 
 #: Longest text that may be a path.
-LONGEST_PATH = 1024
+MAX_PATH_LENGTH = 1024
 
 
 def _bad(message: str) -> EmbeddedImage:

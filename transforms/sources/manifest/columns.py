@@ -14,7 +14,7 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
 from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.input_probe import HEAD_BYTES
-from shardwright.transforms.sources.manifest.base64_rows import LONGEST_PATH, base64_column
+from shardwright.transforms.sources.manifest.base64_rows import MAX_PATH_LENGTH, base64_column
 from shardwright.transforms.sources.manifest.lines import count_lines, csv_cells, row_pattern
 
 CSV, JSONL, PARQUET, LIST = "csv", "jsonl", "parquet", "list"
@@ -357,7 +357,7 @@ def _base64_column(names: Mapping[str, object], settings: ConvertSettings) -> st
         return base64_column(names, [settings.image_column])
     plain = {_plain(name.partition(".")[0]): name.partition(".")[0] for name in reversed(list(names))}
     usual = [plain[name] for name in _USUAL["image"] if name in plain]
-    if any(looks_like_path(str(names.get(name, ""))[:LONGEST_PATH]) for name in usual):
+    if any(looks_like_path(str(names.get(name, ""))[:MAX_PATH_LENGTH]) for name in usual):
         return ""
     return base64_column(names, usual)
 

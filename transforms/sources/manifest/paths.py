@@ -21,9 +21,9 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)\Z", re.DOTALL)
 #: Matches URIs that cannot name an object or a bucket.
 _NO_OBJECT = re.compile(r"[\r\n]|\A(?:gs|s3)://(?![A-Za-z0-9][A-Za-z0-9._-]*/)")
 #: Largest number of bytes in an object name in Google's and Amazon's storage.
-_LONGEST_OBJECT = 1024
+_MAX_OBJECT_NAME = 1024
 #: Number of characters that never take more bytes than that.
-_SURELY_SHORT = _LONGEST_OBJECT // 4
+_SURELY_SHORT = _MAX_OBJECT_NAME // 4
 #: Errors of a single file; other errors affect the whole machine.
 _ABSENT = (FileNotFoundError, NotADirectoryError, PermissionError)
 _LONG_OR_LOOP = frozenset((errno.ENAMETOOLONG, errno.ELOOP))
@@ -135,7 +135,7 @@ def _check_object(uri: str) -> None:
             size = len(uri.split("/", 3)[-1].encode())
         except UnicodeEncodeError:
             raise RowFault(f"its path {_shown(uri)} is not UTF-8") from None
-        if size > _LONGEST_OBJECT or _NO_OBJECT.search(uri):
+        if size > _MAX_OBJECT_NAME or _NO_OBJECT.search(uri):
             raise RowFault(f"its path {_shown(uri)} cannot be that of an object")
 
 

@@ -22,7 +22,7 @@ from shardwright.transforms.sources.manifest.columns import (
 BYTES, PATH = "bytes", "path"
 _METADATA = b"huggingface"
 #: Most names of classes, and deepest nesting of their description.
-_MOST_CLASSES, _DEEPEST = 1_000_000, 8
+_MAX_CLASSES, _MAX_DEPTH = 1_000_000, 8
 
 
 @dataclass(frozen=True)
@@ -248,13 +248,13 @@ def _type_of(feature: Any) -> str:
 def _names_of(feature: Any, depth: int = 0) -> tuple[str, ...]:
     """Returns the names of a feature of classes, or of lists of classes; empty if it is another feature."""
     if isinstance(feature, list) and len(feature) == 1:
-        return _names_of(feature[0], depth + 1) if depth < _DEEPEST else ()
-    if not isinstance(feature, Mapping) or depth > _DEEPEST:
+        return _names_of(feature[0], depth + 1) if depth < _MAX_DEPTH else ()
+    if not isinstance(feature, Mapping) or depth > _MAX_DEPTH:
         return ()
     if _type_of(feature) != "ClassLabel":
         return _names_of(feature.get("feature"), depth + 1)
     names = feature.get("names")
-    if not isinstance(names, list) or not 0 < len(names) <= _MOST_CLASSES:
+    if not isinstance(names, list) or not 0 < len(names) <= _MAX_CLASSES:
         return ()
     found = tuple(name.strip() if isinstance(name, str) else "" for name in names)
     return found if all(found) and len(set(found)) == len(found) else ()
@@ -262,7 +262,7 @@ def _names_of(feature: Any, depth: int = 0) -> tuple[str, ...]:
 
 def _object_classes(feature: Any) -> dict[str, tuple[str, ...]] | None:
     """Returns the names of the classes of objects by field, for a struct of lists or a list of structs."""
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         if isinstance(feature, list) and len(feature) == 1:
             feature = feature[0]
         elif isinstance(feature, Mapping) and "_type" in feature and "feature" in feature:

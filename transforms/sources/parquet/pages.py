@@ -37,7 +37,7 @@ CODECS = frozenset((UNCOMPRESSED, "SNAPPY", "GZIP", "BROTLI", "ZSTD"))
 ENCODINGS = frozenset(("PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"))
 _PLAIN, _DICTIONARY_ENCODINGS = 0, (2, 8)
 #: Bytes that are read for a page's header at first, and at most; statistics may be in it.
-_HEAD_BYTES, _LONGEST_HEAD = 1 << 10, 16 << 20
+_HEAD_BYTES, _MAX_HEAD_BYTES = 1 << 10, 16 << 20
 #: A page may unpack to this many bytes, or else to this many times its size.
 _SMALL_PAGE, _PAGE_RATIO = 256 << 20, 20
 #: All pages of a row group may unpack to this many bytes, or else to this many times their size.
@@ -149,7 +149,7 @@ class _Pages:
             try:
                 header = page_header(data)
             except Incomplete:
-                if len(data) < size or size >= _LONGEST_HEAD:
+                if len(data) < size or size >= _MAX_HEAD_BYTES:
                     raise _Damage(f"the page at byte {position} has no header") from None
                 size *= 8
             except ValueError as error:

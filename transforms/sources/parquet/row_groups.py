@@ -46,7 +46,7 @@ from shardwright.transforms.storage.stored_object import StoredObject
 #: Smallest number of bytes, or of rows, in a split, except for the last split.
 _BYTES_A_PART, _ROWS_A_PART = 32 << 20, 20_000
 #: Most rows of a row group; with more, a file lies about its rows.
-_MOST_ROWS = 50_000_000
+_MAX_ROWS = 50_000_000
 #: Number of rows whose other values are read at once.
 _ROWS_AT_ONCE = 1024
 #: Number of rows to look at in search of an image, and of its bytes.
@@ -125,7 +125,7 @@ def parquet_parts(file: StoredObject, table: ImageTable) -> Iterator[tuple[int, 
         _check_rows(file.path, opened, leaf)
         for group in range(groups):
             described = opened.metadata.row_group(group)
-            if not 0 <= described.num_rows <= _MOST_ROWS:
+            if not 0 <= described.num_rows <= _MAX_ROWS:
                 raise UsageError(
                     f"--input {printable(file.path)}: its row group {group} has "
                     f"{counted(described.num_rows, 'row')}; write it again with smaller row groups."

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 #: Kinds of pages (`PageType` of parquet.thrift).
 DATA, INDEX, DICTIONARY, DATA_V2 = 0, 1, 2, 3
 #: Deepest nesting of structs and lists; headers have two levels.
-_DEEPEST = 8
+_MAX_DEPTH = 8
 #: Types of the compact protocol.
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
-_MOST_BITS = 70
+_MAX_BITS = 70
 
 
 class Incomplete(Exception):
@@ -97,7 +97,7 @@ class _Reader:
 
     def struct(self, depth: int) -> dict[int, Any]:
         """Returns the fields of a struct by their numbers."""
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             raise ValueError("its header is nested too deeply")
         fields: dict[int, Any] = {}
         number = 0
@@ -123,7 +123,7 @@ class _Reader:
         raise ValueError("its header has a value of an unknown type")
 
     def _list(self, depth: int) -> None:
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             raise ValueError("its header is nested too deeply")
         head = self._byte()
         count = head >> 4 if head >> 4 < 15 else self._varint()
@@ -143,7 +143,7 @@ class _Reader:
 
     def _varint(self) -> int:
         value = shift = 0
-        while shift < _MOST_BITS:
+        while shift < _MAX_BITS:
             byte = self._byte()
             value |= (byte & 0x7F) << shift
             if byte < 0x80:

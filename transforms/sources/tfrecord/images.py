@@ -25,7 +25,7 @@ from shardwright.transforms.sources.tfrecord.own import OwnRecords
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
 #: Largest number of features with unknown names to read.
-_MOST_OTHERS = 64
+_MAX_OTHERS = 64
 #: Allowed numbers of channels of raw pixels.
 _CHANNELS = (1, 3, 4)
 _MAX_SIDE = 1 << 20
@@ -93,7 +93,7 @@ def find_image(record: ExampleSpans, names: FeatureNames, pixel_shape: tuple[int
                     return _pixels(record, names, name, spans[0], pixel_shape)
                 return FoundImage(spans[0])
             values.append((name, spans[0]))
-    for name in names.others[:_MOST_OTHERS]:
+    for name in names.others[:_MAX_OTHERS]:
         spans = record.bytes_of(name)
         if spans and len(spans) == 1 and _is_file(record.data, spans[0]):
             return FoundImage(spans[0])

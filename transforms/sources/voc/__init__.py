@@ -48,7 +48,7 @@ _IMAGES = ("jpegimages", "images")
 #: Extensions to try if a folder has too many files to read all names.
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
 #: Number of folders to search for XML files if no folder has a usual name.
-_MOST_FOLDERS = 12
+_MAX_FOLDERS = 12
 _SPLITS = ("train", "val", "test")
 _BOTH = "trainval"
 #: Number of images in one split.
@@ -56,7 +56,7 @@ _PART_FILES = 2000
 _XML_HEAD_BYTES = 4096
 _XML_TRIED = 3
 #: Number of images of one stem from which their XML file is unclear.
-_LEAST_CLASH = 2
+_MIN_CLASH = 2
 
 
 class VocPlace(NamedTuple):
@@ -123,7 +123,7 @@ def _find_splits(probe: InputProbe, settings: ConvertSettings) -> list[VocPlace]
 def _find_pair(probe: InputProbe, settings: ConvertSettings) -> list[VocPlace]:
     """Returns the set in a folder that has two folders, with any names, for XML files and images."""
     folders = [name for name in probe.folders if not name.startswith(".")]
-    if not 0 < len(folders) <= _MOST_FOLDERS:
+    if not 0 < len(folders) <= _MAX_FOLDERS:
         return []
     with_xml = [name for name in folders if _has_xml_below(probe.inside(name))]
     if len(with_xml) != 1:
@@ -152,7 +152,7 @@ def _images_of(probe: InputProbe, annotations: str) -> str:
     stems = {stem_of(name) for name in names}
     named = [image for name in names[:_XML_TRIED] for image in _named_in(storage.join(xml.path, name))]
     tried = [stem + suffix for stem in sorted(stems)[:_XML_TRIED] for suffix in _SUFFIXES] + named
-    for name in others[:_MOST_FOLDERS]:
+    for name in others[:_MAX_FOLDERS]:
         inner = probe.inside(name)
         if any(claims_to_be_image(file) and stem_of(file) in stems for file in inner.files):
             return name
@@ -182,13 +182,13 @@ def _has_xml(probe: InputProbe) -> bool:
 def _has_xml_below(probe: InputProbe) -> bool:
     """Returns whether a folder, or one of the first folders inside, contains XML files of Pascal VOC."""
     waiting, looked = [probe], 0
-    while waiting and looked < _MOST_FOLDERS:
+    while waiting and looked < _MAX_FOLDERS:
         inner = waiting.pop(0)
         looked += 1
         if _has_xml(inner):
             return True
         names = [name for name in inner.folders if not name.startswith(".")]
-        waiting += [inner.inside(name) for name in names[:_MOST_FOLDERS]]
+        waiting += [inner.inside(name) for name in names[:_MAX_FOLDERS]]
     return False
 
 
@@ -314,7 +314,7 @@ def _clashes(place: VocPlace, sides: Mapping[str, str], semantic: bool) -> dict[
             names.setdefault(stem_of(key), []).append(key)
     faults = {}
     for stem, images in names.items():
-        if len(images) < _LEAST_CLASH:
+        if len(images) < _MIN_CLASH:
             continue
         in_xml = [] if semantic else [key_of(name) for name in _named_in(sides[stem])]
         named = [image for image in images if file_name(image) in in_xml]

@@ -13,7 +13,7 @@ from shardwright.transforms.sources.moved_files import file_name
 
 _ROOT = "annotation"
 _OBJECT = (_ROOT, "object")
-_MOST_DEPTH = 64
+_MAX_DEPTH = 64
 _IMAGE_NAMES = ("filename", "path")
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 _FLAGS = {"0": False, "1": True, "false": False, "true": True}
@@ -33,7 +33,7 @@ class _Reader:
         if not self.path and name != _ROOT:
             raise AnnotationFault(f"the root of its XML is <{name}> instead of <{_ROOT}>")
         self.path.append(name)
-        if len(self.path) > _MOST_DEPTH:
+        if len(self.path) > _MAX_DEPTH:
             raise AnnotationFault("its XML is nested too deeply")
         self.text.clear()
         if tuple(self.path) == _OBJECT:

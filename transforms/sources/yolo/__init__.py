@@ -47,7 +47,7 @@ _BOX_VALUES = 5
 #: A class, a box and the confidence of a model.
 _CONFIDENCE_VALUES = 6
 #: A class and three points.
-_LEAST_OUTLINE_VALUES = 7
+_MIN_OUTLINE_VALUES = 7
 #: Names of text files that do not contain labels.
 _NO_LABELS = ("classes.txt", "images.txt", "train.txt", "val.txt", "valid.txt", "test.txt")
 
@@ -86,7 +86,7 @@ def parse_labels(data: bytes, names: Mapping[int, str], is_pose: bool = False) -
             x, y, width, height = values[1:_BOX_VALUES]
             box = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
             objects.append(ObjectAnnotation(label, box))
-        elif len(values) >= _LEAST_OUTLINE_VALUES and len(values) % 2:
+        elif len(values) >= _MIN_OUTLINE_VALUES and len(values) % 2:
             xs, ys = values[1::2], values[2::2]
             hull = (min(xs), min(ys), max(xs), max(ys))
             objects.append(ObjectAnnotation(label, hull, segmentation=[values[1:]]))

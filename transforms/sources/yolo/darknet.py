@@ -27,7 +27,7 @@ _OTHER_OPTIONS = ("classes", "names", "labels", "backup", "results", "eval", "ma
 _SPLITS = ("train", "valid", "val", "test")
 _LIST_SUFFIXES = (".txt", ".list")
 #: Smallest number of lists that are splits; a single list is not a split.
-_LEAST_LISTS = 2
+_MIN_LISTS = 2
 
 
 def read_options(text: str) -> dict[str, str]:
@@ -98,7 +98,7 @@ def split_lists(probe: InputProbe) -> dict[str, str]:
         first = next((line.strip() for line in head.splitlines() if line.strip()), "")
         if claims_to_be_image(first):
             found[stem.lower()] = storage.join(probe.path, name)
-    return found if len(found) >= _LEAST_LISTS else {}
+    return found if len(found) >= _MIN_LISTS else {}
 
 
 def possible_paths(text: str, folders: Sequence[str]) -> Iterator[str]:

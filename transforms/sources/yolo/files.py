@@ -36,7 +36,7 @@ from shardwright.transforms.sources.yolo.darknet import (
 )
 
 _SPLITS = ("train", "val", "test")
-_MOST_BYTES = 2_000_000
+_MAX_BYTES = 2_000_000
 _SUFFIXES = (".yaml", ".yml")
 
 
@@ -200,10 +200,10 @@ def recognises(probe: InputProbe) -> bool:
 
 def _read(path: str) -> bytes:
     with storage.translated_errors("read", path):
-        data = storage.read_head(path, _MOST_BYTES)
-    if len(data) >= _MOST_BYTES:
+        data = storage.read_head(path, _MAX_BYTES)
+    if len(data) >= _MAX_BYTES:
         raise UsageError(
-            f"--input {printable(path)} is larger than {_MOST_BYTES // 10**6} MB, too large for a YOLO file."
+            f"--input {printable(path)} is larger than {_MAX_BYTES // 10**6} MB, too large for a YOLO file."
         )
     return data
 
