@@ -247,7 +247,8 @@ def open_image(
         opened = _open_image(data, kind, max_pixels, bounds)
     except ImageFault as fault:
         if kind == "tiff" and fault.reason is QuarantineReason.CORRUPT:
-            _refuse_other_channels(data, max_pixels, bounds)
+            unidentified = isinstance(fault.__context__, UnidentifiedImageError)
+            _refuse_other_samples(data, max_pixels, bounds, unidentified)
         raise
     if keep_depth or all_channels:
         opened.deep = _deep_header(opened)
@@ -284,11 +285,24 @@ def _tiff_header(data: bytes, max_pixels: int, bounds: Bounds) -> DeepHeader:
         return header
 
 
-def _refuse_other_channels(data: bytes, max_pixels: int, bounds: Bounds) -> None:
-    """Raises the fault of a TIFF that Pillow does not open because its channels are neither gray nor RGB."""
-    problem = ""
-    with contextlib.suppress(ImageFault):
-        problem = _tiff_header(data, max_pixels, bounds).problem
+def _refuse_other_samples(data: bytes, max_pixels: int, bounds: Bounds, unidentified: bool) -> None:
+    """Raises the fault of a sound TIFF whose samples have a type or meaning that Pillow does not read.
+
+    Args:
+      data: the whole file.
+      max_pixels: largest width x height that is accepted.
+      bounds: limits on the parts of the file.
+      unidentified: whether Pillow knows no mode for the samples.
+    """
+    try:
+        header = _tiff_header(data, max_pixels, bounds)
+    except ImageFault as fault:
+        if fault.reason is QuarantineReason.UNSUPPORTED_FORMAT:
+            raise
+        return  # it is damaged, as Pillow says
+    problem = header.problem
+    if not problem and unidentified and header.dtype != UINT8:
+        problem = f"tiff: pixels of {header.channels} x {header.sample_type} are only read with --depth keep"
     if problem:
         raise ImageFault(QuarantineReason.UNSUPPORTED_FORMAT, Stage.DECODE, problem) from None
 

@@ -71,6 +71,12 @@ class DeepHeader:
         return int(self.source_dtype[1:]) if self.source_dtype else {UINT8: 1, UINT16: 2}.get(self.dtype, 4)
 
     @property
+    def sample_type(self) -> str:
+        """Type of a sample in the file, for messages: `64-bit float`."""
+        name = {"f": "float", "i": "signed integer"}.get(self.source_dtype[:1], "integer")
+        return f"{self.highest.bit_length() if name == 'integer' else 8 * self.sample_bytes}-bit {name}"
+
+    @property
     def decoded_bytes(self) -> int:
         """Largest number of bytes that decoding takes: all rows twice, and two strips or tiles."""
         pixel = self.channels * self.sample_bytes

@@ -20,6 +20,7 @@ from PIL import Image
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
 from shardwright.transforms.images.convert import ConvertedImage, picture_of
+from shardwright.transforms.images.decode import open_image
 from shardwright.transforms.images.deep_pixels import displayed, eight_bits
 
 RANDOM = np.random.default_rng(7)
@@ -160,6 +161,30 @@ def test_types_without_a_stored_type_are_refused(pixels: np.ndarray) -> None:
     with pytest.raises(ImageFault, match="cannot be kept") as fault:
         kept(tiff_of(pixels))
     assert fault.value.reason == "UNSUPPORTED_FORMAT"
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "message"),
+    [
+        ((4, 5), "f2", "pixels of 1 x 16-bit float are only read with --depth keep"),
+        ((4, 5), "f8", "pixels of 1 x 64-bit float are only read with --depth keep"),
+        ((4, 5, 3), "f4", "pixels of 3 x 32-bit float are only read with --depth keep"),
+        ((4, 5, 3), "i2", "pixels of 3 x 16-bit signed integer are only read with --depth keep"),
+        ((4, 5, 3), "u4", "samples that are integers of 32 bits cannot be kept"),
+    ],
+)
+def test_sound_samples_that_eight_bits_cannot_show_are_not_called_damaged(
+    shape: tuple[int, ...], dtype: str, message: str
+) -> None:
+    data = tiff_of(np.zeros(shape, dtype), photometric="rgb" if len(shape) > 2 else "minisblack")
+    with pytest.raises(ImageFault, match=message) as fault:
+        open_image(data, "a.tif", 10**6)
+    assert fault.value.reason == "UNSUPPORTED_FORMAT"
+    if dtype != "u4":
+        assert samples(kept(data)).shape[:2] == shape[:2]
+    with pytest.raises(ImageFault) as fault:
+        open_image(data[:12], "a.tif", 10**6)
+    assert fault.value.reason in ("CORRUPT", "TRUNCATED")
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
