@@ -138,6 +138,19 @@ def test_another_copy_replaces_the_first_when_it_is_removed(make: Make, tmp_path
     assert unchanged(rebuilt)
 
 
+def test_a_reused_shard_may_have_copies_that_were_written_again(make: Make, tmp_path: Path) -> None:
+    make_tree(tmp_path / "in", 6)
+    copies = [tmp_path / "in" / "ant" / f"copy{number}.jpg" for number in range(8)]
+    for copy in copies:
+        shutil.copy(tmp_path / "in" / "ant" / "000.jpg", copy)
+    rebuilt = make(dedupe="exact")
+    for copy in copies:
+        os.utime(copy, (1, 1))
+    (tmp_path / "in" / "bee" / "new.png").write_bytes(picture(99))
+    reused, _, converted = work(rebuilt)
+    assert (reused, converted) == (1, 1)
+
+
 @pytest.mark.slow
 def test_under_a_limit_a_new_image_can_replace_another(make: Make, tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 8)

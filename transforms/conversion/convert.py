@@ -195,7 +195,7 @@ def _as_before(ref: ImageRef, known: ReusableRecord, source_bytes: int = 0) -> C
     entry = known.entry
     if entry.outcome != Outcome.WRITTEN:
         uri = ref.location if entry.uri else ""
-        return Converted(entry._replace(uri=uri, fingerprint=ref.fingerprint))
+        return Converted(entry._replace(uri=uri, fingerprint=_state_that_counts(ref)))
     frames = known.frames()
     if frames is None:
         return None
@@ -346,7 +346,15 @@ def convert_ref(ref: ImageRef, recipe: ShardRecipe, budget: ByteBudget | None = 
 
 
 def _left_out(ref: ImageRef, outcome: str, reason: str) -> Entry:
-    return Entry(key=ref.key, outcome=outcome, fingerprint=ref.fingerprint, reason=reason)
+    return Entry(key=ref.key, outcome=outcome, fingerprint=_state_that_counts(ref), reason=reason)
+
+
+def _state_that_counts(ref: ImageRef) -> str:
+    """Returns the state of a source; none if its listing decided the outcome.
+
+    Such a state is no part of the plan's digest, so a shard that is reused could only have an earlier one.
+    """
+    return ref.fingerprint if ref.is_candidate else ""
 
 
 def _left_out_entry(read: ReadImage, left_out: LeftOut) -> Entry:
@@ -375,7 +383,6 @@ def _decided_entry(ref: ImageRef) -> Entry:
     return Entry(
         key=ref.key,
         outcome=ref.outcome,
-        fingerprint=ref.fingerprint,
         label=ref.label,
         reason=ref.reason,
         stage=Stage.LIST,
