@@ -116,8 +116,8 @@ def _picture(number: int, looks: ImageQuality) -> Picture:
 
 
 def _difference_hash(image: Image.Image) -> int:
-    grey = np.asarray(image.convert("L").resize((9, 8), Image.Resampling.LANCZOS), np.int16)
-    return int.from_bytes(np.packbits(grey[:, 1:] > grey[:, :-1]).tobytes(), "big")
+    gray = np.asarray(image.convert("L").resize((9, 8), Image.Resampling.LANCZOS), np.int16)
+    return int.from_bytes(np.packbits(gray[:, 1:] > gray[:, :-1]).tobytes(), "big")
 
 
 def _pairs_by_hash(hashes: Sequence[int], most: int) -> set[tuple[int, int]]:

@@ -80,14 +80,14 @@ class PictureReader:
         """
         found = self._stored(spans)
         if isinstance(found, Image.Image):
-            return self._in_colour(found)
+            return self._in_color(found)
         return displayed(self._with_channels(found))
 
     def _own_pixels(self, spans: ExampleSpans) -> Pixels:
         """Returns a record's image with samples of its own type."""
         found = self._stored(spans)
         if isinstance(found, Image.Image):
-            pixels = np.array(self._in_colour(found))  # a copy, because Pillow's own buffer is read-only
+            pixels = np.array(self._in_color(found))  # a copy, because Pillow's own buffer is read-only
             return pixels if pixels.ndim == 3 else pixels[:, :, None]
         return self._with_channels(found)
 
@@ -97,7 +97,7 @@ class PictureReader:
             return np.repeat(pixels[:, :, :1], self._channels, axis=2)
         return pixels[:, :, : self._channels]
 
-    def _in_colour(self, image: Image.Image) -> Image.Image:
+    def _in_color(self, image: Image.Image) -> Image.Image:
         mode = "L" if self._channels == 1 else "RGB"
         return image if image.mode == mode else image.convert(mode)
 

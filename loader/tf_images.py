@@ -82,7 +82,7 @@ class Picture:
         """Returns a record's image with samples of the type `dtype`."""
         value = features[self.feature.name]
         if self._is_tensor:
-            image = self._in_colour(converted(value, self.dtype))
+            image = self._in_color(converted(value, self.dtype))
         elif self._type_feature is None:
             image = self._of_type(self._types[0], tf.reshape(value, []), features)
         else:
@@ -101,7 +101,7 @@ class Picture:
         """Returns the image of a record whose samples are stored with a type."""
         if self._formats == ("raw",) or stored not in HIGHEST:  # floats are always bare
             pixels = tf.reshape(tf.io.decode_raw(value, stored), self._bare_shape(features))
-            return converted(self._in_colour(pixels), self.dtype)
+            return converted(self._in_color(pixels), self.dtype)
         return converted(self._from_file(value) if stored == "uint8" else self._deep_png(value), self.dtype)
 
     def _from_file(self, value: tf.Tensor) -> tf.Tensor:
@@ -163,12 +163,12 @@ class Picture:
             sides.append(features[spec.name] if known is None and spec is not None else known)
         return tf.stack([tf.reshape(tf.cast(side, tf.int64), []) for side in sides])
 
-    def _in_colour(self, image: tf.Tensor) -> tf.Tensor:
+    def _in_color(self, image: tf.Tensor) -> tf.Tensor:
         """Returns pixels, which may be gray or have alpha, with the dataset's number of channels."""
         if self._stored[2] is not None:
             return image
-        grey = tf.shape(image)[2] < 3
-        return tf.cond(grey, lambda: tf.tile(image[:, :, :1], [1, 1, 3]), lambda: image[:, :, :3])
+        gray = tf.shape(image)[2] < 3
+        return tf.cond(gray, lambda: tf.tile(image[:, :, :1], [1, 1, 3]), lambda: image[:, :, :3])
 
 
 def converted(image: tf.Tensor, dtype: str) -> tf.Tensor:

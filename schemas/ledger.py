@@ -502,17 +502,17 @@ def line_blocks(data: bytes) -> Iterator[list[bytes]]:
       OSError, EOFError, zlib.error, ValueError, RecursionError: if it is damaged.
     """
     left = -1
-    begun: list[bytes] = []
-    begun_bytes = 0
+    partial: list[bytes] = []
+    partial_bytes = 0
     for block in _unpacked(data):
-        begun_bytes += len(block)
-        if begun_bytes > _MAX_LINE:
+        partial_bytes += len(block)
+        if partial_bytes > _MAX_LINE:
             raise ValueError("a line is too long")
-        begun.append(block)
+        partial.append(block)
         if b"\n" not in block:
             continue
-        *lines, rest = b"".join(begun).split(b"\n")
-        begun, begun_bytes = [rest], len(rest)
+        *lines, rest = b"".join(partial).split(b"\n")
+        partial, partial_bytes = [rest], len(rest)
         if left < 0 and lines:
             left = _counted_lines(lines[0])
             yield [lines.pop(0)]
@@ -520,7 +520,7 @@ def line_blocks(data: bytes) -> Iterator[list[bytes]]:
         if lines and left < 0:
             raise ValueError("it has more lines than its header counts")
         yield lines
-    rest = b"".join(begun)
+    rest = b"".join(partial)
     if rest and left == 0:
         raise ValueError("it has more lines than its header counts")
     yield [rest] if rest else []

@@ -1,4 +1,4 @@
-"""`croissant.json`: the dataset in MLCommons' Croissant format 1.1, which catalogues of datasets read.
+"""`croissant.json`: the dataset in MLCommons' Croissant format 1.1, which catalogs of datasets read.
 
 It describes the files (each shard with its size and sha256) and the meaning of each field in a record. The
 standard cannot describe how to read TFRecords, so programs such as mlcroissant read the classes and the

@@ -15,7 +15,7 @@ _WHOLE = ("boxes_per_image", "bytes", "height", "width")
 _SHARES = ("box_area", "box_height", "box_width")
 _SCORE = "score."
 #: Number of color channels: the first three channels, or the gray one three times.
-_COLOURS = 3
+_COLORS = 3
 _WHITE = 255
 
 
@@ -58,13 +58,13 @@ class ChannelSums:
             setattr(self, name, [a + b for a, b in zip(mine, others)] if mine else list(others))
         return self
 
-    def colours(self, number: int) -> ChannelSums:
+    def colors(self, number: int) -> ChannelSums:
         """Returns the sums for another number of channels: of the first channels, or of gray repeated."""
         return ChannelSums(
             self.images,
             self.pixels,
             *(
-                list(values[:number]) if len(values) >= _COLOURS else list(values[:1]) * number
+                list(values[:number]) if len(values) >= _COLORS else list(values[:1]) * number
                 for values in (self.sums, self.squares, self.means, self.mean_squares)
             ),
         )
@@ -175,10 +175,10 @@ class PictureStatistics:
         """
         if not self.channels:
             return None
-        number = _COLOURS if max(self.channels) >= _COLOURS else 1
+        number = _COLORS if max(self.channels) >= _COLORS else 1
         all_ = ChannelSums()
         for sums in self.channels.values():
-            all_.merge(sums.colours(number))
+            all_.merge(sums.colors(number))
         return all_
 
     def _pixels_json(self) -> dict[str, Any] | None:

@@ -24,7 +24,7 @@ _FLOAT = "float32"
 #: Type of samples -> number of its units (those of `Moments.total`) in 1.0 of the scale for training.
 _UNITS_IN_ONE: Mapping[str, int] = {**HIGHEST, _FLOAT: 1 << FLOAT32_BITS}
 #: Number of color channels. Gray is repeated if other pictures have colors.
-_COLOURS = 3
+_COLORS = 3
 
 
 @dataclass
@@ -169,7 +169,7 @@ class SampleStatistics:
         colors, all are read as colors: gray is repeated, and of other channels the first three count.
         """
         counts = {kind.channels for kind in self.kinds}
-        number = max(counts) if len(counts) == 1 else _COLOURS if max(counts) >= _COLOURS else 1
+        number = max(counts) if len(counts) == 1 else _COLORS if max(counts) >= _COLORS else 1
         scale = math.lcm(*(_UNITS_IN_ONE[kind.dtype] for kind in self.kinds))
         totals = [_Scaled() for _ in range(number)]
         for kind, sums in self.kinds.items():

@@ -36,7 +36,7 @@ def cases() -> dict[str, tuple[bytes, dict[str, str]]]:
     rgba = small.copy()
     rgba.putalpha(Image.fromarray(pictures.alpha_pixels()))
     cmyk = Image.frombytes("CMYK", (8, 4), np.arange(128, dtype=np.uint8).tobytes())
-    grey16 = Image.fromarray(pictures.grey16_pixels())
+    gray16 = Image.fromarray(pictures.gray16_pixels())
     file_of = pictures.file_of
     profile = pictures.icc_profile(pictures.SRGB_PRIMARIES, 1.8)
     return {
@@ -47,7 +47,7 @@ def cases() -> dict[str, tuple[bytes, dict[str, str]]]:
         "jpeg_gamma": (file_of(photo, "JPEG", quality=80, icc_profile=profile), {"resize": "16"}),
         "jpeg_grey": (file_of(photo, "JPEG", quality=80), {"color": "gray", "resample": "lanczos"}),
         "png_alpha": (file_of(rgba, "PNG", 8), {"background": "#336699"}),
-        "png_16_bit": (file_of(grey16, "PNG"), {"resize": "9x30", "fit": "pad"}),
+        "png_16_bit": (file_of(gray16, "PNG"), {"resize": "9x30", "fit": "pad"}),
         "webp_lossy": (file_of(small, "WEBP", 5, quality=70), {"resample": "bicubic", "resize": "11"}),
         "gif": (file_of(small.quantize(16), "GIF"), {"resize": "40", "fit": "contain"}),
     }

@@ -26,7 +26,7 @@ from shardwright.schemas.errors import UsageError
 _NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
-def colours(count: int, side: int = 32) -> np.ndarray:
+def colors(count: int, side: int = 32) -> np.ndarray:
     """Returns RGB pictures (N, side, side, 3): the example photos, reduced and rolled when they repeat."""
     pictures = _reduced(side)
     return np.stack([np.roll(pictures[i % len(pictures)], i // len(pictures), axis=0) for i in range(count)])
@@ -42,9 +42,9 @@ def _reduced(side: int) -> list[np.ndarray]:
     return found
 
 
-def greys(count: int, side: int = 28) -> np.ndarray:
+def grays(count: int, side: int = 28) -> np.ndarray:
     """Returns gray pictures (N, side, side)."""
-    return colours(count, side)[..., 1].copy()
+    return colors(count, side)[..., 1].copy()
 
 
 def digits(count: int, classes: int = 10) -> np.ndarray:
@@ -65,7 +65,7 @@ def write_mnist(
 ) -> Path:
     """Writes a dataset in the files that MNIST is downloaded as."""
     folder.mkdir(parents=True, exist_ok=True)
-    pictures, labels = greys(train + test), digits(train + test)
+    pictures, labels = grays(train + test), digits(train + test)
     for name, part in (("train", slice(0, train)), ("t10k", slice(train, None))):
         for role, array in (("images-idx3", pictures[part]), ("labels-idx1", labels[part])):
             text = f"{name}-{role}-ubyte"
@@ -120,7 +120,7 @@ def cifar_batch(pictures: np.ndarray, labels: np.ndarray, **more: Sequence[Any])
 def write_cifar10(folder: Path, count: int = 10, batches: int = 2) -> tuple[np.ndarray, np.ndarray]:
     """Writes CIFAR-10's Python version; returns all pictures and labels, the test batch last."""
     folder.mkdir(parents=True)
-    pictures, labels = colours(count * (batches + 1)), digits(count * (batches + 1))
+    pictures, labels = colors(count * (batches + 1)), digits(count * (batches + 1))
     for number, name in enumerate([*(f"data_batch_{i + 1}" for i in range(batches)), "test_batch"]):
         part = slice(number * count, (number + 1) * count)
         (folder / name).write_bytes(cifar_batch(pictures[part], labels[part]))

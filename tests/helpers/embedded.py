@@ -16,7 +16,7 @@ from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.transforms.images.read import read_image
 from shardwright.transforms.sources.input_probe import look_at
-from shardwright.transforms.sources.inputs import recognise
+from shardwright.transforms.sources.inputs import recognize
 from shardwright.transforms.sources.source import Context, Input, source_by_name
 from shardwright.transforms.sources.spool import Spool
 
@@ -62,7 +62,7 @@ def refs_of(
     """Returns the references of an input in the order of their rows, and the ids of classes."""
     settings = ConvertSettings(input=(str(path),), layout=layout, **given)
     settings.check()
-    item = recognise(Input(str(path), ""), look_at(str(path)), settings)
+    item = recognize(Input(str(path), ""), look_at(str(path)), settings)
     spool.mkdir(exist_ok=True)
     context = Context(settings, Spool(str(spool)))
     source = source_by_name(item.source)

@@ -47,9 +47,9 @@ def ended(code: int, out: str, err: str) -> Done:
 
 def picture(seed: int, file_format: str = "PNG", size: int = 16) -> bytes:
     """Returns a small image file, different for every seed."""
-    colours = [(seed * 37 % 256, (seed * 91 + x) % 256, seed // 256 * 16 + x % 16) for x in range(size)]
+    colors = [(seed * 37 % 256, (seed * 91 + x) % 256, seed // 256 * 16 + x % 16) for x in range(size)]
     image = Image.new("RGB", (size, 1))
-    image.putdata(colours)
+    image.putdata(colors)
     buffer = io.BytesIO()
     image.resize((size, size)).save(buffer, file_format)
     return buffer.getvalue()

@@ -15,7 +15,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.transforms.sources.input_probe import look_at
-from shardwright.transforms.sources.inputs import recognise
+from shardwright.transforms.sources.inputs import recognize
 from shardwright.transforms.sources.source import Context, Input, source_by_name
 from shardwright.transforms.sources.spool import Spool
 
@@ -75,7 +75,7 @@ def listed(path: Path | str, layout: str = "detection", **settings: Any) -> List
         input=(str(path),), layout=layout, **{name: str(value) for name, value in settings.items()}
     )
     checked.check()
-    item = recognise(Input(str(path), ""), look_at(str(path)), checked)
+    item = recognize(Input(str(path), ""), look_at(str(path)), checked)
     context = Context(checked, Spool("unused"))
     source = source_by_name(item.source)
     everything = [one for part in source.split(item, context) for one in source.list_part(part, context)]

@@ -42,7 +42,7 @@ def rgb_pixels(width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
     return np.rint(pixels).astype(np.uint8)
 
 
-def grey16_pixels(width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
+def gray16_pixels(width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
     """Returns 16-bit grays over the whole range, including values that clipping would turn white."""
     y, x = np.mgrid[0:height, 0:width]
     values = (x * 2500 + y * 617).astype(np.uint16)

@@ -39,12 +39,12 @@ def generation_of(number: int, generation: int) -> int:
     return max(generation - (generation - number) % STEP, 0)
 
 
-def colour_of(number: int, generation: int) -> tuple[int, int, int]:
+def color_of(number: int, generation: int) -> tuple[int, int, int]:
     """Returns the color of an image that last changed in a generation."""
     return number, generation % 256, 255 - number
 
 
-def read_colour(pixel: tuple[int, int, int]) -> tuple[int, int]:
+def read_color(pixel: tuple[int, int, int]) -> tuple[int, int]:
     """Returns an image's number and the generation in which it last changed."""
     assert pixel[0] == 255 - pixel[2], pixel
     return pixel[0], pixel[1]
@@ -56,7 +56,7 @@ def alter(folder: Path, generation: int) -> None:
         if generation == 0 or number % STEP == generation % STEP:
             path = folder / "source" / f"class{number % 2}" / f"{number:03d}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
-            Image.new("RGB", (8, 8), colour_of(number, generation)).save(path)
+            Image.new("RGB", (8, 8), color_of(number, generation)).save(path)
 
 
 def job_of(folder: Path) -> dict[str, object]:

@@ -28,8 +28,8 @@ CLASSES = ("ant", "bee", "cat")
 def draw(path: Path, seed: int, side: int = 24) -> None:
     """Draws a picture that differs from all others."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    colours = np.random.default_rng(seed).integers(0, 255, (5, 5, 3), dtype=np.uint8)
-    Image.fromarray(colours).resize((side, side), Image.Resampling.BICUBIC).save(path)
+    colors = np.random.default_rng(seed).integers(0, 255, (5, 5, 3), dtype=np.uint8)
+    Image.fromarray(colors).resize((side, side), Image.Resampling.BICUBIC).save(path)
 
 
 class Watched:

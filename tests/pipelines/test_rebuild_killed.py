@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.rebuilding import IMAGES, generation_of, job_of, read_colour
+from helpers.rebuilding import IMAGES, generation_of, job_of, read_color
 from helpers.repository import ROOT
 
 from shardwright.loader import Records, pin
@@ -29,7 +29,7 @@ def _generation_read(output: str) -> int:
     records = Records(pin(output), "train")
     values = [records[number] for number in range(len(records))]
     pictures = [np.frombuffer(value["image/encoded"], np.uint8).reshape(8, 8, 3) for value in values]
-    found = dict(read_colour(tuple(int(value) for value in picture[0, 0])) for picture in pictures)
+    found = dict(read_color(tuple(int(value) for value in picture[0, 0])) for picture in pictures)
     assert len(pictures) == len(found) == IMAGES
     assert all((picture == picture[0, 0]).all() for picture in pictures)
     newest = max(found.values())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.array_files import colours, digits, greys, pixels_by_key, tar_gz, write_cifar10, write_mnist
+from helpers.array_files import colors, digits, grays, pixels_by_key, tar_gz, write_cifar10, write_mnist
 from helpers.storage.buckets import Bucket
 
 from shardwright.pipelines.convert import convert
@@ -55,9 +55,9 @@ def test_cifar_in_its_downloaded_archive_gives_the_same_images(bucket: Bucket, t
 @pytest.mark.slow
 def test_npz_gives_the_same_images(bucket: Bucket, tmp_path: Path) -> None:
     """One member is read in place, one is unpacked, and one is transposed."""
-    arrays = {"x_train": np.asfortranarray(greys(20)), "y_train": digits(20), "x_test": greys(5)}
+    arrays = {"x_train": np.asfortranarray(grays(20)), "y_train": digits(20), "x_test": grays(5)}
     np.savez(tmp_path / "a.npz", **arrays, y_test=digits(5))
-    np.savez_compressed(tmp_path / "b.npz", images=colours(9), labels=digits(9))
+    np.savez_compressed(tmp_path / "b.npz", images=colors(9), labels=digits(9))
     for name in ("a.npz", "b.npz"):
         bucket.put(f"in/{name}", (tmp_path / name).read_bytes())
     _same(bucket, tmp_path / "a.npz", tmp_path / "a")

@@ -313,10 +313,10 @@ def test_no_pause_ends_after_the_deadline(clock: Clock, monkeypatch: pytest.Monk
     monkeypatch.setattr("google.api_core.retry.retry_base.time", Sleeper())
     monkeypatch.setattr("random.uniform", lambda least, most: most)
     operation = deadlines.Operation(deadlines.Contact(lambda _: 180.0), "gs://b/a")
-    begun = clock.now
+    start = clock.now
     with deadlines.within(operation), pytest.raises(ServiceUnavailable):
         gcs._retry()(fail)()
-    assert max(slept) == gcs._RETRY_MAX and 180 - gcs._RETRY_MAX <= clock.now - begun <= 180
+    assert max(slept) == gcs._RETRY_MAX and 180 - gcs._RETRY_MAX <= clock.now - start <= 180
 
 
 def test_time_of_transfer_does_not_count_within_the_limit_for_the_size(clock: Clock) -> None:

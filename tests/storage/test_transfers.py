@@ -161,9 +161,9 @@ def test_the_deadline_of_an_operation_counts_from_its_read(
         time.sleep(0.5)  # longer than the operation may take
         assert outcome(f"gs://b/{NAMES[0]}") == body_of(NAMES[0])
     with serve(lambda asked: Said(head=30.0)), storage.reading_ahead(objects(NAMES[:2])):
-        begun = time.monotonic()
+        start = time.monotonic()
         assert "does not answer" in str(outcome(f"gs://b/{NAMES[0]}"))
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - start < 10
 
 
 def test_what_is_not_read_is_dropped(serve: Serve) -> None:

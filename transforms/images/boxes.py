@@ -180,7 +180,7 @@ def _place_side(low: float, high: float, geometry: Geometry, axis: int) -> tuple
     return offset + (left - begin) * scale, offset + (right - begin) * scale, share
 
 
-def normalised(box: Box, canvas: tuple[int, int]) -> Box:
+def normalized(box: Box, canvas: tuple[int, int]) -> Box:
     """Returns a box as shares of the stored picture, in the 32-bit floats that a record stores.
 
     The values are in [0, 1]. A box with an area keeps an area.

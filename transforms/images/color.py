@@ -19,13 +19,13 @@ _SRGB_TOLERANCE = 2
 _STRIP_PIXELS = 1 << 22
 _BITS_PER_SAMPLE, _PHOTOMETRIC, _SAMPLE_FORMAT = 258, 262, 339
 _WHITE_IS_ZERO, _SIGNED = 0, (2,)
-_GREY_MODES = frozenset(("1", "L", "LA", "La", "I", "F"))
+_GRAY_MODES = frozenset(("1", "L", "LA", "La", "I", "F"))
 _ALPHA_MODES = {"RGBA": "RGB", "LA": "L", "PA": "RGB", "RGBa": "RGB", "La": "L"}
 
 
-def is_grey(image: Image.Image) -> bool:
+def is_gray(image: Image.Image) -> bool:
     """Returns whether a picture is gray: one color channel."""
-    return image.mode in _GREY_MODES or image.mode.startswith("I;")
+    return image.mode in _GRAY_MODES or image.mode.startswith("I;")
 
 
 def is_translucent(image: Image.Image) -> bool:
@@ -121,11 +121,11 @@ def _eight_bits(image: Image.Image) -> Image.Image:
         scaled = (values.astype(np.uint32) * 255 + full // 2) // full
         if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO and image.mode.startswith("I;"):
             scaled = 255 - scaled
-    grey = Image.fromarray(scaled.astype(np.uint8))
+    gray = Image.fromarray(scaled.astype(np.uint8))
     key = image.info.get("transparency")
     if isinstance(key, int):
-        grey.putalpha(Image.fromarray(np.where(values == key, 0, 255).astype(np.uint8)))
-    return grey
+        gray.putalpha(Image.fromarray(np.where(values == key, 0, 255).astype(np.uint8)))
+    return gray
 
 
 def _expanded(image: Image.Image) -> Image.Image:
@@ -181,7 +181,7 @@ def to_color(image: Image.Image, color: str, background: tuple[int, int, int]) -
 
 
 def _wanted(image: Image.Image, color: str) -> str:
-    return "L" if color == "gray" or (color == "keep" and is_grey(image)) else "RGB"
+    return "L" if color == "gray" or (color == "keep" and is_gray(image)) else "RGB"
 
 
 def _is_done(image: Image.Image, color: str) -> bool:
@@ -207,10 +207,10 @@ def _to_color(image: Image.Image, color: str, background: tuple[int, int, int]) 
         image = image.convert(wanted)
     if alpha is None:
         return image
-    grey = image.mode == "L" and len(set(background)) == 1
-    if not grey:
+    gray = image.mode == "L" and len(set(background)) == 1
+    if not gray:
         image = image.convert("RGB")
-    canvas = Image.new(image.mode, image.size, background[0] if grey else background)
+    canvas = Image.new(image.mode, image.size, background[0] if gray else background)
     canvas.paste(image, mask=alpha)
     return canvas.convert(wanted) if canvas.mode != wanted else canvas
 

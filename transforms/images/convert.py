@@ -365,13 +365,13 @@ def _deep_bytes_can_stay(opened: decode.OpenedImage, geometry: Geometry, setting
         return False
     if geometry.canvas != size or geometry.size != size:
         return False
-    grey = header.channels < 3
+    gray = header.channels < 3
     profile = color.profile_of(opened.image)
-    if profile and color.changes_colors(profile, "L" if grey else "RGB"):
+    if profile and color.changes_colors(profile, "L" if gray else "RGB"):
         return False
     if settings.color == "keep":
         return "transparency" not in opened.image.info
-    return not header.alpha and grey == (settings.color == "gray")
+    return not header.alpha and gray == (settings.color == "gray")
 
 
 #: Calls the hook for the upright picture and its frame in the source; yields the pictures that it returns.
@@ -501,7 +501,7 @@ def _bytes_can_stay(opened: decode.OpenedImage, geometry: Geometry, settings: Co
         return alpha and settings.color == "keep"
     if settings.color == "keep":
         return True
-    return color.is_grey(image) == (settings.color == "gray")
+    return color.is_gray(image) == (settings.color == "gray")
 
 
 def _keep(

@@ -114,9 +114,9 @@ def _to_color(
         colors = header.highest - colors
     if header.alpha == "premultiplied":
         colors = _without_alpha(colors, pixels[..., -1:], header.highest)
-    grey = colors.shape[-1] == 1
+    gray = colors.shape[-1] == 1
     colors = _to_srgb(colors, header, profile)
-    if wanted == "gray" or (wanted == "keep" and grey):
+    if wanted == "gray" or (wanted == "keep" and gray):
         channels = 1
         # A gray picture on a colored background is composed in color.
         if colors.shape[-1] == 3 and (alpha is None or len(set(background)) == 1):
@@ -173,10 +173,10 @@ def _srgb_profile() -> bytes:
 def luma(colors: np.ndarray) -> np.ndarray:
     """Returns the gray of RGB pixels, with one channel."""
     if colors.dtype.kind == "f":
-        grey = colors @ (np.array(_LUMA) / 65536).astype(colors.dtype)
+        gray = colors @ (np.array(_LUMA) / 65536).astype(colors.dtype)
     else:
-        grey = (colors.astype(np.uint32) @ np.array(_LUMA, np.uint32) + 0x8000) >> 16
-    return _cast(grey[..., None], colors.dtype)
+        gray = (colors.astype(np.uint32) @ np.array(_LUMA, np.uint32) + 0x8000) >> 16
+    return _cast(gray[..., None], colors.dtype)
 
 
 def _flattened(

@@ -136,12 +136,12 @@ def _windows(rows: Array, prints: Array, band: int) -> tuple[Iterator[tuple[int,
     places = np.sort(firsts)
     if len(places) <= WINDOW:
         return equal, iter((places,))
-    order = places[_neighbours(rows[places], prints[places], band)]
+    order = places[_neighbors(rows[places], prints[places], band)]
     begins = range(0, len(order) - _OVERLAP, WINDOW - _OVERLAP)
     return equal, (np.sort(order[begin : begin + WINDOW]) for begin in begins)
 
 
-def _neighbours(rows: Array, prints: Array, band: int) -> Array:
+def _neighbors(rows: Array, prints: Array, band: int) -> Array:
     """Returns an order that puts similar images near each other; each band has a different order."""
     bits = np.unpackbits(rows, axis=1, bitorder="little")[:, _BITS[(band + 1) % BANDS]]
     direction = prints.astype(np.float32) @ _DIRECTIONS[band]  # exact, because these are whole numbers

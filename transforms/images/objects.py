@@ -22,7 +22,7 @@ from shardwright.transforms.images.boxes import (
     are_upright,
     bad_annotation,
     check_box,
-    normalised,
+    normalized,
     place_box,
     turn,
     upright_size,
@@ -291,7 +291,7 @@ def _placed(
     if annotation.area is not None and annotation.area >= 0:
         width, height = task.size
         area = min(annotation.area, width * height) * x_scale * y_scale * share
-    return _Object(annotation, normalised(placed.box, geometry.canvas), area, mask)
+    return _Object(annotation, normalized(placed.box, geometry.canvas), area, mask)
 
 
 def _drawn(annotation: ObjectAnnotation, outline: Segmentation | None, task: _Task) -> Image.Image | None:

@@ -36,8 +36,8 @@ def hash_and_patch(thumb: Image.Image) -> tuple[bytes, bytes]:
     Args:
       thumb: the picture or a small copy of it, in mode L or RGB.
     """
-    grey = thumb.convert("L").resize((_SIDE, _SIDE), Image.Resampling.BILINEAR)
-    small = np.asarray(grey, np.float32)
+    gray = thumb.convert("L").resize((_SIDE, _SIDE), Image.Resampling.BILINEAR)
+    small = np.asarray(gray, np.float32)
     cosines = _cosines()
     amplitudes = cosines @ small @ cosines.T
     digest = np.packbits(amplitudes.ravel()[1:] > _NOISE, bitorder="little").tobytes()
@@ -93,8 +93,8 @@ def patches_agree(left: Array, right: Array) -> Array:
       left: rows of uint8.
       right: rows of the same number.
     """
-    luma_left, mean_left = _centred(left)
-    luma_right, mean_right = _centred(right)
+    luma_left, mean_left = _centered(left)
+    luma_right, mean_right = _centered(right)
     difference = luma_left - luma_right
     contrast = luma_left.std(axis=-1) * luma_right.std(axis=-1)  # squared, as a variance
     floor = _MIN_CONTRAST**2
@@ -128,7 +128,7 @@ def means_of(patches: Array) -> Array:
     return np.stack([part.mean(axis=1) for part in parts], axis=1)
 
 
-def _centred(patches: Array) -> tuple[Array, Array]:
+def _centered(patches: Array) -> tuple[Array, Array]:
     luma = patches[:, :LUMA_BYTES].astype(np.float32)
     means = luma.mean(axis=-1)
     return luma - means[:, None], means

@@ -63,7 +63,7 @@ _REDUCED_SIDE = 512
 
 #: Values of a channel and their squares; a histogram times these gives the sums of both.
 _POWERS = np.stack([np.arange(256), np.arange(256) ** 2], axis=1).astype(np.float64)
-_GREYS = np.arange(256, dtype=np.uint8)[:, None].repeat(3, axis=1)
+_GRAYS = np.arange(256, dtype=np.uint8)[:, None].repeat(3, axis=1)
 #: Factor from the square of each channel's value to levels of squared brightness.
 _SHARES = (np.array(_WEIGHTS) * (_LEVELS - 1) / 255**2).astype(np.float32)
 
@@ -84,7 +84,7 @@ def measure_quality(image: Image.Image) -> ImageQuality:
     counts: Array | None = None
     bright = np.zeros(_LEVELS, np.int64)
     checksum = 0
-    grey = True
+    gray = True
     thumb: Image.Image | None = None
     for top, strip in _strips(image, rows):
         data = strip.tobytes()
@@ -95,7 +95,7 @@ def measure_quality(image: Image.Image) -> ImageQuality:
         bands = len(found) // 256
         if bands >= 3:
             pixels = np.frombuffer(data if plain is strip else plain.tobytes(), np.uint8).reshape(-1, bands)
-            grey = grey and _is_grey(found, pixels)
+            gray = gray and _is_gray(found, pixels)
             bright += np.bincount(_brightness(pixels[-top * width % step :: step]), minlength=_LEVELS)
         if image.mode in ("L", "RGB"):
             continue  # reduced as a whole below
@@ -108,7 +108,7 @@ def measure_quality(image: Image.Image) -> ImageQuality:
     assert counts is not None
     channels = counts.reshape(-1, 256)
     if len(channels) < 3:
-        bright = np.bincount(_brightness(_GREYS), channels[0], _LEVELS).astype(np.int64)
+        bright = np.bincount(_brightness(_GRAYS), channels[0], _LEVELS).astype(np.int64)
     thumb = _shrink(image if thumb is None else thumb)
     sums, squares = (channels @ _POWERS).T
     scores = (
@@ -124,7 +124,7 @@ def measure_quality(image: Image.Image) -> ImageQuality:
         width * height,
         _digest(image, checksum, counts, thumb),
         *hash_and_patch(_on_white(thumb)),
-        issues=tuple(_issues(scores, grey)),
+        issues=tuple(_issues(scores, gray)),
         scores=scores,
     )
 
@@ -157,7 +157,7 @@ def fingerprints_of(image: Image.Image) -> tuple[bytes, bytes]:
     return hash_and_patch(_on_white(_shrink(eight_bits(image))))
 
 
-def _issues(scores: tuple[float, ...], grey: bool) -> Iterator[str]:
+def _issues(scores: tuple[float, ...], gray: bool) -> Iterator[str]:
     """Yields the codes of a picture's issues."""
     _, dimmest, brightest, information, sharpness, aspect_ratio = scores
     if brightest < _DARK:
@@ -170,7 +170,7 @@ def _issues(scores: tuple[float, ...], grey: bool) -> Iterator[str]:
         yield FindingCode.LOW_INFORMATION.value
     if aspect_ratio < _ODD_ASPECT_RATIO:
         yield FindingCode.ODD_ASPECT_RATIO.value
-    if grey:
+    if gray:
         yield FindingCode.GRAYSCALE.value
 
 
@@ -220,7 +220,7 @@ def describe_issue(code: str, scores: tuple[float, ...]) -> str:
             return f"its shorter side is {value} of the longer (limit {limit})"
 
 
-def _is_grey(counts: Array, pixels: Array) -> bool:
+def _is_gray(counts: Array, pixels: Array) -> bool:
     """Returns whether all pixels have equal red, green and blue."""
     red, green, blue = counts.reshape(-1, 256)[:3]
     if not (np.array_equal(red, green) and np.array_equal(green, blue)):
@@ -335,10 +335,10 @@ def _entropy(counts: Array) -> float:
     return float(-(shares * np.log2(shares)).sum())
 
 
-def _sharpness(grey: Image.Image) -> float:
-    edges = np.asarray(grey.filter(ImageFilter.FIND_EDGES), np.float32).ravel()
+def _sharpness(gray: Image.Image) -> float:
+    edges = np.asarray(gray.filter(ImageFilter.FIND_EDGES), np.float32).ravel()
     sharp = 1 - math.exp(-_SHARPNESS_RATE * _deviation(edges))
-    spread = 1 - math.exp(-_SHARPNESS_RATE * _deviation(np.array(grey.histogram(), np.float32)))
+    spread = 1 - math.exp(-_SHARPNESS_RATE * _deviation(np.array(gray.histogram(), np.float32)))
     return min(1.0, sharp + (spread if spread > _SPREAD_COUNTS else 0.0))
 
 

@@ -18,7 +18,7 @@ from shardwright.transforms.images.convert import ConvertedImage
 from shardwright.transforms.records.encodings import encoded_values
 
 #: Names of color spaces in ImageNet.
-RGB, GREY = b"RGB", b"Grayscale"
+RGB, GRAY = b"RGB", b"Grayscale"
 
 
 def label_ids(labels: Sequence[str], first_label: int = 0) -> dict[str, int]:
@@ -128,7 +128,7 @@ _VALUES: Mapping[FeatureRole, Callable[[_Stored], Sequence[Any]]] = {
     FeatureRole.CHANNELS: lambda stored: [stored.image.channels],
     FeatureRole.SHAPE: lambda stored: [stored.image.height, stored.image.width, stored.image.channels],
     FeatureRole.DTYPE: lambda stored: [stored.image.dtype.encode()],
-    FeatureRole.COLORSPACE: lambda stored: [GREY if stored.image.channels < 3 else RGB],
+    FeatureRole.COLORSPACE: lambda stored: [GRAY if stored.image.channels < 3 else RGB],
     FeatureRole.LABEL: lambda stored: [stored.ids[name] for name in stored.ref.labels if name in stored.ids],
     FeatureRole.LABEL_TEXT: lambda stored: stored.label_texts,
     FeatureRole.SYNSET: lambda stored: stored.label_texts,

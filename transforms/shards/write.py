@@ -332,7 +332,7 @@ class _WriteShard(beam.DoFn):
         name = shard_file(*place, self._settings.suffix)
         temporary = storage.temporary_path(self._directory, name, existing=hold is not None)
         work = _Work()
-        begun = time.process_time()
+        start = time.process_time()
         try:
             with self._opened(temporary) as handle:
                 offset, frames = 0, _Frames(handle)
@@ -358,7 +358,7 @@ class _WriteShard(beam.DoFn):
         except BaseException:
             discard(temporary)
             raise
-        work.processor_seconds = time.process_time() - begun
+        work.processor_seconds = time.process_time() - start
         return temporary, work
 
     def _previous_records(

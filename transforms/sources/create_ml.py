@@ -64,17 +64,17 @@ def _annotate(ref: ImageRef, entry: Mapping[str, Any], settings: ConvertSettings
     return annotated(ref, objects_of(entry))
 
 
-def _summarise(shown: str, entries: Sequence[Any], settings: ConvertSettings) -> str:
+def _summarize(shown: str, entries: Sequence[Any], settings: ConvertSettings) -> str:
     return ", boxes by their centers"
 
 
 FORMAT = EntryFormat(
     name="Create ML",
     noun="entry",
-    recognises=lambda entry: _fields_of(entry) is not None,
+    recognizes=lambda entry: _fields_of(entry) is not None,
     image_of=_image_of,
     annotate=_annotate,
-    summarise=_summarise,
+    summarize=_summarize,
 )
 SOURCE = Source(
     name="create_ml",

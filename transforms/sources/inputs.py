@@ -58,7 +58,7 @@ def check_inputs(settings: ConvertSettings, output: str | None) -> tuple[Input, 
                 probe = InputProbe(item.path, is_file=False)
             if output:
                 _check_apart(item.path, output)
-            inputs.append(recognise(item, probe, settings))
+            inputs.append(recognize(item, probe, settings))
     if settings.folders != AUTO and not any(
         source_by_name(item.source).names_classes_by_folder for item in inputs
     ):
@@ -77,7 +77,7 @@ def _is_pointed_to(probe: InputProbe) -> bool:
     return LATEST_JSON in probe.files and DATASET_JSON not in probe.files
 
 
-def recognise(item: Input, probe: InputProbe, settings: ConvertSettings) -> Input:
+def recognize(item: Input, probe: InputProbe, settings: ConvertSettings) -> Input:
     """Returns the input with the source that reads it.
 
     Raises:

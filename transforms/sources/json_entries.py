@@ -78,20 +78,20 @@ class EntryFormat:
     Attributes:
       name: Name of the format, for messages.
       noun: Word for an entry.
-      recognises: Returns whether a value is an entry of this format.
+      recognizes: Returns whether a value is an entry of this format.
       image_of: Returns the names of an entry's image. Raises AnnotationFault if it names none.
       annotate: Returns a reference with the annotations of an entry. Raises AnnotationFault if they are
         wrong.
-      summarise: Returns what a message says about the first entries. Raises UsageError if the layout does
+      summarize: Returns what a message says about the first entries. Raises UsageError if the layout does
         not fit them.
     """
 
     name: str
     noun: str
-    recognises: Callable[[Any], bool]
+    recognizes: Callable[[Any], bool]
     image_of: Callable[[Mapping[str, Any], ConvertSettings], ImagePaths]
     annotate: Callable[[ImageRef, Mapping[str, Any], ConvertSettings], ImageRef]
-    summarise: Callable[[str, Sequence[Any], ConvertSettings], str]
+    summarize: Callable[[str, Sequence[Any], ConvertSettings], str]
 
     def accepts(self, probe: InputProbe, settings: ConvertSettings) -> bool:
         """Returns whether an input is a file of this format, or a folder with one."""
@@ -108,7 +108,7 @@ class EntryFormat:
         if not path.lower().endswith(_SUFFIX):
             return False
         entries = _first_entries(path)
-        return bool(entries) and self.recognises(entries[0])
+        return bool(entries) and self.recognizes(entries[0])
 
     def describe(self, probe: InputProbe, settings: ConvertSettings) -> str:
         """Returns a description of an input."""
@@ -122,7 +122,7 @@ class EntryFormat:
             )
         places = []
         for file in files:
-            text = self.summarise(printable(file.path), _first_entries(file.path), settings)
+            text = self.summarize(printable(file.path), _first_entries(file.path), settings)
             places.append(describe_list(file, text))
         return f"{self.name}: {'; '.join(places)}"
 

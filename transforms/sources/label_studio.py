@@ -294,7 +294,7 @@ def _annotate(ref: ImageRef, entry: Mapping[str, Any], settings: ConvertSettings
     return annotated(ref, objects_of(results))
 
 
-def _summarise(shown: str, entries: Sequence[Any], settings: ConvertSettings) -> str:
+def _summarize(shown: str, entries: Sequence[Any], settings: ConvertSettings) -> str:
     """Returns the kinds of annotations in a file that are left out, judged by its first tasks.
 
     Raises:
@@ -329,10 +329,10 @@ def _summarise(shown: str, entries: Sequence[Any], settings: ConvertSettings) ->
 FORMAT = EntryFormat(
     name="Label Studio",
     noun="task",
-    recognises=_is_export,
+    recognizes=_is_export,
     image_of=_image_of,
     annotate=_annotate,
-    summarise=_summarise,
+    summarize=_summarize,
 )
 SOURCE = Source(
     name="label_studio",

@@ -125,16 +125,16 @@ class Operation:
 
     def __init__(self, contact: Contact, path: str, size: int = 0) -> None:
         self.contact, self.path = contact, path
-        self.begun = self.quiet_since = time.monotonic()
+        self.start_time = self.quiet_since = time.monotonic()
         self._size, self._flowing = size, 0.0
         self.fault: Exception | None = None
         self.was_slow = False
         self._is_last_try = contact.is_dead()
-        most: float | None = getattr(_local, "most_seconds", None)
+        max_seconds: float | None = getattr(_local, "max_seconds", None)
         if self._is_last_try:
             seconds = contact.last_try_seconds()
-            most = seconds if most is None else min(seconds, most)
-        self._most = most
+            max_seconds = seconds if max_seconds is None else min(seconds, max_seconds)
+        self._max_seconds = max_seconds
 
     def expect(self, size: int) -> None:
         """Records the size of an answer, which limits how long its bytes may flow."""
@@ -149,10 +149,10 @@ class Operation:
     def seconds_left(self) -> float:
         """Returns the seconds until the deadline; 0 or less after it."""
         seconds = self.contact.patience()
-        if self._most is not None:
-            seconds = min(seconds, self._most)
+        if self._max_seconds is not None:
+            seconds = min(seconds, self._max_seconds)
         seconds += min(self._flowing, self._size / BYTES_PER_SECOND)
-        left = self.begun + seconds - time.monotonic()
+        left = self.start_time + seconds - time.monotonic()
         return left if self._is_last_try else min(left, self.contact.seconds_to_live())
 
     def may_retry(self, error: Exception, pause: float = 0.0) -> bool:
@@ -160,14 +160,14 @@ class Operation:
 
         `fault` keeps the first fault, because the last one may only say that the deadline passed.
         """
-        self.contact.failed(self.begun)
+        self.contact.failed(self.start_time)
         self.fault = self.fault or error
         return self.seconds_left() > pause
 
     def give_up(self) -> None:
         """Records that the operation ran out of time."""
-        self.contact.failed(self.begun)
-        self.contact.given_up(self.begun)
+        self.contact.failed(self.start_time)
+        self.contact.given_up(self.start_time)
 
 
 _local = threading.local()
@@ -191,12 +191,12 @@ def within(operation: Operation) -> Iterator[None]:
 @contextlib.contextmanager
 def at_most(seconds: float) -> Iterator[None]:
     """Limits each operation that this thread begins in the block to a few seconds."""
-    before = getattr(_local, "most_seconds", None)
-    _local.most_seconds = seconds if before is None else min(before, seconds)
+    before = getattr(_local, "max_seconds", None)
+    _local.max_seconds = seconds if before is None else min(before, seconds)
     try:
         yield
     finally:
-        _local.most_seconds = before
+        _local.max_seconds = before
 
 
 def current() -> Operation | None:

@@ -34,7 +34,7 @@ from shardwright.transforms.images.jpeg_headers import JpegHeader, JpegHeaders, 
 from shardwright.transforms.images.metadata import strip_metadata
 from shardwright.transforms.images.quality_metrics import eight_bits
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
-from shardwright.transforms.records.build import GREY, RGB
+from shardwright.transforms.records.build import GRAY, RGB
 from shardwright.transforms.records.record_schema import Problem
 
 #: Common spellings of `image/format`, and the spelling that is compared.
@@ -288,7 +288,7 @@ def _size_problems(truth: tuple[int, int, int], sides: Sequence[PictureShape]) -
 def _check_colorspace(channels: int, declared: DeclaredImage) -> Sequence[Problem]:
     if declared.colorspace is None:
         return ()
-    true = GREY if channels < 3 else RGB
+    true = GRAY if channels < 3 else RGB
     if declared.colorspace == true:
         return ()
     colorspace = declared.colorspace.decode("utf-8", "replace")

@@ -34,7 +34,7 @@ class SizeRow(NamedTuple):
     key: str | None
     width: int
     height: int
-    grey: bool
+    gray: bool
 
 
 #: A shard's name and its pictures.
@@ -51,19 +51,19 @@ class Sizes:
     """
 
     areas: Counter[int] = field(default_factory=Counter)
-    grey: int = 0
+    gray: int = 0
 
     def add(self, rows: Iterable[SizeRow]) -> Sizes:
         """Adds images; returns itself."""
         for row in rows:
             self.areas[_rounded_area(row)] += 1
-            self.grey += row.grey
+            self.gray += row.gray
         return self
 
     def merge(self, other: Sizes) -> Sizes:
         """Adds other counts; returns itself."""
         self.areas.update(other.areas)
-        self.grey += other.grey
+        self.gray += other.gray
         return self
 
 
@@ -96,7 +96,7 @@ def find_outliers(shard: ShardSizes, sizes: Sizes) -> Iterator[Finding]:
     first, third = _quartiles(sizes.areas)
     margin = _IQR_FACTOR * (third - first)
     least, most = first - margin, third + margin
-    grey_is_odd = 2 * sizes.grey <= sizes.areas.total()
+    gray_is_odd = 2 * sizes.gray <= sizes.areas.total()
     for item in rows:
         row = SizeRow(*item)
         side = math.sqrt(_rounded_area(row))
@@ -111,7 +111,7 @@ def find_outliers(shard: ShardSizes, sizes: Sizes) -> Iterator[Finding]:
                 f"{limits[1]})",
                 file, row.number, row.offset, row.key, score=_score(side, low, high),
             )  # fmt: skip
-        if row.grey and grey_is_odd:
+        if row.gray and gray_is_odd:
             message = describe_issue(FindingCode.GRAYSCALE, ())
             yield Finding(FindingCode.GRAYSCALE, message, file, row.number, row.offset, row.key)
 

@@ -134,13 +134,13 @@ def test_means_and_deviations_match_numpy_over_all_pixels() -> None:
 
 
 def test_gray_counts_as_color_in_mixed_datasets_and_alpha_is_ignored() -> None:
-    grey, colour, clear = (np.full((1, 2, n), value, np.uint8) for n, value in ((1, 51), (3, 102), (4, 153)))
-    pictures = [_picture(looks=_looks(pixels)) for pixels in (grey, colour, clear)]
+    gray, color, clear = (np.full((1, 2, n), value, np.uint8) for n, value in ((1, 51), (3, 102), (4, 153)))
+    pictures = [_picture(looks=_looks(pixels)) for pixels in (gray, color, clear)]
     mixed = Statistics().add(pictures).as_json()["splits"]["train"]["all"]
     assert mixed["pixels"]["mean"] == [0.4, 0.4, 0.4]
     assert mixed["channels"] == {"1": 1, "3": 1, "4": 1}
-    only_grey = Statistics().add(pictures[:1]).as_json()["normalize"]["train"]
-    assert only_grey == {"mean": [0.2], "std": [0.0]}
+    only_gray = Statistics().add(pictures[:1]).as_json()["normalize"]["train"]
+    assert only_gray == {"mean": [0.2], "std": [0.0]}
 
 
 def test_a_picture_counts_for_each_of_its_classes_or_as_unlabelled() -> None:

@@ -18,19 +18,19 @@ from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import FITS
 from shardwright.schemas.errors import ImageFault
-from shardwright.transforms.images.boxes import TOLERANCE, normalised, place_box, turn
+from shardwright.transforms.images.boxes import TOLERANCE, normalized, place_box, turn
 from shardwright.transforms.images.geometry import plan_geometry
 
 WIDTH, HEIGHT = 40, 30
 SIDES = st.integers(1, 60)
 
 
-def grey_file(pixels: np.ndarray, orientation: int = 1) -> bytes:
+def gray_file(pixels: np.ndarray, orientation: int = 1) -> bytes:
     return pictures.file_of(Image.fromarray(pixels), "PNG", orientation)
 
 
 def plain_file(width: int = WIDTH, height: int = HEIGHT, orientation: int = 1) -> bytes:
-    return grey_file(np.zeros((height, width), np.uint8), orientation)
+    return gray_file(np.zeros((height, width), np.uint8), orientation)
 
 
 def hull_of(white: np.ndarray) -> tuple[int, int, int, int]:
@@ -67,7 +67,7 @@ def test_a_box_contains_the_same_pixels_after_every_step(
     wanted = {} if fit == "none" else {"resize": "{}x{}".format(*target), "fit": fit}
     said = [box[0] / width, box[1] / height, box[2] / width, box[3] / height] if relative else box
     image, result = annotated(
-        grey_file(pixels, orientation),
+        gray_file(pixels, orientation),
         Annotations((cat(*said),), relative=relative),
         resample="nearest", image_format="png", background="black", color="gray", **wanted,
     )  # fmt: skip
@@ -204,7 +204,7 @@ def test_shares_are_32_bit_floats_in_order(
     xs, ys = sorted((left * width, right * width)), sorted((upper * height, lower * height))
     box = (xs[0], ys[0], xs[1], ys[1])
     assume(box[0] < box[2] and box[1] < box[3])
-    shares = normalised(box, (width, height))
+    shares = normalized(box, (width, height))
     assert all(float(np.float32(share)) == share for share in shares)
     assert 0 <= shares[0] < shares[2] <= 1
     assert 0 <= shares[1] < shares[3] <= 1
@@ -256,5 +256,5 @@ def test_classification_ignores_objects() -> None:
 def test_boxes_in_large_pictures_move_less_than_a_thousandth_of_a_pixel() -> None:
     """The rounding of 32-bit shares is far less than a pixel, even for the largest sides."""
     geometry = plan_geometry(60_000, 50_000, None, "stretch")
-    shares = normalised((59_998.25, 1.5, 59_999.5, 49_999.75), geometry.canvas)
+    shares = normalized((59_998.25, 1.5, 59_999.5, 49_999.75), geometry.canvas)
     assert shares[0] * 60_000 == pytest.approx(59_998.25, abs=4e-3)

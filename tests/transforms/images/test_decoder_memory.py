@@ -118,8 +118,8 @@ def test_pixels_of_still_webps_equal_pillows(mode: str, lossless: bool) -> None:
 def test_colors_converted_in_strips_equal_those_of_the_whole(
     mode: str, wanted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    grey16 = Image.fromarray(pictures.grey16_pixels(SIDE, SIDE))
-    image = grey16 if mode == "I;16" else RGB.convert(mode)
+    gray16 = Image.fromarray(pictures.gray16_pixels(SIDE, SIDE))
+    image = gray16 if mode == "I;16" else RGB.convert(mode)
     if mode in ("RGBA", "LA"):
         image.putalpha(Image.fromarray(pictures.alpha_pixels(SIDE, SIDE)))
     if mode == "P":

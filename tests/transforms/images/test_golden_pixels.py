@@ -18,18 +18,18 @@ from shardwright.schemas.errors import ImageFault
 
 ORIENTATIONS = range(1, 9)
 RGB = pictures.rgb_pixels()
-GREY = RGB[..., 2]
+GRAY = RGB[..., 2]
 ALPHA = pictures.alpha_pixels()
 GOLDEN = Path(__file__).parents[2] / "golden"
 
 
-def _three(grey: np.ndarray) -> np.ndarray:
-    return np.repeat(grey[..., None], 3, axis=-1)
+def _three(gray: np.ndarray) -> np.ndarray:
+    return np.repeat(gray[..., None], 3, axis=-1)
 
 
 def _palette() -> tuple[np.ndarray, np.ndarray, list[int]]:
     """Returns indices, their colors, and the palette."""
-    indices = (np.arange(RGB[..., 0].size).reshape(GREY.shape) * 5 % 60).astype(np.uint8)
+    indices = (np.arange(RGB[..., 0].size).reshape(GRAY.shape) * 5 % 60).astype(np.uint8)
     colors = np.array([(i * 4, 255 - i * 3, i * 53 % 256) for i in range(60)], np.uint8)
     return indices, colors[indices], colors.ravel().tolist()
 
@@ -49,16 +49,16 @@ def _case(mode: str):
     if mode == "RGB":
         return RGB, Image.fromarray, RGB, 0
     if mode == "L":
-        return GREY, Image.fromarray, _three(GREY), 0
+        return GRAY, Image.fromarray, _three(GRAY), 0
     if mode == "1":
-        bits = GREY > 99
+        bits = GRAY > 99
         return bits, Image.fromarray, _three(bits.astype(np.uint8) * 255), 0
     if mode == "RGBA":  # Pillow composites in integers: within one level of the float result
         pixels = np.concatenate([RGB, ALPHA[..., None]], axis=-1)
         return pixels, Image.fromarray, pictures.composite(RGB, ALPHA, pictures.BACKGROUND), 1
     if mode == "LA":
-        pixels = np.stack([GREY, ALPHA], axis=-1)
-        expected = pictures.composite(_three(GREY), ALPHA, pictures.BACKGROUND)
+        pixels = np.stack([GRAY, ALPHA], axis=-1)
+        expected = pictures.composite(_three(GRAY), ALPHA, pictures.BACKGROUND)
         return pixels, lambda a: _from_bytes("LA", a), expected, 1
     if mode == "P":
         indices, colors, _ = _palette()
@@ -68,7 +68,7 @@ def _case(mode: str):
         opacity = (np.arange(60) * 4).astype(np.uint8)
         return indices, _paletted, pictures.composite(colors, opacity[indices], pictures.BACKGROUND), 1
     if mode == "I;16":
-        values = pictures.grey16_pixels()
+        values = pictures.gray16_pixels()
         return values, Image.fromarray, _three(np.rint(values / 257).astype(np.uint8)), 0
     assert mode == "CMYK"
     image = _from_bytes("CMYK", _cmyk())
@@ -191,7 +191,7 @@ def test_the_transparent_color_of_a_png_is_transparent(depth: int) -> None:
     assert np.abs(shown[1] - np.array(scaled)).max() <= 1  # Pillow uses the upper byte of 16 bits
 
 
-def _grey_tiff(values: np.ndarray, bits: int, photometric: int, sample_format: int = 1) -> bytes:
+def _gray_tiff(values: np.ndarray, bits: int, photometric: int, sample_format: int = 1) -> bytes:
     """Returns a single-strip gray TIFF of more than 8 bits per pixel, by hand (TIFF 6.0, section 2)."""
     if bits == 12:
         number = 0
@@ -211,19 +211,19 @@ def _grey_tiff(values: np.ndarray, bits: int, photometric: int, sample_format: i
 
 def test_twelve_bits_are_scaled_as_twelve_bits() -> None:
     values = np.array([[0, 16, 2000, 4095]], np.uint16)
-    shown = pictures.to_png(_grey_tiff(values, 12, 1))[..., 0]
+    shown = pictures.to_png(_gray_tiff(values, 12, 1))[..., 0]
     assert np.array_equal(shown, np.rint(values / 4095 * 255))
 
 
 def test_signed_sixteen_bits_have_their_own_white() -> None:
     values = np.array([[0, 128, 20000, 32767]], np.uint16)
-    shown = pictures.to_png(_grey_tiff(values, 16, 1, sample_format=2))[..., 0]
+    shown = pictures.to_png(_gray_tiff(values, 16, 1, sample_format=2))[..., 0]
     assert np.array_equal(shown, np.rint(values / 32767 * 255))
 
 
 def test_sixteen_bits_with_white_as_zero_are_not_inverted() -> None:
     values = np.array([[0, 300, 30000, 65535]], np.uint16)
-    shown = pictures.to_png(_grey_tiff(values, 16, 0))[..., 0]
+    shown = pictures.to_png(_gray_tiff(values, 16, 0))[..., 0]
     assert np.array_equal(shown, 255 - np.rint(values / 257))
 
 
@@ -238,7 +238,7 @@ def test_sixteen_bit_gray_without_a_defined_scale_is_refused() -> None:
     assert pictures.to_png(pictures.file_of(unit, "TIFF"))[0, :, 0].tolist() == [0, 128, 255]
 
 
-# --- colour profiles -----------------------------------------------------------------------------
+# --- color profiles -----------------------------------------------------------------------------
 
 GAMMA_18 = pictures.icc_profile(pictures.SRGB_PRIMARIES, 1.8)
 SWAPPED = pictures.icc_profile([pictures.SRGB_PRIMARIES[i] for i in (1, 0, 2)], 2.2)
@@ -270,13 +270,13 @@ def test_a_profile_with_swapped_primaries_swaps_the_colors_back() -> None:
 
 
 def test_a_profile_is_applied_with_alpha_and_with_a_palette() -> None:
-    grey_blue = np.full((4, 4, 3), (60, 90, 180), np.uint8)
-    expected = _srgb_curve((grey_blue / 255) ** 1.8)
-    translucent = np.dstack([grey_blue, np.full((4, 4), 128, np.uint8)])
+    gray_blue = np.full((4, 4, 3), (60, 90, 180), np.uint8)
+    expected = _srgb_curve((gray_blue / 255) ** 1.8)
+    translucent = np.dstack([gray_blue, np.full((4, 4), 128, np.uint8)])
     data = pictures.file_of(Image.fromarray(translucent), "PNG", icc_profile=GAMMA_18)
     over_black = pictures.to_png(data, background="black")
     assert np.abs(over_black - expected * 128 / 255).max() <= 2
-    paletted = Image.fromarray(grey_blue).quantize(2)
+    paletted = Image.fromarray(gray_blue).quantize(2)
     data = pictures.file_of(paletted, "PNG", icc_profile=GAMMA_18)
     assert np.abs(pictures.to_png(data) - expected).max() <= 2
 

@@ -14,12 +14,12 @@ from shardwright.schemas.errors import ImageFault
 tf = pytest.importorskip("tensorflow")
 
 RGB = Image.fromarray(pictures.rgb_pixels())
-GREY = RGB.convert("L")
+GRAY = RGB.convert("L")
 RGBA = RGB.copy()
 RGBA.putalpha(Image.fromarray(pictures.alpha_pixels()))
-GREY16 = Image.fromarray(pictures.grey16_pixels())
+GRAY16 = Image.fromarray(pictures.gray16_pixels())
 CMYK = RGB.convert("CMYK")
-FRAMES = {"save_all": True, "append_images": [GREY.convert("RGB")]}
+FRAMES = {"save_all": True, "append_images": [GRAY.convert("RGB")]}
 _CLEAR = {"transparency": (255, 0, 0)}
 _PROFILE = pictures.icc_profile(pictures.SRGB_PRIMARIES, 1.8)
 
@@ -27,7 +27,7 @@ _PROFILE = pictures.icc_profile(pictures.SRGB_PRIMARIES, 1.8)
 FILES = {
     "jpeg rgb": (pictures.file_of(RGB, "JPEG"), "keep rgb", "jpg"),
     "jpeg progressive": (pictures.file_of(RGB, "JPEG", progressive=True), "keep rgb", "jpg"),
-    "jpeg grey": (pictures.file_of(GREY, "JPEG"), "keep gray", "jpg"),
+    "jpeg grey": (pictures.file_of(GRAY, "JPEG"), "keep gray", "jpg"),
     "jpeg 1x1": (pictures.file_of(RGB.resize((1, 1)), "JPEG"), "keep rgb", "jpg"),
     "jpeg 7x200": (pictures.file_of(RGB.resize((7, 200)), "JPEG"), "keep rgb", "jpg"),
     "jpeg upright tag": (pictures.file_of(RGB, "JPEG", exif=b"Exif\0\0garbage"), "keep rgb", "jpg"),
@@ -35,15 +35,15 @@ FILES = {
     "jpeg cmyk": (pictures.file_of(CMYK, "JPEG"), "", "jpg"),
     "jpeg other colours": (pictures.file_of(RGB, "JPEG", icc_profile=_PROFILE), "", "jpg"),
     "png rgb": (pictures.file_of(RGB, "PNG"), "keep rgb", "png"),
-    "png grey": (pictures.file_of(GREY, "PNG"), "keep gray", "png"),
-    "png 1 bit": (pictures.file_of(GREY.convert("1"), "PNG"), "keep gray", "png"),
+    "png grey": (pictures.file_of(GRAY, "PNG"), "keep gray", "png"),
+    "png 1 bit": (pictures.file_of(GRAY.convert("1"), "PNG"), "keep gray", "png"),
     "png palette": (pictures.file_of(RGB.quantize(9), "PNG"), "keep rgb", "png"),
     "png 2 bit palette": (pictures.file_of(RGB.quantize(3), "PNG"), "keep rgb", "png"),
     "png palette, clear": (pictures.file_of(RGB.quantize(9), "PNG", transparency=2), "", "png"),
     "png alpha": (pictures.file_of(RGBA, "PNG"), "keep", "png"),
     "png grey alpha": (pictures.file_of(RGBA.convert("LA"), "PNG"), "keep", "png"),
     "png colour key": (pictures.file_of(RGB, "PNG", **_CLEAR), "", "png"),
-    "png 16 bit": (pictures.file_of(GREY16, "PNG"), "", "png"),
+    "png 16 bit": (pictures.file_of(GRAY16, "PNG"), "", "png"),
     "png 16 bit rgb": (pictures.raw_png((1, 1), 16, 2, [b"\1\2\3\4\5\6"]), "", "png"),
     "png turned": (pictures.file_of(RGB, "PNG", 8), "", "png"),
     "png animated": (pictures.file_of(RGB, "PNG", **FRAMES), "", "png"),

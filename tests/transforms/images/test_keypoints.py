@@ -38,7 +38,7 @@ def quartered(width: int, height: int) -> np.ndarray:
     return pixels
 
 
-def grey_file(pixels: np.ndarray, orientation: int = 1) -> bytes:
+def gray_file(pixels: np.ndarray, orientation: int = 1) -> bytes:
     return pictures.file_of(Image.fromarray(pixels), "PNG", orientation)
 
 
@@ -50,7 +50,7 @@ def points_of(result: Annotated) -> list[tuple[float, float, int]]:
 def plain(*objects: ObjectAnnotation, names: tuple[str, ...] = ("eye", "tail"), **values: Any) -> Annotated:
     """Converts a gray picture of 40 x 30 pixels with objects."""
     said = Annotations(objects, keypoint_names=names)
-    return annotated(grey_file(np.zeros((HEIGHT, WIDTH), np.uint8)), said, "keypoints", **values)[1]
+    return annotated(gray_file(np.zeros((HEIGHT, WIDTH), np.uint8)), said, "keypoints", **values)[1]
 
 
 @pytest.mark.sampled
@@ -82,7 +82,7 @@ def test_a_point_stays_on_its_pixels(
     box = (0, 0, 1, 1) if relative else (0, 0, 2 * width, 2 * height)
     wanted = {} if fit == "none" else {"resize": "{}x{}".format(*target), "fit": fit}
     image, result = annotated(
-        grey_file(quartered(width, height), orientation),
+        gray_file(quartered(width, height), orientation),
         Annotations((cat(*box, keypoints=said),), relative=relative, keypoint_names=NAMES),
         "keypoints", resample="nearest", image_format="png", background="black", color="gray", **wanted,
     )  # fmt: skip
@@ -169,7 +169,7 @@ def test_wrong_values_are_bad_objects(values: tuple[float, ...], message: str) -
 
 def test_other_layouts_do_not_look_at_key_points() -> None:
     said = Annotations((cat(0, 0, 9, 9, keypoints=(NAN,)),), keypoint_names=("eye",))
-    found = annotated(grey_file(np.zeros((HEIGHT, WIDTH), np.uint8)), said)[1]
+    found = annotated(gray_file(np.zeros((HEIGHT, WIDTH), np.uint8)), said)[1]
     assert found.counts == {"written": 1} and not any("keypoint" in role for role in found.values)
 
 

@@ -67,7 +67,7 @@ def test_flipped_and_other_pictures_are_not_alike(pictures: list[Image.Image]) -
 
 def test_the_same_shape_in_another_color_is_another_picture(pictures: list[Image.Image]) -> None:
     shape = pictures[0].convert("L")
-    red, blue = (ImageOps.colorize(shape, colour, "white") for colour in ("#c02020", "#2020c0"))
+    red, blue = (ImageOps.colorize(shape, color, "white") for color in ("#c02020", "#2020c0"))
     assert not alike([red], [blue]).any() and alike([red], [red.resize((99, 99))]).all()
 
 
@@ -88,8 +88,8 @@ def smooth_pictures() -> list[Image.Image]:
     """Returns wallpapers: gradients from one color to another."""
     gradient = Image.linear_gradient("L")
     turned = [gradient, gradient.rotate(90), Image.radial_gradient("L")]
-    colours = [("#203040", "#304860"), ("#e0d0c0", "#f0f0e8"), ("#400000", "#b02020")]
-    return [ImageOps.colorize(shape, *pair).resize((480, 270)) for shape in turned for pair in colours]
+    colors = [("#203040", "#304860"), ("#e0d0c0", "#f0f0e8"), ("#400000", "#b02020")]
+    return [ImageOps.colorize(shape, *pair).resize((480, 270)) for shape in turned for pair in colors]
 
 
 def test_smooth_pictures_are_alike_in_every_form() -> None:
@@ -105,7 +105,7 @@ def test_smooth_pictures_are_alike_in_every_form() -> None:
 
 
 def test_flat_pictures_differ_by_color_brightness_and_marks() -> None:
-    flat = [Image.new("RGB", (200, 200), colour) for colour in ("white", "black", "red", "#808080")]
+    flat = [Image.new("RGB", (200, 200), color) for color in ("white", "black", "red", "#808080")]
     marked = [image.copy() for image in flat]
     for image in marked:
         image.paste("#c0c060", (20, 20, 40, 32))

@@ -73,9 +73,9 @@ def test_sharpness_matches_the_formula(photos: Path) -> None:
         small = image.resize(
             (int(image.width // ratio), int(image.height // ratio)) if ratio > 1 else image.size
         )
-        grey = small.convert("L")
-        sharp = 1 - math.exp(-0.01 * math.sqrt(ImageStat.Stat(grey.filter(ImageFilter.FIND_EDGES)).var[0]))
-        spread = 1 - math.exp(-0.01 * float(np.std(grey.histogram())))
+        gray = small.convert("L")
+        sharp = 1 - math.exp(-0.01 * math.sqrt(ImageStat.Stat(gray.filter(ImageFilter.FIND_EDGES)).var[0]))
+        spread = 1 - math.exp(-0.01 * float(np.std(gray.histogram())))
         expected = min(1, sharp + (spread if spread > 0.18 else 0))
         assert score(measure_quality(image), "sharpness") == pytest.approx(expected, abs=0.01)
 
@@ -88,10 +88,10 @@ def test_measuring_in_strips_changes_nothing(photos: Path, monkeypatch: pytest.M
 
 
 def test_a_picture_is_gray_if_its_channels_are_equal() -> None:
-    grey = noise("L", 40, 30)
-    for image in (grey, grey.convert("RGB"), grey.convert("RGBA"), grey.convert("LA")):
+    gray = noise("L", 40, 30)
+    for image in (gray, gray.convert("RGB"), gray.convert("RGBA"), gray.convert("LA")):
         assert "GRAYSCALE" in measure_quality(image).issues
-    swapped = np.asarray(grey.convert("RGB")).copy()
+    swapped = np.asarray(gray.convert("RGB")).copy()
     swapped[:2, 0, 0] = swapped[1::-1, 0, 0]  # the histograms of all channels stay equal
     assert swapped[0, 0, 0] != swapped[0, 0, 1]
     assert "GRAYSCALE" not in measure_quality(Image.fromarray(swapped)).issues

@@ -31,7 +31,7 @@ BY_LIMIT = sorted((ref for ref in REFS if ref.is_candidate), key=lambda ref: lim
 BY_ORDER = sorted((ref for ref in REFS if ref.is_candidate), key=lambda ref: shard_order(0, ref.key))
 
 
-def summarise(
+def summarize(
     settings: ConvertSettings, seed: int, parts: int, listed: Sequence[ImageRef] = REFS
 ) -> RefSummary:
     """Adds all references, shuffled, to this many summaries, and merges these."""
@@ -52,7 +52,7 @@ def summarise(
 @pytest.mark.parametrize("parts", [1, 2, 5, 50])
 def test_the_sample_has_the_lowest_hashes(parts: int) -> None:
     settings = ConvertSettings(splits="train=0.8,test=0.2")
-    summary = summarise(settings, seed=parts, parts=parts)
+    summary = summarize(settings, seed=parts, parts=parts)
     assert summary.finish(settings) is None
     assert [ref for _, ref in summary.sample] == BY_ORDER[:SAMPLE_CANDIDATES]
     assert sum(summary.candidates.values()) == len(BY_ORDER)
@@ -63,7 +63,7 @@ def test_the_sample_has_the_lowest_hashes(parts: int) -> None:
 @pytest.mark.parametrize("parts", [1, 7])
 def test_a_limit_takes_the_lowest_hashes(limit: int, parts: int) -> None:
     settings = ConvertSettings(splits="train=0.8,test=0.2", limit=limit)
-    summary = summarise(settings, seed=limit, parts=parts)
+    summary = summarize(settings, seed=limit, parts=parts)
     cut = summary.finish(settings)
     taken = BY_LIMIT[:limit]
     assert cut == (limit_order(0, taken[-1].key) if len(taken) == limit else None)
@@ -79,7 +79,7 @@ def test_a_limit_also_leaves_out_bad_rows_beyond_it(
 ) -> None:
     monkeypatch.setattr(forecast, "take_sample", lambda *_: Sample(1, {}, 100.0, 100.0))
     settings = ConvertSettings(input=("in",), limit=limit)
-    summary = summarise(settings, limit, parts, [*REFS, *BAD])
+    summary = summarize(settings, limit, parts, [*REFS, *BAD])
     with ThreadPoolExecutor(2) as executor:
         made = forecast.make_forecast(summary, settings, executor, {})
     cut = made.limit_cut

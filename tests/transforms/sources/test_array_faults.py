@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from helpers.array_files import (
     digits,
-    greys,
+    grays,
     pixels_by_key,
     records_of,
     refused,
@@ -47,7 +47,7 @@ def test_wrong_arrays_are_reported_before_anything_is_written(
     tmp_path: Path, arrays: dict[str, str], says: str
 ) -> None:
     known = {
-        "greys": greys(5).astype(np.float64 if "1.0" in arrays["images"] else np.int64),
+        "greys": grays(5).astype(np.float64 if "1.0" in arrays["images"] else np.int64),
         "digits": digits(5),
     }
     values = {name: eval(text, {"np": np, **known}) for name, text in arrays.items()}
@@ -73,7 +73,7 @@ def test_a_truncated_compressed_file_loses_only_its_last_images(tmp_path: Path) 
     made = to_png(folder, tmp_path / "out", max_bad_fraction=0.9)
     ledger = made.dataset.ledger
     assert balanced(ledger) and ledger["listed"] == 52 and 0 < ledger["quarantined"] < 40
-    pictures = greys(52)
+    pictures = grays(52)
     for key, (pixels, _, _) in pixels_by_key(tmp_path / "out").items():
         if key.startswith("train"):
             assert np.array_equal(pixels[..., 0], pictures[int(key.partition("!")[2])])
@@ -82,7 +82,7 @@ def test_a_truncated_compressed_file_loses_only_its_last_images(tmp_path: Path) 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_a_damaged_byte_is_never_written(tmp_path: Path, save: Any) -> None:
     """The archive's checksum shows that a pixel is wrong, but not which one."""
-    save(tmp_path / "a.npz", images=greys(9), x_test=greys(5), labels=digits(9), y_test=digits(5))
+    save(tmp_path / "a.npz", images=grays(9), x_test=grays(5), labels=digits(9), y_test=digits(5))
     data = bytearray((tmp_path / "a.npz").read_bytes())
     data[data.index(b"images.npy") + 3000] ^= 0x55
     (tmp_path / "a.npz").write_bytes(data)
@@ -95,7 +95,7 @@ def test_a_damaged_byte_is_never_written(tmp_path: Path, save: Any) -> None:
 
 
 def test_pixels_out_of_range_fail_one_image(tmp_path: Path) -> None:
-    pictures = greys(9) / 255
+    pictures = grays(9) / 255
     pictures[4, 3, 3], pictures[7, 0, 0] = 1.5, np.nan
     np.savez(tmp_path / "a.npz", images=pictures, labels=digits(9))
     to_png(tmp_path / "a.npz", tmp_path / "out", max_bad_fraction=0.5)
@@ -146,14 +146,14 @@ def test_folders_of_other_content_are_left_to_other_sources(tmp_path: Path, phot
         target = folder / "ab"[number % 2] / path.name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(path.read_bytes())
-    np.savez(folder / "a" / "images.npz", images=greys(3))
+    np.savez(folder / "a" / "images.npz", images=grays(3))
     made = convert(input=folder, output=tmp_path / "out")
     assert made.run["detected_as"] == ["class folders"] and made.dataset.ledger["written"] == 4
 
 
 def test_several_datasets_in_one_folder_need_a_choice(tmp_path: Path) -> None:
     for name in ("mnist", "fashion"):
-        np.savez(tmp_path / f"{name}.npz", x_train=greys(4), y_train=digits(4))
+        np.savez(tmp_path / f"{name}.npz", x_train=grays(4), y_train=digits(4))
     message = refused(tmp_path.parent / "no", input=tmp_path)
     assert "fashion.npz and mnist.npz" in message
     out = tmp_path.parent / f"{tmp_path.name}_out"
@@ -163,10 +163,10 @@ def test_several_datasets_in_one_folder_need_a_choice(tmp_path: Path) -> None:
 def test_an_array_in_several_files_is_read(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for piece in range(3):
-        np.save(tmp_path / "in" / f"images_{piece:03d}.npy", greys(9)[piece * 3 : piece * 3 + 3])
+        np.save(tmp_path / "in" / f"images_{piece:03d}.npy", grays(9)[piece * 3 : piece * 3 + 3])
         np.save(tmp_path / "in" / f"labels_{piece:03d}.npy", digits(9)[piece * 3 : piece * 3 + 3])
     to_png(tmp_path / "in", tmp_path / "out")
     found = pixels_by_key(tmp_path / "out")
     for number in range(9):
         pixels, label, _ = found[f"images_{number // 3:03d}.npy!{number % 3:06d}"]
-        assert np.array_equal(pixels[..., 0], greys(9)[number]) and label == str(digits(9)[number])
+        assert np.array_equal(pixels[..., 0], grays(9)[number]) and label == str(digits(9)[number])

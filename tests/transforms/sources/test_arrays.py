@@ -15,9 +15,9 @@ from helpers.array_files import (
     check,
     check_found,
     cifar_batch,
-    colours,
+    colors,
     digits,
-    greys,
+    grays,
     idx,
     pickle_2,
     pixels_by_key,
@@ -40,7 +40,7 @@ def test_mnist_is_read(tmp_path: Path, packed: bool, dots: bool) -> None:
     made = to_png(write_mnist(tmp_path / "in", packed=packed, dots=dots), tmp_path / "out")
     assert made.dataset.labels == tuple("0123456789")
     assert records_of(made) == {"test": 12, "train": 40}
-    pictures, labels, found = greys(52), digits(52), pixels_by_key(tmp_path / "out")
+    pictures, labels, found = grays(52), digits(52), pixels_by_key(tmp_path / "out")
     assert len(found) == 52
     for split, offset in (("train", 0), ("test", 40)):
         for record in examples(tmp_path / "out")[split]:
@@ -90,7 +90,7 @@ def test_packed_and_unpacked_files_of_torchvision_are_read_once(tmp_path: Path) 
 def test_one_idx_file_finds_its_labels(tmp_path: Path) -> None:
     file = write_mnist(tmp_path / "in") / "t10k-images-idx3-ubyte.gz"
     to_png(file, tmp_path / "out")
-    check(tmp_path / "out", f"{file.name}!", greys(52)[40:], digits(52)[40:])
+    check(tmp_path / "out", f"{file.name}!", grays(52)[40:], digits(52)[40:])
 
 
 def test_cifar10_is_read(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_the_downloaded_archive_of_cifar10_is_read(tmp_path: Path) -> None:
 
 def test_cifar_pickled_by_a_new_python_is_read(tmp_path: Path) -> None:
     """In a current Python, bytes are pickled as text with protocol 2."""
-    pictures, labels = colours(24), digits(24)
+    pictures, labels = colors(24), digits(24)
     rows = pictures.transpose(0, 3, 1, 2).reshape(24, -1)
     batch = {"data": rows, "labels": list(map(int, labels))}
     for protocol in (2, 4, 5):
@@ -133,7 +133,7 @@ def test_cifar_pickled_by_a_new_python_is_read(tmp_path: Path) -> None:
 
 
 def test_cifar_in_fortran_order_is_read(tmp_path: Path) -> None:
-    pictures, labels = colours(24), digits(24)
+    pictures, labels = colors(24), digits(24)
     rows = np.asfortranarray(pictures.transpose(0, 3, 1, 2).reshape(24, -1))
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "data_batch_1").write_bytes(
@@ -150,7 +150,7 @@ def _write_cifar100(folder: Path) -> None:
     for name, count in (("train", 12), ("test", 6)):
         labels = [number * 11 % 100 for number in range(count)]
         more = {"fine_labels": labels, "coarse_labels": [label // 5 for label in labels]}
-        (folder / name).write_bytes(cifar_batch(colours(count), digits(count), **more))
+        (folder / name).write_bytes(cifar_batch(colors(count), digits(count), **more))
 
 
 def test_cifar100_is_read_with_its_superclasses(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_cifar100_is_read_with_its_superclasses(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hundred", [False, True])
 def test_binary_cifar_is_read(tmp_path: Path, hundred: bool) -> None:
-    pictures, labels = colours(12), digits(12)
+    pictures, labels = colors(12), digits(12)
     rows = pictures.transpose(0, 3, 1, 2).reshape(12, -1)
     before = np.stack([labels // 5, labels], axis=1) if hundred else labels[:, None]
     names = "".join(f"class{i}\n" for i in range(10))
@@ -186,7 +186,7 @@ def test_binary_cifar_is_read(tmp_path: Path, hundred: bool) -> None:
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_npz_files_of_keras_are_read(tmp_path: Path, save: Any) -> None:
-    pictures, labels = greys(30), digits(30)
+    pictures, labels = grays(30), digits(30)
     train, test = slice(0, 20), slice(20, None)
     save(
         tmp_path / "mnist.npz",
@@ -207,7 +207,7 @@ def test_npz_files_of_keras_are_read(tmp_path: Path, save: Any) -> None:
 def test_npz_files_of_medmnist_are_read(tmp_path: Path) -> None:
     arrays = {}
     for split, count in (("train", 9), ("val", 6), ("test", 3)):
-        arrays[f"{split}_images"] = colours(count, 28)
+        arrays[f"{split}_images"] = colors(count, 28)
         arrays[f"{split}_labels"] = digits(count, 3)[:, None]
     np.savez_compressed(tmp_path / "bloodmnist.npz", **arrays)
     made = to_png(tmp_path / "bloodmnist.npz", tmp_path / "out", color="rgb")
@@ -228,7 +228,7 @@ _FORMS = {
 
 def test_every_form_of_array_gives_the_same_pixels(tmp_path: Path) -> None:
     """The pixels are the same however the array is stored."""
-    pictures, labels = colours(9, 20), digits(9)
+    pictures, labels = colors(9, 20), digits(9)
     for name, change in _FORMS.items():
         np.savez(tmp_path / f"{name}.npz", images=change(pictures), labels=labels)
     to_png([f"{name}={tmp_path}/{name}.npz" for name in _FORMS], tmp_path / "out")
@@ -239,18 +239,18 @@ def test_every_form_of_array_gives_the_same_pixels(tmp_path: Path) -> None:
 
 
 def test_flat_arrays_need_a_shape(tmp_path: Path) -> None:
-    pictures, labels = colours(9, 20), digits(9)
+    pictures, labels = colors(9, 20), digits(9)
     np.savez(tmp_path / "a.npz", images=pictures.reshape(9, -1), labels=labels)
     to_png(tmp_path / "a.npz", tmp_path / "out", pixel_shape="20x20x3")
     check(tmp_path / "out", "a.npz!images/", pictures, labels)
 
 
 def test_booleans_and_sixteen_bits_are_converted(tmp_path: Path) -> None:
-    pictures, labels = greys(6), digits(6)
+    pictures, labels = grays(6), digits(6)
     np.savez(tmp_path / "bool.npz", images=pictures > 99, labels=labels)
     to_png(tmp_path / "bool.npz", tmp_path / "bool")
     check(tmp_path / "bool", "bool.npz!images/", np.where(pictures > 99, 255, 0), labels)
-    for deep, name in ((pictures, "grey"), (colours(6, 20), "rgb")):
+    for deep, name in ((pictures, "grey"), (colors(6, 20), "rgb")):
         wide = deep.astype(np.uint16) * 257 + 90
         wide[:, 0, 0] = 65535
         np.savez(tmp_path / f"{name}.npz", images=wide.astype(">u2"), labels=labels)
@@ -259,7 +259,7 @@ def test_booleans_and_sixteen_bits_are_converted(tmp_path: Path) -> None:
 
 
 def test_alpha_is_flattened(tmp_path: Path) -> None:
-    pictures = np.concatenate([colours(5, 16), np.zeros((5, 16, 16, 1), np.uint8)], axis=3)
+    pictures = np.concatenate([colors(5, 16), np.zeros((5, 16, 16, 1), np.uint8)], axis=3)
     pictures[:, :8, :, 3] = 255
     np.savez(tmp_path / "a.npz", images=pictures, labels=digits(5))
     to_png(tmp_path / "a.npz", tmp_path / "out", background="#102030")
@@ -283,14 +283,14 @@ def test_alpha_is_flattened(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_every_form_of_labels_is_read(tmp_path: Path, labels: np.ndarray, names: list[Any]) -> None:
-    np.savez(tmp_path / "a.npz", X=greys(5), y=labels)
+    np.savez(tmp_path / "a.npz", X=grays(5), y=labels)
     to_png(tmp_path / "a.npz", tmp_path / "out")
-    check(tmp_path / "out", "a.npz!X/", greys(5), names)
+    check(tmp_path / "out", "a.npz!X/", grays(5), names)
 
 
 def test_an_image_may_have_several_classes(tmp_path: Path) -> None:
     labels = np.array([[1, 0, 1], [0, 1, 0], [1, 1, 1]])
-    np.savez(tmp_path / "a.npz", images=greys(3), labels=labels)
+    np.savez(tmp_path / "a.npz", images=grays(3), labels=labels)
     to_png(tmp_path / "a.npz", tmp_path / "out", label_separator="|")
     found = {
         value(record, "image/filename")[-1]: values(record, "image/class/label")
@@ -304,26 +304,26 @@ def test_an_image_may_have_several_classes(tmp_path: Path) -> None:
 def test_npy_files_beside_each_other_belong_together(tmp_path: Path) -> None:
     for split, part in (("train", slice(0, 12)), ("val", slice(12, None))):
         (tmp_path / "in" / split).mkdir(parents=True)
-        np.save(tmp_path / "in" / split / "images.npy", greys(20)[part])
+        np.save(tmp_path / "in" / split / "images.npy", grays(20)[part])
         np.save(tmp_path / "in" / split / "labels.npy", digits(20)[part])
     made = to_png(tmp_path / "in", tmp_path / "out")
     assert records_of(made) == {"train": 12, "val": 8}
     to_png(tmp_path / "in" / "val" / "images.npy", tmp_path / "one")
-    check(tmp_path / "one", "images.npy!", greys(20)[12:], digits(20)[12:])
+    check(tmp_path / "one", "images.npy!", grays(20)[12:], digits(20)[12:])
 
 
 def test_arrays_may_have_any_names(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", scans=greys(5), grades=digits(5), ages=np.arange(5))
+    np.savez(tmp_path / "a.npz", scans=grays(5), grades=digits(5), ages=np.arange(5))
     message = refused(tmp_path / "no", input=tmp_path / "a.npz")
     assert "--image_column" in message
     to_png(tmp_path / "a.npz", tmp_path / "out", image_column="scans", label_column="grades")
-    check(tmp_path / "out", "a.npz!scans/", greys(5), digits(5))
+    check(tmp_path / "out", "a.npz!scans/", grays(5), digits(5))
     message = refused(tmp_path / "no", input=tmp_path / "a.npz", image_column="scan")
     assert "did you mean scans?" in message
 
 
 def test_images_without_labels_need_a_setting(tmp_path: Path) -> None:
-    np.save(tmp_path / "pictures.npy", greys(5))
+    np.save(tmp_path / "pictures.npy", grays(5))
     message = refused(tmp_path / "no", input=tmp_path / "pictures.npy")
     assert "no labels" in message
     to_png(tmp_path / "pictures.npy", tmp_path / "out", unlabelled="keep")

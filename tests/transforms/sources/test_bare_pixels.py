@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.array_files import check, colours, digits, greys, refused, to_png
+from helpers.array_files import check, colors, digits, grays, refused, to_png
 from helpers.tfrecords import converted, example, listed, read, refused_sentence, tf, write
 from PIL import Image
 
 from shardwright.schemas.byte_range import decode_place
 from shardwright.schemas.configuration.settings import ConvertSettings
 
-PICTURES = colours(20)
+PICTURES = colors(20)
 PLANES = PICTURES.transpose(0, 3, 1, 2)
 
 
@@ -74,7 +74,7 @@ def test_the_shape_in_a_record_decides_the_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize("highest", [1, 255, 4095])
 def test_dark_sixteen_bits_are_refused(tmp_path: Path, highest: int) -> None:
     """Values of 8 or 12 bits in a wider type would be nearly black."""
-    wide = (greys(20).astype(np.uint32) * highest // 255).astype(np.uint16)
+    wide = (grays(20).astype(np.uint32) * highest // 255).astype(np.uint16)
     wide[0] = 0
     wide[1, 0, 0] = highest
     np.savez(tmp_path / "a.npz", images=wide, labels=digits(20))

@@ -17,7 +17,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.transforms.sources.confinement import Confinement
 from shardwright.transforms.sources.input_probe import look_at
-from shardwright.transforms.sources.inputs import recognise
+from shardwright.transforms.sources.inputs import recognize
 from shardwright.transforms.sources.label_rules import make_label_rules
 from shardwright.transforms.sources.listing import list_part, split_inputs
 from shardwright.transforms.sources.source import Context, Input
@@ -28,7 +28,7 @@ def _listed(path: Path, **values: Any) -> dict[str, str]:
     """Returns path -> reason for leaving it out, for every image that a conversion lists."""
     settings = ConvertSettings(input=(str(path),), **values)
     settings.check()
-    item = recognise(Input(str(path), ""), look_at(str(path)), settings)
+    item = recognize(Input(str(path), ""), look_at(str(path)), settings)
     context, rules = Context(settings, Spool("unused")), make_label_rules(settings, (), 0)
     return {
         os.path.basename(found.uri): found.reason

@@ -32,7 +32,7 @@ from helpers.annotation_sets.voc import put_voc
 from helpers.annotation_sets.yolo import SPLITS as YOLO_SPLITS
 from helpers.annotation_sets.yolo import YAML as YOLO_YAML
 from helpers.annotation_sets.yolo import put_set as put_yolo
-from helpers.array_files import colours, digits
+from helpers.array_files import colors, digits
 from helpers.hostile import check_books, document, shard_hashes
 from helpers.listing import put_photos
 from helpers.manifests import write_jsonl
@@ -177,7 +177,7 @@ def _tfrecord(root: Path) -> Path:
 
 def _arrays(root: Path) -> Path:
     root.mkdir()
-    flat = colours(12, 16).transpose(0, 3, 1, 2).reshape(12, -1)
+    flat = colors(12, 16).transpose(0, 3, 1, 2).reshape(12, -1)
     np.savez_compressed(root / "a.npz", images=np.asfortranarray(flat), labels=digits(12))
     return root
 

@@ -13,8 +13,8 @@ from shardwright.transforms.merging import MergeAll
 from shardwright.transforms.validation.outliers import SizeRow, Sizes, add_shard, find_outliers
 
 
-def rows(sizes: list[tuple[int, int]], grey: int = 0) -> list[SizeRow]:
-    return [SizeRow(i, i * 10, f"k{i}", *size, grey=i < grey) for i, size in enumerate(sizes)]
+def rows(sizes: list[tuple[int, int]], gray: int = 0) -> list[SizeRow]:
+    return [SizeRow(i, i * 10, f"k{i}", *size, gray=i < gray) for i, size in enumerate(sizes)]
 
 
 def odd(sizes: list[tuple[int, int]]) -> set[int | None]:
@@ -54,8 +54,8 @@ def test_huge_sizes_are_counted_within_bounds() -> None:
 
 
 def test_gray_pictures_are_odd_unless_most_are_gray() -> None:
-    for grey, found in ((0, 0), (1, 1), (5, 5), (6, 0), (10, 0)):
-        items = rows([(10, 10)] * 10, grey)
+    for gray, found in ((0, 0), (1, 1), (5, 5), (6, 0), (10, 0)):
+        items = rows([(10, 10)] * 10, gray)
         assert len(list(find_outliers(("s", items), Sizes().add(items)))) == found
 
 
@@ -64,7 +64,7 @@ def test_no_pictures_have_no_odd_sizes() -> None:
 
 
 def test_counts_can_be_merged_in_any_order() -> None:
-    parts = [("s", rows([(i + 1, 7)] * (i + 1), grey=1)) for i in range(6)]
+    parts = [("s", rows([(i + 1, 7)] * (i + 1), gray=1)) for i in range(6)]
     combine = MergeAll(Sizes, add_shard)
     together = combine.create_accumulator()
     for part in parts:
@@ -73,4 +73,4 @@ def test_counts_can_be_merged_in_any_order() -> None:
         combine.add_input(combine.create_accumulator(), part) for part in reversed(parts)
     )
     assert combine.extract_output(together) == combine.extract_output(apart)
-    assert together.areas.total() == 21 and together.grey == 6
+    assert together.areas.total() == 21 and together.gray == 6

@@ -40,7 +40,7 @@ from shardwright.transforms.sources.yolo.files import (
     label_path,
     read_list,
     read_set,
-    recognises,
+    recognizes,
 )
 
 _BOX_VALUES = 5
@@ -204,7 +204,7 @@ def _holds_labels(path: str) -> bool:
 SOURCE = Source(
     name="yolo",
     provides=frozenset({Needs.OBJECTS}),
-    accepts=lambda probe, settings: recognises(probe),
+    accepts=lambda probe, settings: recognizes(probe),
     describe=_describe,
     list_part=list_part,
     split=split,

@@ -193,7 +193,7 @@ def read_set(path: str) -> YoloSet:
     )
 
 
-def recognises(probe: InputProbe) -> bool:
+def recognizes(probe: InputProbe) -> bool:
     """Returns whether an input looks like a YOLO dataset."""
     return bool(find_yaml(probe) or find_data(probe) or find_names(probe) or _find_split_names(probe))
 
