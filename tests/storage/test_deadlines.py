@@ -13,8 +13,8 @@ import pytest
 from apache_beam.io.filesystems import FileSystems
 from helpers.storage.azurite import connection_string
 from helpers.storage.scripted import (
-    Asked,
-    Said,
+    Request,
+    Response,
     Scripted,
     amazon_page,
     azure_page,
@@ -30,9 +30,9 @@ from shardwright.transforms import storage
 from shardwright.transforms.commit import ConversionSpec
 from shardwright.transforms.storage import azure, deadlines, gcs, retrying_client, s3
 
-HTML = Said(b"<!doctype html><html><body>Please log in<br></body></html>")
+HTML = Response(b"<!doctype html><html><body>Please log in<br></body></html>")
 #: Well-formed XML without the elements that boto3 looks for.
-PAGE = Said(b"<html><body>Please log in</body></html>")
+PAGE = Response(b"<html><body>Please log in</body></html>")
 
 
 #: Module with the constants of retries, for each storage.
@@ -45,7 +45,7 @@ class Store(NamedTuple):
 
     scheme: str
     page: Callable[..., bytes]
-    serve: Callable[[Callable[[Asked], Said]], AbstractContextManager[Scripted]]
+    serve: Callable[[Callable[[Request], Response]], AbstractContextManager[Scripted]]
 
 
 @pytest.fixture(params=["gs", "s3", "az"])
@@ -66,7 +66,7 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> St
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
 
     class Serving:
-        def __init__(self, script: Callable[[Asked], Said]) -> None:
+        def __init__(self, script: Callable[[Request], Response]) -> None:
             self._served = scripted(as_azure(script) if request.param == "az" else script)
 
         def __enter__(self) -> Scripted:
@@ -85,14 +85,14 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> St
     return Store(request.param, page, Serving)
 
 
-def as_azure(script: Callable[[Asked], Said]) -> Callable[[Asked], Said]:
+def as_azure(script: Callable[[Request], Response]) -> Callable[[Request], Response]:
     """Adds the headers that Azure sends, and that its client requires."""
 
-    def answer(asked: Asked) -> Said:
-        said = script(asked)
-        size = len(said.body)
+    def answer(request: Request) -> Response:
+        response = script(request)
+        size = len(response.body)
         kind, place = ("Content-Type", "application/xml"), ("Content-Range", f"bytes 0-{size - 1}/{size}")
-        return said._replace(headers=(*said.headers, kind, *(() if asked.is_listing else (place,))))
+        return response._replace(headers=(*response.headers, kind, *(() if request.is_listing else (place,))))
 
     return answer
 
@@ -113,13 +113,17 @@ def ends(act: Callable[[], object]) -> str:
 @pytest.mark.parametrize("bad", ["html", "page", "half", "list", "text"])
 def test_an_answer_that_is_not_a_listing_is_retried(store: Store, bad: str) -> None:
     good = store.page("a", "b")
-    said = {"html": HTML, "page": PAGE, "half": Said(good[:-9]), "list": Said(b"[]"), "text": Said(b'"a"')}[
-        bad
-    ]
-    with store.serve(lambda asked: said if asked.number < 2 else Said(good)) as served:
+    response = {
+        "html": HTML,
+        "page": PAGE,
+        "half": Response(good[:-9]),
+        "list": Response(b"[]"),
+        "text": Response(b'"a"'),
+    }[bad]
+    with store.serve(lambda request: response if request.number < 2 else Response(good)) as served:
         assert paths_below(store) == ["a", "b"]
-        assert len(served.asked) == 3
-    with store.serve(lambda asked: said):
+        assert len(served.requests) == 3
+    with store.serve(lambda request: response):
         message = ends(lambda: paths_below(store))
     name = "Azure" if store.scheme == "az" else "Google Cloud Storage"
     what = f"the answer is incomplete or not from {name}"
@@ -130,32 +134,32 @@ def test_an_answer_that_is_not_a_listing_is_retried(store: Store, bad: str) -> N
 
 
 def test_a_page_token_that_never_changes_ends_the_listing(store: Store) -> None:
-    with store.serve(lambda asked: Said(store.page("a", "b", token="more"))) as served:
+    with store.serve(lambda request: Response(store.page("a", "b", token="more"))) as served:
         assert "the storage sends the same page again and again" in ends(lambda: paths_below(store))
-    assert len(served.asked) == 2
+    assert len(served.requests) == 2
 
 
 def test_pages_without_new_objects_end_the_listing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shardwright.transforms.storage.listings.MAX_EMPTY_PAGES", 5)
-    with store.serve(lambda asked: Said(store.page("a", token=f"token{asked.number}"))) as served:
+    with store.serve(lambda request: Response(store.page("a", token=f"token{request.number}"))) as served:
         assert "the storage sends the same page again and again" in ends(lambda: paths_below(store))
-    assert len(served.asked) == 6
+    assert len(served.requests) == 6
 
 
 def test_an_object_that_is_listed_twice_counts_once(store: Store) -> None:
     pages = {"": ("a", "b", "b", "c"), "2": ("c", "d"), "3": (), "4": ("a", "e", "aa", "aa", "d", "f")}
     following = {"": "2", "2": "3", "3": "4", "4": ""}
 
-    def script(asked: Asked) -> Said:
-        return Said(store.page(*pages[asked.token], token=following[asked.token]))
+    def script(request: Request) -> Response:
+        return Response(store.page(*pages[request.token], token=following[request.token]))
 
     with store.serve(script):
         assert paths_below(store) == ["a", "b", "c", "d", "e", "aa", "f"]
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("said", [Said(status=503), Said(head=30.0)], ids=["busy", "silent"])
-def test_every_operation_keeps_to_its_deadline(store: Store, said: Said) -> None:
+@pytest.mark.parametrize("response", [Response(status=503), Response(head=30.0)], ids=["busy", "silent"])
+def test_every_operation_keeps_to_its_deadline(store: Store, response: Response) -> None:
     bucket, path = f"{store.scheme}://b", f"{store.scheme}://b/a"
     operations: list[Callable[[], object]] = [
         lambda: storage.read_bytes(path),
@@ -166,12 +170,12 @@ def test_every_operation_keeps_to_its_deadline(store: Store, said: Said) -> None
         lambda: storage.remove(path),
         lambda: storage.copy_files(bucket, f"{store.scheme}://c", ["a"]),
     ]
-    with store.serve(lambda _: said) as served, ThreadPoolExecutor(len(operations)) as executor:
+    with store.serve(lambda _: response) as served, ThreadPoolExecutor(len(operations)) as executor:
         for message in executor.map(ends, operations):
             assert message.startswith("Cannot ") and "--resume" in message
             assert "again and again" in message
     # Attempts must not wait for the whole of `STALL_SECONDS`, or the test would take minutes.
-    assert len(served.asked) > len(operations) if said.status == 503 else served.asked
+    assert len(served.requests) > len(operations) if response.status == 503 else served.requests
 
 
 @pytest.mark.sampled
@@ -189,9 +193,9 @@ def test_an_object_that_arrives_too_slowly_is_an_error(
             with storage.open_local(f"{store.scheme}://b/a"):
                 pass
 
-    def script(asked: Asked) -> Said:
-        is_bytes = asked.method == "GET"
-        return Said(b"x" * 100_000, 200, 0.02 if is_bytes else 0, 0, headers)
+    def script(request: Request) -> Response:
+        is_bytes = request.method == "GET"
+        return Response(b"x" * 100_000, 200, 0.02 if is_bytes else 0, 0, headers)
 
     with store.serve(script):
         message = ends(read)
@@ -204,9 +208,9 @@ def test_a_slow_connection_is_not_an_error(store: Store, monkeypatch: pytest.Mon
     """An object takes longer than the timeout, but arrives above the minimum rate."""
     monkeypatch.setattr(deadlines, "BYTES_PER_SECOND", 5)
     body = b"x" * 30
-    with store.serve(lambda _: Said(body, pause=0.02, headers=(("ETag", '"e"'),))) as served:
+    with store.serve(lambda _: Response(body, pause=0.02, headers=(("ETag", '"e"'),))) as served:
         assert gcs_or_s3_read(store) == body
-    assert len(served.asked) == 1
+    assert len(served.requests) == 1
 
 
 def gcs_or_s3_read(store: Store) -> bytes:
@@ -216,11 +220,11 @@ def gcs_or_s3_read(store: Store) -> bytes:
 
 def test_a_dead_storage_may_come_back(store: Store) -> None:
     contact = CONTACTS[store.scheme]
-    with store.serve(lambda asked: Said(status=503)) as served:
+    with store.serve(lambda request: Response(status=503)) as served:
         with pytest.raises(EngineError, match="answers with 503 again and again"):
             storage.stat(f"{store.scheme}://b/a")
         assert contact.is_dead()
-        served.script = as_azure(lambda asked: Said(b"x", headers=(("ETag", '"e"'),)))
+        served.script = as_azure(lambda request: Response(b"x", headers=(("ETag", '"e"'),)))
         assert gcs_or_s3_read(store) == b"x" and not contact.is_dead()
 
 
@@ -330,7 +334,7 @@ def test_time_of_transfer_does_not_count_within_the_limit_for_the_size(clock: Cl
 
 def test_waiting_is_shown(store: Store) -> None:
     thread = threading.Thread(target=ends, args=(lambda: storage.stat(f"{store.scheme}://b/a"),))
-    with store.serve(lambda asked: Said(head=30.0)):
+    with store.serve(lambda request: Response(head=30.0)):
         thread.start()
         while (wait := deadlines.longest_wait()) is None:
             time.sleep(0.01)
@@ -364,9 +368,9 @@ def test_a_run_that_failed_asks_its_storage_for_a_few_seconds_only(
     output = f"{store.scheme}://b/out"
     seconds = []
 
-    def script(asked: Asked) -> Said:
+    def script(request: Request) -> Response:
         seconds.extend(made.seconds_left() for made in list(deadlines._operations.values()))
-        return Said(status=404)
+        return Response(status=404)
 
     job = ConversionSpec(output, output, ConvertSettings(), {}, {}, 0.0)
     with store.serve(script):

@@ -29,7 +29,7 @@ from google.auth import iam
 from helpers.hostile import run
 from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy
-from helpers.storage.scripted import Asked, Said, Script, Scripted, Serve, scripted
+from helpers.storage.scripted import Request, Response, Script, Scripted, Serve, scripted
 from helpers.storage.tunnel import tunnels
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -52,22 +52,22 @@ def hash_of(data: bytes) -> str:
     return f"crc32c={crc},md5=AAAAAAAAAAAAAAAAAAAAAA=="
 
 
-def whole(asked: Asked, body: bytes = BODY, generation: str = "7", **how: Any) -> Said:
+def whole(request: Request, body: bytes = BODY, generation: str = "7", **how: Any) -> Response:
     """Returns the answer of the storage, which obeys ranges."""
     headers = (("X-Goog-Hash", hash_of(body)), ("X-Goog-Generation", generation))
-    wanted = asked.headers.get("Range", "")
+    wanted = request.headers.get("Range", "")
     if not wanted:
-        return Said(body, headers=headers, **how)
+        return Response(body, headers=headers, **how)
     begin, _, end = wanted.removeprefix("bytes=").partition("-")
     if int(begin) >= len(body):
-        return Said(b"Request range not satisfiable", 416)
+        return Response(b"Request range not satisfiable", 416)
     part = body[int(begin) : int(end) + 1 if end else None]
-    return Said(part, 206, headers=headers, **how)
+    return Response(part, 206, headers=headers, **how)
 
 
-def first(said: Said, then: Script = whole) -> Script:
+def first(response: Response, then: Script = whole) -> Script:
     """Returns a script whose first answer is special."""
-    return lambda asked: said if asked.number == 0 else then(asked)
+    return lambda request: response if request.number == 0 else then(request)
 
 
 def test_one_request_asks_for_generation_project_and_stored_bytes(serve: Serve) -> None:
@@ -75,12 +75,12 @@ def test_one_request_asks_for_generation_project_and_stored_bytes(serve: Serve) 
     with serve(whole) as served:
         FileSystems.set_options(options)
         assert storage.read_version("gs://b/a b/ü%2F+//x.jpg", "7") == BODY
-    (asked,) = served.asked
-    assert asked.method == "GET"
-    assert asked.path == "/download/storage/v1/b/b/o/a%20b%2F%C3%BC%252F%2B%2F%2Fx.jpg"
-    assert asked.query == {"alt": "media", "generation": "7", "userProject": "payer:1"}
-    assert asked.headers["Accept-Encoding"] == "gzip" and "shardwright/" in asked.headers["User-Agent"]
-    assert "Authorization" not in asked.headers and "Range" not in asked.headers
+    (request,) = served.requests
+    assert request.method == "GET"
+    assert request.path == "/download/storage/v1/b/b/o/a%20b%2F%C3%BC%252F%2B%2F%2Fx.jpg"
+    assert request.query == {"alt": "media", "generation": "7", "userProject": "payer:1"}
+    assert request.headers["Accept-Encoding"] == "gzip" and "shardwright/" in request.headers["User-Agent"]
+    assert "Authorization" not in request.headers and "Range" not in request.headers
 
 
 @settings(max_examples=40, deadline=None)
@@ -89,14 +89,14 @@ def test_every_name_is_requested_as_it_is(name: str) -> None:
     with pytest.MonkeyPatch.context() as patch, scripted(whole) as (url, served):
         patch.setenv("STORAGE_EMULATOR_HOST", url)
         assert storage.read_version(f"gs://b/{name}", "7") == BODY
-    assert unquote(served.asked[0].path.partition("/o/")[2]) == name
+    assert unquote(served.requests[0].path.partition("/o/")[2]) == name
 
 
 @pytest.mark.parametrize("name", [".", "..", "a/../b", "a/./b", "a//b", "/a", "a/", "a?b", "a#b", "a%2e"])
 def test_a_name_like_a_path_is_not_shortened(serve: Serve, name: str) -> None:
     with serve(whole) as served:
         storage.read_version(f"gs://b/{name}", "7")
-    assert served.asked[0].path == f"/download/storage/v1/b/b/o/{quote(name, safe='')}"
+    assert served.requests[0].path == f"/download/storage/v1/b/b/o/{quote(name, safe='')}"
 
 
 def test_connections_are_kept_and_shared(serve: Serve) -> None:
@@ -113,19 +113,19 @@ def test_connections_are_kept_and_shared(serve: Serve) -> None:
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
 def test_transient_answers_are_retried(serve: Serve, status: int) -> None:
-    with serve(first(Said(b"later", status))) as served:
+    with serve(first(Response(b"later", status))) as served:
         assert storage.read_bytes("gs://b/x") == BODY
-    assert len(served.asked) == 2
+    assert len(served.requests) == 2
 
 
 def test_a_cut_transfer_goes_on_where_it_stopped(serve: Serve, tmp_path: Path) -> None:
     for read in (lambda: storage.read_bytes("gs://b/x"), lambda: read_copy("gs://b/x")):
-        with serve(lambda asked: whole(asked, only=1000 if asked.number < 2 else -1)) as served:
+        with serve(lambda request: whole(request, only=1000 if request.number < 2 else -1)) as served:
             assert read() == BODY
-        assert [asked.headers.get("Range") for asked in served.asked] == [
+        assert [request.headers.get("Range") for request in served.requests] == [
             None, "bytes=1000-", "bytes=2000-"
         ]  # fmt: skip
-        assert [asked.query.get("generation") for asked in served.asked] == [None, "7", "7"]
+        assert [request.query.get("generation") for request in served.requests] == [None, "7", "7"]
 
 
 def read_copy(path: str) -> bytes:
@@ -135,20 +135,20 @@ def read_copy(path: str) -> bytes:
 
 
 def test_a_cut_range_goes_on_where_it_stopped(serve: Serve) -> None:
-    with serve(lambda asked: whole(asked, only=100 if asked.number == 0 else -1)) as served:
+    with serve(lambda request: whole(request, only=100 if request.number == 0 else -1)) as served:
         assert storage.read_range("gs://b/x", 50, 1000, len(BODY), "7") == BODY[50:1050]
-    assert [asked.headers["Range"] for asked in served.asked] == ["bytes=50-1049", "bytes=150-1049"]
+    assert [request.headers["Range"] for request in served.requests] == ["bytes=50-1049", "bytes=150-1049"]
 
 
 def test_a_transfer_starts_again_if_the_storage_ignores_the_range(serve: Serve) -> None:
-    def script(asked: Asked) -> Said:
-        without_range = asked._replace(headers={})
-        return whole(without_range, only=1000 if asked.number == 0 else -1)
+    def script(request: Request) -> Response:
+        without_range = request._replace(headers={})
+        return whole(without_range, only=1000 if request.number == 0 else -1)
 
     for read in (lambda: storage.read_bytes("gs://b/x"), lambda: read_copy("gs://b/x")):
         with serve(script) as served:
             assert read() == BODY
-        assert len(served.asked) == 2
+        assert len(served.requests) == 2
     with serve(script):
         assert storage.read_range("gs://b/x", 50, 1000) == BODY[50:1050]
 
@@ -156,16 +156,16 @@ def test_a_transfer_starts_again_if_the_storage_ignores_the_range(serve: Serve) 
 def test_an_object_that_is_replaced_while_it_is_read_is_read_from_its_start(serve: Serve) -> None:
     other = b"another" * 1000
 
-    def script(asked: Asked) -> Said:
-        if asked.number == 0:
-            return whole(asked, only=1000)
-        if asked.query.get("generation") == "7":
-            return Said(b"No such object: b/x", 404)
-        return whole(asked, other, "8")
+    def script(request: Request) -> Response:
+        if request.number == 0:
+            return whole(request, only=1000)
+        if request.query.get("generation") == "7":
+            return Response(b"No such object: b/x", 404)
+        return whole(request, other, "8")
 
     with serve(script) as served:
         assert storage.read_bytes("gs://b/x") == other
-    assert len(served.asked) == 3
+    assert len(served.requests) == 3
     with serve(script), pytest.raises(FileNotFoundError):
         storage.read_version("gs://b/x", "7")
 
@@ -174,32 +174,35 @@ def test_an_object_that_is_replaced_while_it_is_read_is_read_from_its_start(serv
 def test_bytes_that_do_not_match_their_checksum_are_read_again(
     serve: Serve, read: Callable[[str], bytes]
 ) -> None:
-    wrong = Said(BODY[:-1] + b"?", headers=(("X-Goog-Hash", hash_of(BODY)),))
+    wrong = Response(BODY[:-1] + b"?", headers=(("X-Goog-Hash", hash_of(BODY)),))
     with serve(first(wrong)):
         assert read("gs://b/x") == BODY
-    with serve(lambda asked: wrong) as served, pytest.raises(EngineError, match="do not match its checksum"):
+    with (
+        serve(lambda request: wrong) as served,
+        pytest.raises(EngineError, match="do not match its checksum"),
+    ):
         read("gs://b/x")
-    assert len(served.asked) == 3
+    assert len(served.requests) == 3
 
 
 def test_the_checksum_of_several_headers_counts(serve: Serve) -> None:
     digest = hash_of(BODY).split(",")[0]
     headers = (("x-goog-hash", "md5=AAAA"), ("x-goog-hash", digest))
-    with serve(lambda asked: Said(BODY, headers=headers)):
+    with serve(lambda request: Response(BODY, headers=headers)):
         assert storage.read_bytes("gs://b/x") == BODY
-    with serve(lambda asked: Said(b"?", headers=headers)), pytest.raises(EngineError, match="checksum"):
+    with serve(lambda request: Response(b"?", headers=headers)), pytest.raises(EngineError, match="checksum"):
         storage.read_bytes("gs://b/x")
 
 
 def test_packed_objects_arrive_as_they_are_stored(serve: Serve) -> None:
     packed = gzip.compress(BODY)
     headers = (("Content-Encoding", "gzip"), ("X-Goog-Hash", hash_of(packed)))
-    with serve(lambda asked: Said(packed, headers=headers)):
+    with serve(lambda request: Response(packed, headers=headers)):
         assert storage.read_bytes("gs://b/x") == packed
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "error", "said"),
+    ("status", "body", "error", "message"),
     [
         (404, b"No such object: b/x", FileNotFoundError, "no such object"),
         (404, b"The specified bucket does not exist.", EngineError, "there is no bucket b"),
@@ -213,14 +216,14 @@ def test_packed_objects_arrive_as_they_are_stored(serve: Serve) -> None:
     ],
 )  # fmt: skip
 def test_a_refusal_is_one_sentence_at_once(
-    serve: Serve, status: int, body: bytes, error: type[Exception], said: str
+    serve: Serve, status: int, body: bytes, error: type[Exception], message: str
 ) -> None:
-    with serve(lambda asked: Said(body, status)) as served:
+    with serve(lambda request: Response(body, status)) as served:
         for read in (storage.read_bytes, read_copy, lambda path: storage.read_version(path, "7")):
             with pytest.raises(error) as raised:
                 read("gs://b/x")
-            assert said in str(raised.value) and len(str(raised.value)) < 500
-    assert len(served.asked) == 3
+            assert message in str(raised.value) and len(str(raised.value)) < 500
+    assert len(served.requests) == 3
 
 
 def test_a_range_behind_the_end_is_empty(serve: Serve) -> None:
@@ -238,13 +241,13 @@ def test_metadata_are_read_like_objects(serve: Serve) -> None:
         "updated": "2026-11-23T04:00:00.5Z",
     }
     body = json.dumps(item).encode()
-    with serve(first(Said(b"<html>", 200), lambda asked: Said(body))) as served:
+    with serve(first(Response(b"<html>", 200), lambda request: Response(body))) as served:
         assert storage.stat("gs://b/x") == ("gs://b/x", 5, "7", "AAAAAA==")
         assert storage.modified_at("gs://b/x") == 1795406400.5
-    assert {asked.path for asked in served.asked} == {"/storage/v1/b/b/o/x"}
-    assert len(served.asked) == 3 and "Accept-Encoding" not in served.asked[0].headers
+    assert {request.path for request in served.requests} == {"/storage/v1/b/b/o/x"}
+    assert len(served.requests) == 3 and "Accept-Encoding" not in served.requests[0].headers
     for refusal in (b"Not Found", b"The specified bucket does not exist."):
-        with serve(lambda asked, refusal=refusal: Said(refusal, 404)):
+        with serve(lambda request, refusal=refusal: Response(refusal, 404)):
             assert storage.stat("gs://b/x") is None is storage.modified_at("gs://b/x")
 
 
@@ -262,16 +265,16 @@ def test_missing_credentials_of_a_listing_are_reported(monkeypatch: pytest.Monke
 
 
 def test_an_empty_object_is_read(serve: Serve) -> None:
-    with serve(lambda asked: whole(asked, b"")):
+    with serve(lambda request: whole(request, b"")):
         assert storage.read_bytes("gs://b/x") == b"" == read_copy("gs://b/x")
 
 
 def test_a_connection_that_the_server_has_closed_is_replaced(serve: Serve) -> None:
-    with serve(lambda asked: whole(asked, closes=True)) as served:
+    with serve(lambda request: whole(request, closes=True)) as served:
         for _ in range(3):
             assert storage.read_version("gs://b/x", "7") == BODY
             time.sleep(0.02)
-    assert len(served.asked) == 3
+    assert len(served.requests) == 3
 
 
 def test_connections_reset_by_the_storage_are_replaced(shared: Bucket, proxy: Proxy) -> None:
@@ -281,10 +284,10 @@ def test_connections_reset_by_the_storage_are_replaced(shared: Bucket, proxy: Pr
 
 
 def test_a_redirect_is_followed(serve: Serve) -> None:
-    moved = Said(b"moved", 307, headers=(("Location", "/elsewhere?alt=media"),))
+    moved = Response(b"moved", 307, headers=(("Location", "/elsewhere?alt=media"),))
     with serve(first(moved)) as served:
         assert storage.read_bytes("gs://b/x") == BODY
-    assert served.asked[1].path == "/elsewhere"
+    assert served.requests[1].path == "/elsewhere"
 
 
 class Token(google_credentials.Credentials):
@@ -322,7 +325,7 @@ def test_threads_share_one_token(real: tuple[Token, Scripted]) -> None:
     with ThreadPoolExecutor(16) as executor:
         list(executor.map(lambda _: storage.read_version("gs://b/x", "7"), range(64)))
     assert token.refreshed == 1
-    assert {asked.headers["authorization"] for asked in served.asked} == {"Bearer token-1"}
+    assert {request.headers["authorization"] for request in served.requests} == {"Bearer token-1"}
 
 
 def test_a_token_that_expires_is_renewed_before_the_request(real: tuple[Token, Scripted]) -> None:
@@ -330,21 +333,24 @@ def test_a_token_that_expires_is_renewed_before_the_request(real: tuple[Token, S
     token.seconds = 60.0  # less than google-auth wants
     storage.read_version("gs://b/x", "7")
     storage.read_version("gs://b/x", "7")
-    assert [asked.headers["authorization"] for asked in served.asked] == ["Bearer token-1", "Bearer token-2"]
+    assert [request.headers["authorization"] for request in served.requests] == [
+        "Bearer token-1",
+        "Bearer token-2",
+    ]
 
 
 def test_a_refused_token_is_renewed_once(real: tuple[Token, Scripted]) -> None:
     token, served = real
-    served.script = lambda asked: (
-        Said(b"", 401) if asked.headers["authorization"] == "Bearer token-1" else whole(asked)
+    served.script = lambda request: (
+        Response(b"", 401) if request.headers["authorization"] == "Bearer token-1" else whole(request)
     )
     with ThreadPoolExecutor(16) as executor:
         assert set(executor.map(lambda _: storage.read_version("gs://b/x", "7"), range(64))) == {BODY}
     assert token.refreshed == 2
-    served.script, served.asked = lambda asked: Said(b"Invalid Credentials", 401), []
+    served.script, served.requests = lambda request: Response(b"Invalid Credentials", 401), []
     with pytest.raises(EngineError, match="there are no valid credentials for Google Cloud"):
         storage.read_version("gs://b/x", "7")
-    assert len(served.asked) == 2
+    assert len(served.requests) == 2
 
 
 def test_a_token_server_that_does_not_answer_is_asked_again(
@@ -362,7 +368,7 @@ def test_a_token_server_that_does_not_answer_is_asked_again(
         refresh(request)
 
     monkeypatch.setattr(token, "refresh", failing)
-    assert storage.read_version("gs://b/x", "7") == BODY and len(served.asked) == 1
+    assert storage.read_version("gs://b/x", "7") == BODY and len(served.requests) == 1
     token.token = None
     faults.append(RefreshError("revoked"))
     with pytest.raises(EngineError, match="there are no valid credentials"):
@@ -376,11 +382,11 @@ def test_reads_act_as_the_impersonated_account(
     _, served = real
     bodies = []
 
-    def script(asked: Asked) -> Said:
-        if "generateAccessToken" not in asked.path:
-            return whole(asked) if asked.method == "GET" else Said(b"{}")
-        bodies.append((asked.path, asked.headers.get("authorization")))
-        return Said(json.dumps({"accessToken": "theirs", "expireTime": "2100-01-01T00:00:00Z"}).encode())
+    def script(request: Request) -> Response:
+        if "generateAccessToken" not in request.path:
+            return whole(request) if request.method == "GET" else Response(b"{}")
+        bodies.append((request.path, request.headers.get("authorization")))
+        return Response(json.dumps({"accessToken": "theirs", "expireTime": "2100-01-01T00:00:00Z"}).encode())
 
     served.script = script
     monkeypatch.setattr(iam, "_IAM_ENDPOINT", os.environ["API_ENDPOINT_OVERRIDE"] + "/{}:generateAccessToken")
@@ -389,44 +395,44 @@ def test_reads_act_as_the_impersonated_account(
     assert storage.read_version("gs://b/x", "7") == BODY == storage.read_bytes("gs://b/x")
     storage.remove("gs://b/x")
     assert bodies == [("/two@p:generateAccessToken", "Bearer token-1")]
-    asked = [item for item in served.asked if "generateAccessToken" not in item.path]
-    assert {item.headers["authorization"] for item in asked} == {"Bearer theirs"}
-    assert [item.query["userProject"] for item in asked] == ["payer"] * 3
+    sent = [item for item in served.requests if "generateAccessToken" not in item.path]
+    assert {item.headers["authorization"] for item in sent} == {"Bearer theirs"}
+    assert [item.query["userProject"] for item in sent] == ["payer"] * 3
 
 
 def test_a_large_folder_is_listed_in_ranges(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(range_listing, "_PAGES_ALONE", 1)
     names = [f"d/caf\u00e9 {number:03}.jpg" for number in range(60)]
 
-    def script(asked: Asked) -> Said:
-        found = [name for name in names if name >= asked.query.get("startOffset", "")]
-        begin = int(asked.query.get("pageToken", 0))
+    def script(request: Request) -> Response:
+        found = [name for name in names if name >= request.query.get("startOffset", "")]
+        begin = int(request.query.get("pageToken", 0))
         items = [
             {"name": name, "bucket": "b", "generation": "7", "size": "1", "crc32c": "AAAAAA=="}
             for name in found[begin : begin + 4]
         ]
         more = {"nextPageToken": str(begin + 4)} if begin + 4 < len(found) else {}
-        return Said(json.dumps({"items": items, **more}).encode())
+        return Response(json.dumps({"items": items, **more}).encode())
 
     with serve(script) as served:
         listed = sorted(item.path for item in storage.list_objects("gs://b/d", requests=4))
         assert listed == [f"gs://b/{name}" for name in names]
-        assert sum("startOffset" in asked.query for asked in served.asked) > 2
-        assert all(asked.query["prefix"] == "d/" for asked in served.asked)
+        assert sum("startOffset" in request.query for request in served.requests) > 2
+        assert all(request.query["prefix"] == "d/" for request in served.requests)
 
 
 def test_the_payer_is_named_in_every_request(serve: Serve, tmp_path: Path) -> None:
     resource = {"name": "x", "bucket": "b", "generation": "7", "size": "1", "crc32c": "AAAAAA=="}
 
-    def script(asked: Asked) -> Said:
-        if asked.query.get("alt") == "media":
-            return whole(asked)
-        if asked.is_listing:
-            return Said(json.dumps({"items": [resource]}).encode())
+    def script(request: Request) -> Response:
+        if request.query.get("alt") == "media":
+            return whole(request)
+        if request.is_listing:
+            return Response(json.dumps({"items": [resource]}).encode())
         done = {
             **resource, "done": True, "resource": resource, "totalBytesRewritten": "1", "objectSize": "1"
         }  # fmt: skip
-        return Said(json.dumps(done).encode())
+        return Response(json.dumps(done).encode())
 
     file = tmp_path / "file"
     with serve(script) as served:
@@ -448,8 +454,8 @@ def test_the_payer_is_named_in_every_request(serve: Serve, tmp_path: Path) -> No
         ):
             file.write_bytes(b"")
             write()
-    assert len(served.asked) == 13
-    assert {asked.query.get("userProject") for asked in served.asked} == {"payer"}, served.asked
+    assert len(served.requests) == 13
+    assert {request.query.get("userProject") for request in served.requests} == {"payer"}, served.requests
 
 
 def test_commands_name_the_payer(
@@ -472,7 +478,7 @@ def test_a_wrong_certificate_is_not_accepted(
     with serve(whole, tls=tls) as served:
         with pytest.raises(EngineError, match=r"certificate of the server .* set REQUESTS_CA_BUNDLE"):
             storage.read_version("gs://b/x", "7")
-        assert not served.asked
+        assert not served.requests
         for name in gcs_media._CERTIFICATES:
             monkeypatch.setattr(gcs, "_made", None)
             with monkeypatch.context() as patch:
@@ -513,7 +519,7 @@ def test_proxies_of_the_environment_are_used(monkeypatch: pytest.MonkeyPatch, se
         monkeypatch.setenv("http_proxy", os.environ["STORAGE_EMULATOR_HOST"])
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://storage.invalid:1")
         assert storage.read_version("gs://b/x", "7") == BODY
-        assert served.asked[0].headers["Host"] == "storage.invalid:1"
+        assert served.requests[0].headers["Host"] == "storage.invalid:1"
         monkeypatch.setenv("no_proxy", "storage.invalid")
         monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 0.1)
         monkeypatch.setattr(gcs, "RETRY_SECONDS", 0.1)
@@ -533,13 +539,13 @@ def test_tls_goes_through_the_tunnel_of_a_proxy(
             monkeypatch.setenv(variable, proxy)
             with pytest.raises(EngineError, match="certificate of the server"):
                 storage.read_version("gs://b/x", "7")
-            assert len(opened.asked) == 1 and not served.asked, "a wrong certificate is not tried again"
+            assert len(opened.requests) == 1 and not served.requests, "a wrong certificate is not tried again"
             monkeypatch.setattr(gcs, "_made", None)
             monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
             assert storage.read_version("gs://b/x", "7") == BODY
             assert storage.read_version("gs://b/y", "7") == BODY
-            assert len(served.asked) == 2
-            assert opened.asked == [f"{server.hostname}:{server.port}"] * 2, "the connection is kept"
+            assert len(served.requests) == 2
+            assert opened.requests == [f"{server.hostname}:{server.port}"] * 2, "the connection is kept"
 
 
 def test_a_proxy_that_opens_no_tunnel_ends_the_read(
@@ -551,7 +557,7 @@ def test_a_proxy_that_opens_no_tunnel_ends_the_read(
         monkeypatch.setenv("https_proxy", proxy)
         with pytest.raises(EngineError, match=r"does not answer.*407"):
             storage.read_version("gs://b/x", "7")
-        assert opened.asked and not served.asked
+        assert opened.requests and not served.requests
 
 
 def test_the_storage_may_have_an_address_of_version_6(serve: Serve) -> None:
@@ -571,7 +577,7 @@ def test_a_fork_leaves_the_connections_of_its_parent_alone(serve: Serve) -> None
             os._exit(0 if ok else 1)
         assert os.waitpid(child, 0)[1] == 0
         assert storage.read_version("gs://b/x", "7") == BODY
-    assert len(served.asked) == 3
+    assert len(served.requests) == 3
 
 
 def test_a_signal_ends_a_read(serve: Serve) -> None:
@@ -583,7 +589,7 @@ def test_a_signal_ends_a_read(serve: Serve) -> None:
 
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
-        with serve(lambda asked: Said(head=30.0)), pytest.raises(Interrupted):
+        with serve(lambda request: Response(head=30.0)), pytest.raises(Interrupted):
             signal.setitimer(signal.ITIMER_REAL, 0.2)
             storage.read_version("gs://b/x", "7")
     finally:
@@ -598,7 +604,7 @@ def test_a_full_disk_is_no_fault_of_the_storage(serve: Serve, monkeypatch: pytes
     monkeypatch.setattr(gcs_media.Download, "take", full)
     with serve(whole) as served, pytest.raises(OSError, match="No space left") as raised:
         read_copy("gs://b/x")
-    assert not isinstance(raised.value, EngineError) and len(served.asked) == 1
+    assert not isinstance(raised.value, EngineError) and len(served.requests) == 1
 
 
 @pytest.mark.parametrize("without", ["libcurl", "poll", "certificate"])
@@ -644,10 +650,10 @@ def test_a_pure_read_does_not_import_the_heavy_client(serve: Serve) -> None:
     )
     item = {"name": "x", "size": "1"}
 
-    def script(asked: Asked) -> Said:
-        if asked.query.get("alt") == "media":
-            return whole(asked)
-        return Said(json.dumps({"items": [item]} if asked.is_listing else item).encode())
+    def script(request: Request) -> Response:
+        if request.query.get("alt") == "media":
+            return whole(request)
+        return Response(json.dumps({"items": [item]} if request.is_listing else item).encode())
 
     with serve(script):
         done = subprocess.run(

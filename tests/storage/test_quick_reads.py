@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from apache_beam.io.filesystems import FileSystems
 from helpers.storage.amazon import S3
-from helpers.storage.scripted import Asked, Said, Scripted, scripted
+from helpers.storage.scripted import Request, Response, Scripted, scripted
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -24,15 +24,15 @@ from shardwright.transforms.storage import quick_reads, retrying_client, s3
 obstore = pytest.importorskip("obstore", reason="obstore is not installed")
 BODY = bytes(range(256)) * 40
 MD5 = hashlib.md5(BODY).hexdigest()
-Serve = Callable[[Callable[[Asked], Said]], Scripted]
+Serve = Callable[[Callable[[Request], Response]], Scripted]
 
 
-def good(body: bytes = BODY, etag: str = MD5, **more: Any) -> Said:
-    return Said(body, headers=(("ETag", f'"{etag}"'),), **more)
+def good(body: bytes = BODY, etag: str = MD5, **more: Any) -> Response:
+    return Response(body, headers=(("ETag", f'"{etag}"'),), **more)
 
 
-def is_quick(asked: Asked) -> bool:
-    return asked.agent.startswith("object_store")
+def is_quick(request: Request) -> bool:
+    return request.agent.startswith("object_store")
 
 
 @pytest.fixture
@@ -45,14 +45,14 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     monkeypatch.setattr(s3, "_ATTEMPTS_IN_CLIENT", 1)
     monkeypatch.setattr(s3._sdk, "_made", (None, None))
     monkeypatch.setattr(FileSystems, "_pipeline_options", None)
-    with scripted(lambda asked: good()) as (url, server):
+    with scripted(lambda request: good()) as (url, server):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
 
-        def begin(script: Callable[[Asked], Said]) -> Scripted:
-            server.script = lambda asked: good()
+        def begin(script: Callable[[Request], Response]) -> Scripted:
+            server.script = lambda request: good()
             assert storage.read_bytes("s3://b/first") == BODY
-            assert not is_quick(server.asked[-1])
-            server.asked.clear()
+            assert not is_quick(server.requests[-1])
+            server.requests.clear()
             server.script = script
             return server
 
@@ -60,111 +60,113 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
 
 
 def test_reads_are_quick_after_the_first_one(serve: Serve) -> None:
-    server = serve(lambda asked: good())
+    server = serve(lambda request: good())
     assert storage.read_version("s3://b/a b%é.jpg", MD5) == BODY
     assert storage.read_bytes("s3://b/a") == BODY
-    assert [(is_quick(asked), asked.path) for asked in server.asked] == [
+    assert [(is_quick(request), request.path) for request in server.requests] == [
         (True, "/b/a%20b%25%C3%A9.jpg"),
         (True, "/b/a"),
     ]
     for other in ("a//b", "/a", "a/", "a/../b", "a\tb"):
         assert storage.read_version(f"s3://b/{other}", MD5) == BODY
-        assert not is_quick(server.asked[-1])
+        assert not is_quick(server.requests[-1])
 
 
 def test_ranges_are_quick(serve: Serve) -> None:
-    part = Said(BODY[10:30], 206, headers=(("ETag", '"e-2"'), ("Content-Range", f"bytes 10-29/{len(BODY)}")))
-    server = serve(lambda asked: part)
+    part = Response(
+        BODY[10:30], 206, headers=(("ETag", '"e-2"'), ("Content-Range", f"bytes 10-29/{len(BODY)}"))
+    )
+    server = serve(lambda request: part)
     assert storage.read_range("s3://b/a", 10, 20, len(BODY), "e-2") == BODY[10:30]
-    assert [is_quick(asked) for asked in server.asked] == [True]
+    assert [is_quick(request) for request in server.requests] == [True]
 
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "bad",
     [
-        *(Said(status=status) for status in (503, 429, 500, 400, 401, 403, 404, 412, 204)),
-        Said(status=301, headers=(("Location", "http://127.0.0.1:9/"),)),
-        good(cut=100), good(etag="0" * 32), good(BODY[:-1]), good(BODY[:-1] + b"x"), Said(BODY),
-        Said(b"<html>Please log in</html>"),
+        *(Response(status=status) for status in (503, 429, 500, 400, 401, 403, 404, 412, 204)),
+        Response(status=301, headers=(("Location", "http://127.0.0.1:9/"),)),
+        good(cut=100), good(etag="0" * 32), good(BODY[:-1]), good(BODY[:-1] + b"x"), Response(BODY),
+        Response(b"<html>Please log in</html>"),
     ],
     ids=[
         "503", "429", "500", "400", "401", "403", "404", "412", "204", "elsewhere",
         "cut", "other tag", "shorter", "damaged", "no tag", "login",
     ],
 )  # fmt: skip
-def test_a_quick_read_that_fails_is_read_again_by_the_own_client(serve: Serve, bad: Said) -> None:
-    server = serve(lambda asked: bad if is_quick(asked) else good())
+def test_a_quick_read_that_fails_is_read_again_by_the_own_client(serve: Serve, bad: Response) -> None:
+    server = serve(lambda request: bad if is_quick(request) else good())
     assert storage.read_version("s3://b/a", MD5) == BODY
-    assert [is_quick(asked) for asked in server.asked] == [True, False]
+    assert [is_quick(request) for request in server.requests] == [True, False]
 
 
 def test_a_range_of_another_place_is_read_again(serve: Serve) -> None:
-    def script(asked: Asked) -> Said:
-        begin = 0 if is_quick(asked) else 10
+    def script(request: Request) -> Response:
+        begin = 0 if is_quick(request) else 10
         tags = (("ETag", '"e"'), ("Content-Range", f"bytes {begin}-{begin + 19}/{len(BODY)}"))
-        return Said(BODY[begin : begin + 20], 206, headers=tags)
+        return Response(BODY[begin : begin + 20], 206, headers=tags)
 
     server = serve(script)
     assert storage.read_range("s3://b/a", 10, 20, len(BODY), "e") == BODY[10:30]
-    assert [is_quick(asked) for asked in server.asked] == [True, False]
+    assert [is_quick(request) for request in server.requests] == [True, False]
 
 
 def test_faults_have_the_messages_of_the_own_client(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = serve(lambda asked: Said(status=404))
+    server = serve(lambda request: Response(status=404))
     with pytest.raises(FileNotFoundError):
         storage.read_version("s3://b/a", MD5)
-    server.script = lambda asked: Said(status=403)
+    server.script = lambda request: Response(status=403)
     with pytest.raises(PermissionError):
         storage.read_version("s3://b/a", MD5)
-    server.script = lambda asked: good(b"", "e2") if asked.method == "HEAD" else Said(status=412)
+    server.script = lambda request: good(b"", "e2") if request.method == "HEAD" else Response(status=412)
     with pytest.raises(EngineError, match="changed while the job was reading"):
         storage.read_range("s3://b/a", 0, 10, 100, MD5)
-    server.script = lambda asked: Said(status=503)
+    server.script = lambda request: Response(status=503)
     monkeypatch.setattr(retrying_client, "RETRY_SECONDS", 0.3)
     with pytest.raises(EngineError, match="S3 answers with 503 again and again"):
         storage.read_version("s3://b/a", MD5)
 
 
 def test_tags_that_are_no_checksums_leave_a_bucket_to_its_own_client(serve: Serve) -> None:
-    server = serve(lambda asked: good(etag="0" * 32))  # as with a key of the key management service
+    server = serve(lambda request: good(etag="0" * 32))  # as with a key of the key management service
     for _ in range(quick_reads.FAILURES + 2):
         assert storage.read_version("s3://b/a", "0" * 32) == BODY
-    assert sum(map(is_quick, server.asked)) == quick_reads.FAILURES
-    server = serve(lambda asked: good(etag="0" * 30 + "-2"))  # sent in parts
-    server.asked.clear()
+    assert sum(map(is_quick, server.requests)) == quick_reads.FAILURES
+    server = serve(lambda request: good(etag="0" * 30 + "-2"))  # sent in parts
+    server.requests.clear()
     assert storage.read_version("s3://b/a", "0" * 30 + "-2") == BODY
-    assert not any(map(is_quick, server.asked))
+    assert not any(map(is_quick, server.requests))
 
 
 def test_a_rest_ends(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quick_reads, "FIRST_REST_SECONDS", 0.05)
-    server = serve(lambda asked: Said(status=500) if is_quick(asked) else good())
+    server = serve(lambda request: Response(status=500) if is_quick(request) else good())
     for _ in range(quick_reads.FAILURES):
         storage.read_version("s3://b/a", MD5)
-    server.script = lambda asked: good()
+    server.script = lambda request: good()
     threading.Event().wait(0.06)
-    server.asked.clear()
+    server.requests.clear()
     storage.read_version("s3://b/a", MD5)
-    assert [is_quick(asked) for asked in server.asked] == [True]
+    assert [is_quick(request) for request in server.requests] == [True]
 
 
 def test_an_operation_with_little_time_is_not_quick(serve: Serve) -> None:
-    server = serve(lambda asked: good())
+    server = serve(lambda request: good())
     with storage.at_most(5):
         assert storage.read_version("s3://b/a", MD5) == BODY
-    assert not any(map(is_quick, server.asked))
+    assert not any(map(is_quick, server.requests))
 
 
 def test_a_missing_obstore_changes_nothing(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore.store", None)
-    server = serve(lambda asked: good())
+    server = serve(lambda request: good())
     assert storage.read_version("s3://b/a", MD5) == BODY
-    assert not any(map(is_quick, server.asked))
+    assert not any(map(is_quick, server.requests))
 
 
 def test_a_child_of_fork_reads_with_the_own_client(serve: Serve) -> None:
-    server = serve(lambda asked: good())
+    server = serve(lambda request: good())
     assert storage.read_version("s3://b/a", MD5) == BODY
     context = multiprocessing.get_context("fork")
     child = context.Process(target=_read_as_child)
@@ -174,7 +176,7 @@ def test_a_child_of_fork_reads_with_the_own_client(serve: Serve) -> None:
     if alive:
         child.kill()
     assert not alive and child.exitcode == 0
-    assert [is_quick(asked) for asked in server.asked] == [True, False]
+    assert [is_quick(request) for request in server.requests] == [True, False]
 
 
 def _read_as_child() -> None:

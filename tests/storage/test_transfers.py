@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from helpers.storage.scripted import Asked, Said, Serve, scripted
+from helpers.storage.scripted import Request, Response, Serve, scripted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,9 +35,9 @@ pytestmark = pytest.mark.usefixtures("short_pauses")
 NAMES = [f"{number:02}.jpg" for number in range(40)]
 
 
-def name_of(asked: Asked) -> str:
+def name_of(request: Request) -> str:
     """Returns the name of the requested object."""
-    return asked.path.rpartition("/")[2]
+    return request.path.rpartition("/")[2]
 
 
 def body_of(name: str) -> bytes:
@@ -45,15 +45,15 @@ def body_of(name: str) -> bytes:
     return name.encode() * (1 + sum(name.encode()) % 5000)
 
 
-def answer(asked: Asked) -> Said:
+def answer(request: Request) -> Response:
     """Returns an object as the storage sends it."""
-    body = body_of(name_of(asked))
+    body = body_of(name_of(request))
     crc32c = (("X-Goog-Hash", f"crc32c={storage.crc32c_of(body)}"), ("X-Goog-Generation", "7"))
-    wanted = asked.headers.get("Range", "")
+    wanted = request.headers.get("Range", "")
     if wanted:
         begin, _, end = wanted.removeprefix("bytes=").partition("-")
-        return Said(body[int(begin) : int(end) + 1 if end else None], 206, headers=crc32c)
-    return Said(body, headers=crc32c)
+        return Response(body[int(begin) : int(end) + 1 if end else None], 206, headers=crc32c)
+    return Response(body, headers=crc32c)
 
 
 def objects(names: list[str], version: str = "7") -> list[tuple[str, str]]:
@@ -73,45 +73,45 @@ def test_answers_arrive_while_the_first_one_is_awaited(serve: Serve, monkeypatch
     together = threading.Barrier(len(NAMES))
     monkeypatch.setattr(transfers, "_FIRST_TRANSFERS", len(NAMES))
 
-    def script(asked: Asked) -> Said:
+    def script(request: Request) -> Response:
         together.wait(20)
-        return answer(asked)
+        return answer(request)
 
     with serve(script) as served, storage.reading_ahead(objects(NAMES)):
         for name in reversed(NAMES):
             assert storage.read_version(f"gs://b/{name}", "7") == body_of(name)
-    assert sorted(map(name_of, served.asked)) == NAMES
-    assert {asked.query["generation"] for asked in served.asked} == {"7"}
+    assert sorted(map(name_of, served.requests)) == NAMES
+    assert {request.query["generation"] for request in served.requests} == {"7"}
 
 
 @settings(max_examples=8, deadline=None)
 @given(st.randoms(use_true_random=False), st.booleans())
 def test_faults_of_some_do_not_touch_the_others(rng: random.Random, listed: bool) -> None:
     """Whatever happens to the first request of an object, it is read as if it had been alone."""
-    plans: dict[str, Callable[[Asked], Said]] = {
+    plans: dict[str, Callable[[Request], Response]] = {
         "none": answer,
-        "busy": lambda asked: Said(b"later", 503),
-        "cut": lambda asked: answer(asked)._replace(only=3),
-        "short": lambda asked: answer(asked)._replace(cut=2),
-        "closes": lambda asked: answer(asked)._replace(closes=True),
-        "late": lambda asked: answer(asked)._replace(head=0.05),
-        "moved": lambda asked: Said(b"", 307, headers=(("Location", asked.path + "?alt=media"),)),
+        "busy": lambda request: Response(b"later", 503),
+        "cut": lambda request: answer(request)._replace(only=3),
+        "short": lambda request: answer(request)._replace(cut=2),
+        "closes": lambda request: answer(request)._replace(closes=True),
+        "late": lambda request: answer(request)._replace(head=0.05),
+        "moved": lambda request: Response(b"", 307, headers=(("Location", request.path + "?alt=media"),)),
     }
     lasting = {
-        "missing": Said(b"No such object", 404),
-        "forbidden": Said(b"no", 403),
-        "refused": Said(b"Bad name", 400),
+        "missing": Response(b"No such object", 404),
+        "forbidden": Response(b"no", 403),
+        "refused": Response(b"Bad name", 400),
     }
     chosen = {name: rng.choice([*plans, *lasting]) for name in NAMES[:25]}
     seen: set[str] = set()
 
-    def script(asked: Asked) -> Said:
-        name = name_of(asked)
+    def script(request: Request) -> Response:
+        name = name_of(request)
         fault = chosen[name]
         if fault in lasting:
             return lasting[fault]
         is_first, _ = name not in seen, seen.add(name)
-        return plans[fault](asked) if is_first else answer(asked)
+        return plans[fault](request) if is_first else answer(request)
 
     version = "7" if listed else ""
     order = rng.sample([*chosen], len(chosen))
@@ -136,11 +136,11 @@ def test_one_that_stalls_keeps_its_deadline_and_nobody_else(
     stalled = NAMES[3]
     asked_of_it: list[float] = []
 
-    def script(asked: Asked) -> Said:
-        if name_of(asked) != stalled:
-            return answer(asked)
+    def script(request: Request) -> Response:
+        if name_of(request) != stalled:
+            return answer(request)
         asked_of_it.append(time.monotonic())
-        return Said(head=30.0) if len(asked_of_it) == 1 else answer(asked)
+        return Response(head=30.0) if len(asked_of_it) == 1 else answer(request)
 
     with serve(script), storage.reading_ahead(objects(NAMES)):
         others = [name for name in NAMES if name != stalled]
@@ -155,12 +155,12 @@ def test_the_deadline_of_an_operation_counts_from_its_read(
     monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 0.4)
     monkeypatch.setattr(gcs, "RETRY_SECONDS", 0.4)
     with (
-        serve(lambda asked: answer(asked)._replace(head=0.6)),
+        serve(lambda request: answer(request)._replace(head=0.6)),
         storage.reading_ahead(objects(NAMES[:2])),
     ):
         time.sleep(0.5)  # longer than the operation may take
         assert outcome(f"gs://b/{NAMES[0]}") == body_of(NAMES[0])
-    with serve(lambda asked: Said(head=30.0)), storage.reading_ahead(objects(NAMES[:2])):
+    with serve(lambda request: Response(head=30.0)), storage.reading_ahead(objects(NAMES[:2])):
         start = time.monotonic()
         assert "does not answer" in str(outcome(f"gs://b/{NAMES[0]}"))
         assert time.monotonic() - start < 10
@@ -170,8 +170,8 @@ def test_what_is_not_read_is_dropped(serve: Serve) -> None:
     """Requests that nobody reads end with the block, and disturb neither later reads nor the connections."""
     slow = NAMES[::2]
 
-    def script(asked: Asked) -> Said:
-        return Said(head=30.0) if name_of(asked) in slow else answer(asked)
+    def script(request: Request) -> Response:
+        return Response(head=30.0) if name_of(request) in slow else answer(request)
 
     with serve(script):
         with pytest.raises(ZeroDivisionError), storage.reading_ahead(objects(NAMES)):
@@ -190,7 +190,7 @@ def test_no_more_requests_are_sent_than_there_are_connections(
     monkeypatch.setattr("shardwright.transforms.storage.gcs_media.CONNECTIONS", 4)
     lock, now, most = threading.Lock(), 0, 0
 
-    def script(asked: Asked) -> Said:
+    def script(request: Request) -> Response:
         nonlocal now, most
         with lock:
             now += 1
@@ -198,7 +198,7 @@ def test_no_more_requests_are_sent_than_there_are_connections(
         time.sleep(0.01)
         with lock:
             now -= 1
-        return answer(asked)
+        return answer(request)
 
     with serve(script), storage.reading_ahead(objects(NAMES)):
         assert [outcome(f"gs://b/{name}") for name in NAMES] == list(map(body_of, NAMES))
@@ -219,14 +219,14 @@ def test_threads_share_the_transfers(serve: Serve) -> None:
 def test_damaged_bytes_are_read_again(serve: Serve) -> None:
     seen: set[str] = set()
 
-    def script(asked: Asked) -> Said:
-        said, name = answer(asked), name_of(asked)
+    def script(request: Request) -> Response:
+        response, name = answer(request), name_of(request)
         is_first, _ = name not in seen, seen.add(name)
-        return said._replace(body=said.body[:-1] + b"?") if is_first else said
+        return response._replace(body=response.body[:-1] + b"?") if is_first else response
 
     with serve(script) as served, storage.reading_ahead(objects(NAMES[:5], "")):
         assert [outcome(f"gs://b/{name}", "") for name in NAMES[:5]] == list(map(body_of, NAMES[:5]))
-    assert len(served.asked) == 10
+    assert len(served.requests) == 10
 
 
 def test_images_come_in_order_and_large_ones_are_not_requested(serve: Serve) -> None:
@@ -251,7 +251,7 @@ def test_images_come_in_order_and_large_ones_are_not_requested(serve: Serve) -> 
     assert found == [
         body_of(name) if is_small else QuarantineReason.TOO_LARGE for name, is_small in zip(NAMES, small)
     ]
-    assert len(served.asked) == sum(small) < len(NAMES)
+    assert len(served.requests) == sum(small) < len(NAMES)
 
 
 @pytest.mark.parametrize("kind", ["parts", "masks"])
@@ -259,9 +259,9 @@ def test_images_of_several_requests_are_read_by_a_thread_each(serve: Serve, kind
     """A group would read them one after the other."""
     together = threading.Barrier(len(NAMES))
 
-    def script(asked: Asked) -> Said:
+    def script(request: Request) -> Response:
         together.wait(20)
-        return answer(asked)
+        return answer(request)
 
     place = ByteRange("", 0, 3).encode() if kind == "parts" else ""
     refs = [ImageRef(key=name, uri=f"gs://b/{name}", size=3, version="7", place=place) for name in NAMES]
@@ -277,7 +277,7 @@ def test_images_of_several_requests_are_read_by_a_thread_each(serve: Serve, kind
 def test_bytes_that_flow_are_progress(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfers, "_REPORT_SECONDS", 0.05)
     monkeypatch.setattr(deadlines, "BYTES_PER_SECOND", 5)
-    with serve(lambda _: Said(b"x" * 30, pause=0.02)), UNDERWAY.working_on("x", "read") as step:
+    with serve(lambda _: Response(b"x" * 30, pause=0.02)), UNDERWAY.working_on("x", "read") as step:
         started = step.started
         assert storage.read_version("gs://b/x", "7") == b"x" * 30
         assert step.started > started
@@ -379,7 +379,7 @@ def test_each_object_is_requested_once(serve: Serve, version: str) -> None:
     ]
     with serve(answer) as served, ThreadPoolExecutor(2) as executor:
         found = [*map_refs(lambda ref: read_image(ref, 10**6), refs, executor, 10**6)]
-    assert found == list(map(body_of, NAMES)) and sorted(map(name_of, served.asked)) == NAMES
+    assert found == list(map(body_of, NAMES)) and sorted(map(name_of, served.requests)) == NAMES
 
 
 def test_whatever_hinders_requests_ahead_comes_up_in_the_read(
@@ -412,7 +412,10 @@ def test_the_thread_ends_when_there_is_nothing_to_do(serve: Serve, monkeypatch: 
 
 
 def test_a_fork_leaves_the_requests_of_its_parent_alone(serve: Serve) -> None:
-    with serve(lambda asked: answer(asked)._replace(head=0.05)), storage.reading_ahead(objects(NAMES[:4])):
+    with (
+        serve(lambda request: answer(request)._replace(head=0.05)),
+        storage.reading_ahead(objects(NAMES[:4])),
+    ):
         child = os.fork()
         if child == 0:
             found = [outcome(f"gs://b/{name}") for name in NAMES[:4]]
@@ -456,7 +459,7 @@ def test_a_signal_ends_a_read_ahead(serve: Serve) -> None:
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
         with (
-            serve(lambda asked: Said(head=30.0)),
+            serve(lambda request: Response(head=30.0)),
             pytest.raises(Interrupted),
             storage.reading_ahead(objects(NAMES)),
         ):
@@ -475,7 +478,7 @@ def test_a_process_ends_in_the_middle_of_transfers(serve: Serve) -> None:
         "ahead.__enter__()\n"
         "print(len(storage.read_version('gs://b/0', '7')))\n"
     )
-    with serve(lambda asked: Said(b"x" * 10**6, pause=0.0 if name_of(asked) == "0" else 1e-5)):
+    with serve(lambda request: Response(b"x" * 10**6, pause=0.0 if name_of(request) == "0" else 1e-5)):
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ), timeout=60
         )

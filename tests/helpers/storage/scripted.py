@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 _HOLD_STEP = 0.02
 
 
-class Said(NamedTuple):
+class Response(NamedTuple):
     """A scripted answer.
 
     Attributes:
@@ -41,7 +41,7 @@ class Said(NamedTuple):
     closes: bool = False
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     """A request: its method, path, query, the number of requests before it, and its headers."""
 
     method: str
@@ -69,24 +69,24 @@ class Asked(NamedTuple):
 
 
 class Scripted:
-    """The server; `script` gives the answers, `asked` lists the requests."""
+    """The server; `script` gives the answers, `requests` lists what clients sent."""
 
-    def __init__(self, script: Callable[[Asked], Said]) -> None:
-        self.script, self.asked = script, list[Asked]()
+    def __init__(self, script: Callable[[Request], Response]) -> None:
+        self.script, self.requests = script, list[Request]()
         self.stopped = threading.Event()
         self._lock = threading.Lock()
 
-    def answer(self, method: str, target: str, headers: Any) -> Said:
+    def answer(self, method: str, target: str, headers: Any) -> Response:
         """Returns the script's answer to a request."""
         parts = urlsplit(target)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         with self._lock:
-            asked = Asked(method, parts.path, query, len(self.asked), headers)
-            self.asked.append(asked)
-        return self.script(asked)
+            request = Request(method, parts.path, query, len(self.requests), headers)
+            self.requests.append(request)
+        return self.script(request)
 
 
-Script = Callable[[Asked], Said]
+Script = Callable[[Request], Response]
 Serve = Callable[..., contextlib.AbstractContextManager[Scripted]]
 
 
@@ -129,31 +129,31 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", "0")))
-        said = self.storage.answer(self.command, self.path, self.headers)
-        self.storage.stopped.wait(said.head)
+        response = self.storage.answer(self.command, self.path, self.headers)
+        self.storage.stopped.wait(response.head)
         with contextlib.suppress(OSError):
-            self.send_response_only(said.status)
-            for name, value in (("Content-Length", str(len(said.body))), *said.headers):
+            self.send_response_only(response.status)
+            for name, value in (("Content-Length", str(len(response.body))), *response.headers):
                 self.send_header(name, value)
             self.end_headers()
-            self._send_body(said)
-            self.close_connection |= said.closes or said.only >= 0
+            self._send_body(response)
+            self.close_connection |= response.closes or response.only >= 0
             return
         self.close_connection = True
 
     do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _serve  # noqa: N815
 
-    def _send_body(self, said: Said) -> None:
-        if said.cut:
-            self.wfile.write(said.body[: -said.cut])
+    def _send_body(self, response: Response) -> None:
+        if response.cut:
+            self.wfile.write(response.body[: -response.cut])
             self.close_connection = True
             return
-        if not said.pause:
-            self.wfile.write(said.body[: said.only] if said.only >= 0 else said.body)
+        if not response.pause:
+            self.wfile.write(response.body[: response.only] if response.only >= 0 else response.body)
             return
-        for byte in said.body:
+        for byte in response.body:
             self.wfile.write(bytes((byte,)))
-            time.sleep(said.pause)
+            time.sleep(response.pause)
             if self.storage.stopped.is_set():
                 return
 

@@ -20,7 +20,7 @@ class Tunnels(socketserver.ThreadingTCPServer):
       status: status that tunnels are answered with; only 200 opens one.
 
     Attributes:
-      asked: hosts and ports that tunnels were asked for.
+      requests: hosts and ports that tunnels were asked for.
     """
 
     daemon_threads = True
@@ -28,7 +28,7 @@ class Tunnels(socketserver.ThreadingTCPServer):
     def __init__(self, target: tuple[str, int], status: int) -> None:
         super().__init__(("127.0.0.1", 0), _Tunnel)
         self.target, self.status = target, status
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
 
 class _Tunnel(socketserver.StreamRequestHandler):
@@ -37,10 +37,10 @@ class _Tunnel(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         method, place, _ = self.rfile.readline().decode().split()
         assert method == "CONNECT"
-        self.server.asked.append(place)
+        self.server.requests.append(place)
         while self.rfile.readline().strip():
             pass
-        self.wfile.write(f"HTTP/1.1 {self.server.status} Said\r\n\r\n".encode())
+        self.wfile.write(f"HTTP/1.1 {self.server.status} Scripted\r\n\r\n".encode())
         if self.server.status == 200:
             with socket.create_connection(self.server.target) as other, contextlib.suppress(OSError):
                 _pass_on(self.connection, other)
