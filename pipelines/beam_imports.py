@@ -123,6 +123,11 @@ def process_is_ours() -> None:
     _is_ours = True
 
 
+def is_process_ours() -> bool:
+    """Returns whether this process runs a command and nothing else."""
+    return _is_ours
+
+
 def import_beam(options: Iterable[str] = ()) -> None:
     """Imports Beam, without its seldom used parts if this process is ours and runs the job itself.
 

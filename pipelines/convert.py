@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Command, OtherOptions, Outcome
+from shardwright.pipelines.early_conversion import converting_early
 from shardwright.pipelines.last_run import before_conversion
 from shardwright.pipelines.one_writer import one_writer
 from shardwright.pipelines.output import (
@@ -161,7 +162,7 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
     request = make_request(values, with_output=True)
     last = before_conversion(request)
     processes = choose_processes(given, request.inputs, request.settings, last)
-    with workers_started_early(processes if processes > 1 else 0):
+    with converting_early(request, processes), workers_started_early(processes if processes > 1 else 0):
         beam_options = as_beam_options(beam_options)
         workers = set_workers(processes, beam_options)
         facts = run_facts(request, beam_options, workers, last.speed)

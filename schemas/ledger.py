@@ -451,7 +451,8 @@ class ShardResult:
       rejected: shards of an earlier build that were not used because their bytes do not match their sha256.
       started: start time in seconds since the epoch.
       finished: end time in seconds since the epoch.
-      processor_seconds: processor time of the process while it read, converted and wrote the images.
+      processor_seconds: processor time of the process while it read, converted and wrote the images, and of
+        the one that converted some of them early.
       files: path -> sha256 of its ledger and its index.
     """
 

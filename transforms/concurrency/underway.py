@@ -324,6 +324,10 @@ class Underway:
         self.board = board
         return board
 
+    def leave_board(self) -> None:
+        """Leaves the board to the process that opened it; this one is a fork, which nobody watches."""
+        self.board = self.on_first = None
+
     def close_board(self) -> None:
         """Removes the board of this process."""
         board, self.board = self.board, None

@@ -25,6 +25,7 @@ from shardwright.transforms.concurrency.pool import (
 )
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.concurrency.underway import UNDERWAY
+from shardwright.transforms.conversion.head_start import EarlyImage, HeadStart, current_head_start
 from shardwright.transforms.conversion.reusable import ReusableRecord
 from shardwright.transforms.conversion.selection import check_quality, left_out_by_digest
 from shardwright.transforms.images.annotate import (
@@ -93,6 +94,7 @@ class Converted:
       decode_seconds: seconds that decoding took; None if the image was left out or its record copied.
       frame: the framed record from an earlier build; empty unless it was copied.
       on_background: whether a part of the picture shows the background color.
+      early_seconds: processor time that another process took for it.
       more: the other images that `--map` made of the same source, in order.
     """
 
@@ -102,6 +104,7 @@ class Converted:
     decode_seconds: float | None = None
     frame: bytes = b""
     on_background: bool = False
+    early_seconds: float = 0.0
     more: tuple[Converted, ...] = ()
 
     @property
@@ -116,13 +119,14 @@ class ReadImage:
 
     Attributes:
       ref: reference of the image.
-      data: bytes of the image; empty if there are none.
+      data: bytes of the image; empty if there are none, or if another process has converted it.
       sha256: hex digest of the bytes.
       fault: why there are no bytes; None if there are.
       mask: bytes of its mask file, if it has one.
       mask_sha256: hex digest of the mask's bytes.
       done: result of an earlier build, if it is still valid.
       left_out: why a setting leaves the image out; None if it does not.
+      early: the image that another process made of it; None if it is not converted yet.
     """
 
     ref: ImageRef
@@ -133,15 +137,27 @@ class ReadImage:
     mask_sha256: str = ""
     done: Converted | None = None
     left_out: LeftOut | None = None
+    early: EarlyImage | None = None
+
+    @property
+    def source_bytes(self) -> int:
+        """Number of bytes of the image."""
+        return len(self.data) if self.early is None else self.early.source_bytes
 
 
-def read_ref(ref: ImageRef, recipe: ShardRecipe, known: ReusableRecord | None = None) -> ReadImage:
+def read_ref(
+    ref: ImageRef,
+    recipe: ShardRecipe,
+    known: ReusableRecord | None = None,
+    fork: HeadStart | None = None,
+) -> ReadImage:
     """Reads the bytes of one image, if they are needed.
 
     Args:
       ref: reference of the image.
       recipe: how the shard is converted.
       known: the record that an earlier build made of the image.
+      fork: process that may have converted the image; None if there is none.
 
     Raises:
       EngineError: if the storage or the machine failed, or the source changed.
@@ -152,14 +168,17 @@ def read_ref(ref: ImageRef, recipe: ShardRecipe, known: ReusableRecord | None = 
         left_out = left_out_by_digest(ref.key, ref.sha256, recipe.keys)
         if left_out is not None:
             return ReadImage(ref, sha256=ref.sha256, left_out=left_out)
+    early = fork.take(ref) if fork is not None else None
+    data = b""
     try:
-        with UNDERWAY.working_on(ref.location, "read"):
-            data = read_image(ref, recipe.settings.max_source_bytes)
+        if early is None:
+            with UNDERWAY.working_on(ref.location, "read"):
+                data = read_image(ref, recipe.settings.max_source_bytes)
     except ImageFault as fault:
         if ref.annotations and isinstance(fault.__cause__, FileNotFoundError):
             fault = ImageFault(QuarantineReason.BAD_ANNOTATION, fault.stage, "its image is missing")
         return ReadImage(ref, sha256=ref.sha256, fault=fault)
-    sha256 = hashlib.sha256(data).hexdigest()
+    sha256 = hashlib.sha256(data).hexdigest() if early is None else early.sha256
     wrong: ImageFault | None = None
     try:
         check_sha256(ref, sha256)
@@ -177,9 +196,10 @@ def read_ref(ref: ImageRef, recipe: ShardRecipe, known: ReusableRecord | None = 
     except ImageFault as fault:
         fault = ImageFault(fault.reason, Stage.READ, fault.message)
         return ReadImage(ref, sha256=sha256, fault=fault)
-    read = ReadImage(ref, data, sha256, None, mask, "" if mask is None else hashlib.sha256(mask).hexdigest())
+    mask_sha256 = "" if mask is None else hashlib.sha256(mask).hexdigest()
+    read = ReadImage(ref, data, sha256, None, mask, mask_sha256, early=early)
     if known is not None and known.entry.outcome == Outcome.WRITTEN and has_bytes_of(read, known.entry):
-        done = _as_before(ref, known, len(data))
+        done = _as_before(ref, known, read.source_bytes)
         if done is not None:
             return ReadImage(ref, done=done)
     return read
@@ -227,7 +247,10 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
                 return _map(read, recipe, recipe.hook, reserve)
             check_labels(ref, recipe.layout, recipe.ids)
             with UNDERWAY.working_on(ref.location, "decode"):
-                image = convert_image(read.data, ref.key, recipe.settings, reserve)
+                if read.early is not None:
+                    image = read.early.image
+                else:
+                    image = convert_image(read.data, ref.key, recipe.settings, reserve)
                 check_quality(image, recipe.settings, reserve)
             annotated = NOTHING
             if has_annotations(recipe.layout):
@@ -237,14 +260,14 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
             if left_out.reason == FilterReason.SKIPPED_FORMAT:
                 entry = _left_out(ref, Outcome.FILTERED, left_out.reason)
                 # The stage shows that the file was read: its state belongs to the plan's digest.
-                return Converted(entry._replace(stage=Stage.DECODE), source_bytes=len(read.data))
+                return Converted(entry._replace(stage=Stage.DECODE), source_bytes=read.source_bytes)
             # The source names it as an image: in a row of a manifest, an annotation, a record.
             raise no_image(read.data) from None
         except MemoryError:
             raise _memory_fault(ref, budget) from None
         return _built(ref, read, image, annotated, recipe)
     except LeftOut as left_out:
-        return Converted(_left_out_entry(read, left_out), source_bytes=len(read.data))
+        return Converted(_left_out_entry(read, left_out), source_bytes=read.source_bytes)
     except ImageFault as fault:
         entry = Entry(
             key=ref.key,
@@ -258,7 +281,7 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
             uri=ref.location,
             mask_sha256=read.mask_sha256,
         )
-        return Converted(entry, source_bytes=len(read.data))
+        return Converted(entry, source_bytes=read.source_bytes)
 
 
 def _built(
@@ -287,7 +310,7 @@ def _built(
         mask_sha256=read.mask_sha256,
         source_width=width,
         source_height=height,
-        source_bytes=len(read.data),
+        source_bytes=read.source_bytes,
         decoder_warning=image.warning,
         damaged=image.damaged,
         file_name=ref.file_name,
@@ -295,7 +318,14 @@ def _built(
         private=_private(image),
         dtype=image.dtype if recipe.settings.states_dtype else "",
     )
-    return Converted(entry, example, len(read.data), image.decode_seconds, on_background=image.on_background)
+    return Converted(
+        entry,
+        example,
+        read.source_bytes,
+        image.decode_seconds,
+        on_background=image.on_background,
+        early_seconds=read.early.processor_seconds if read.early is not None else 0.0,
+    )
 
 
 def _private(image: ConvertedImage) -> str:
@@ -342,7 +372,8 @@ def convert_ref(ref: ImageRef, recipe: ShardRecipe, budget: ByteBudget | None = 
     Raises:
       EngineError: if the storage or the machine failed, or the source changed.
     """
-    return convert_read(read_ref(ref, recipe), recipe, budget)
+    read = read_ref(ref, recipe, fork=current_head_start(recipe.settings))
+    return convert_read(read, recipe, budget)
 
 
 def _left_out(ref: ImageRef, outcome: str, reason: str) -> Entry:
@@ -458,9 +489,10 @@ def _convert_all(
     def read_and_convert(chunk: list[ImageRef]) -> list[Converted]:
         # All images of a chunk are read first: the codecs clear the processor's caches, and code that runs
         # again at once takes a third of the time.
-        reads = [read_ref(ref, recipe, known.get(ref.key)) for ref in chunk]
+        reads = [read_ref(ref, recipe, known.get(ref.key), fork) for ref in chunk]
         return [convert(read) for read in reads]
 
+    fork = current_head_start(recipe.settings)
     waiting = threads * _WAITING_PER_THREAD
     stored = _stored_bytes(recipe.settings)
     if not any(is_remote(ref.uri) for ref in refs):

@@ -308,7 +308,7 @@ class _SortInHand(beam.DoFn):
     def _flush(self, at_least: int = 0) -> Iterator[tuple[ShardId, EncodedRefs]]:
         if self._weight < at_least:
             return
-        for place, refs in self._sorted.items():
+        for place, refs in sorted(self._sorted.items()):  # the order of `converting_early`
             yield place, encode_refs(refs)
         self._sorted.clear()
         self._weight = 0

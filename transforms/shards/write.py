@@ -116,7 +116,7 @@ class _Work:
       copied: number of records copied from an earlier build.
       on_background: number of images that show the background color.
       rejected: damaged shards of an earlier build, from which nothing was copied.
-      processor_seconds: processor time of the process meanwhile.
+      processor_seconds: processor time of the process meanwhile, and of another one for these images.
     """
 
     lines: LedgerLines = field(default_factory=LedgerLines)
@@ -135,6 +135,7 @@ class _Work:
         self.lines.add(entry)
         self.copied += bool(image.frame)
         self.on_background += image.on_background
+        self.processor_seconds += image.early_seconds
         if image.source_bytes:
             self.source_bytes.append(image.source_bytes)
         if image.decode_seconds is not None:
@@ -358,7 +359,7 @@ class _WriteShard(beam.DoFn):
         except BaseException:
             discard(temporary)
             raise
-        work.processor_seconds = time.process_time() - start
+        work.processor_seconds += time.process_time() - start
         return temporary, work
 
     def _previous_records(

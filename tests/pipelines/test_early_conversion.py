@@ -1,0 +1,140 @@
+"""A command converts images in a fork while it starts, if that is safe; the dataset is the same."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.hostile import ledger_entries, make_tree
+
+from shardwright.pipelines import beam_imports, early_conversion
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.early_conversion import converting_early, early_refs
+from shardwright.pipelines.prepare import make_request
+from shardwright.schemas.dataset import Dataset
+
+#: Runs a command whose fork converts all images before Beam is imported; prints how many of them were taken.
+_COMMAND = """
+import os, sys
+from shardwright.pipelines.cli import main
+from shardwright.transforms.conversion.head_start import HeadStart
+start, take, taken = HeadStart.start, HeadStart.take, set()
+def start_and_wait(self, list_refs):
+    start(self, list_refs)
+    os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+def count(self, ref):
+    early = take(self, ref)
+    if early is not None:
+        taken.add(ref.key)
+    return early
+HeadStart.start, HeadStart.take = start_and_wait, count
+code = main()
+print(len(taken))
+sys.exit(code)
+"""
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Collects the settings of forks that would be started."""
+    found: list[Any] = []
+
+    @contextlib.contextmanager
+    def head_start(settings: Any, list_refs: Any) -> Iterator[None]:
+        found.append(settings)
+        yield
+
+    monkeypatch.setattr(early_conversion, "head_start", head_start)
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = make_tree(tmp_path / "in", 24)
+    (root / "ant" / "bad.jpg").write_bytes(b"\xff\xd8\xff\xe0 no more")
+    (root / "ant" / "notes.txt").write_text("no image")
+    return root
+
+
+def request_of(folder: Path, **values: Any) -> Any:
+    return make_request({"input": str(folder), "output": str(folder.parent / "out"), **values}, True)
+
+
+@pytest.mark.parametrize(
+    ("values", "early"),
+    [
+        ({"resize": "16"}, True),
+        ({"resize": "16", "splits": "train=0.5,test=0.5", "max_aspect": 3}, True),
+        ({}, False),
+        ({"image_format": "png"}, False),
+        ({"resize": "16", "limit": 3}, False),
+        ({"resize": "16", "max_per_class": 3}, False),
+        ({"resize": "16", "dedupe": "exact"}, False),
+        ({"resize": "16", "resume": True}, False),
+    ],
+)
+def test_images_are_converted_early_if_nearly_all_are_resized(
+    folder: Path, started: list[Any], values: dict[str, Any], early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(early_conversion, "_can_fork", lambda: True)
+    request = request_of(folder, **values)
+    for processes in (0, 2):
+        with converting_early(request, processes):
+            assert not started, "worker processes convert"
+    with converting_early(request, 1):
+        assert started == [request.settings] * early
+
+
+def test_only_a_command_that_has_not_imported_beam_is_forked(
+    folder: Path, started: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = request_of(folder, resize="16")
+    monkeypatch.setattr(early_conversion, "usable_cpus", lambda: 2)
+    monkeypatch.setattr(early_conversion, "usable_memory", lambda: 10**10)
+    monkeypatch.delitem(sys.modules, "apache_beam", raising=False)
+    for ours in (False, True):
+        monkeypatch.setattr(beam_imports, "_is_ours", ours)
+        with converting_early(request, 1):
+            assert len(started) == ours
+    for name, value in (("usable_cpus", 1), ("usable_memory", 10**9)):
+        with monkeypatch.context() as patch:
+            patch.setattr(early_conversion, name, lambda value=value: value)
+            with converting_early(request, 1):
+                assert len(started) == 1
+    monkeypatch.setitem(sys.modules, "apache_beam", early_conversion)
+    with converting_early(request, 1):
+        assert len(started) == 1
+
+
+def test_images_are_listed_in_the_order_in_which_they_are_converted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {"resize": "16", "shards": 2, "splits": "train=0.5,test=0.5", "max_bad_fraction": 1}
+    request = request_of(folder, **values)
+    listed = [ref.key for ref in early_refs(request)]
+    convert(input=str(folder), output=str(folder.parent / "out"), **values)
+    assert listed == [line["key"] for line in ledger_entries(folder.parent / "out") if "sha256" in line]
+    monkeypatch.setattr(early_conversion, "MAX_IMAGES", 5)
+    assert early_refs(request) == []
+
+
+def test_a_dataset_of_a_command_with_a_fork_is_the_same(folder: Path, tmp_path: Path) -> None:
+    settings = ["--resize=16", "--shards=2", "--splits=train=0.5,test=0.5", "--max_bad_fraction=1"]
+    output = tmp_path / "early"
+    done = subprocess.run(
+        [sys.executable, "-c", _COMMAND, "convert", str(folder), str(output), *settings],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert done.stdout.split()[-1] == "24", "all but the bad one"
+    values = dict(option.removeprefix("--").split("=", 1) for option in settings)
+    made = convert(input=str(folder), output=str(tmp_path / "out"), **values)
+    early = Dataset.from_json(json.loads((output / "dataset.json").read_text()), "dataset.json")
+    assert early.fingerprint == made.dataset.fingerprint
+    assert ledger_entries(output) == ledger_entries(tmp_path / "out")
+    assert (output / "quarantine.jsonl").read_bytes() == (tmp_path / "out/quarantine.jsonl").read_bytes()
