@@ -65,7 +65,7 @@ _MAX_NUMBER_BYTES, _MAX_VALUES = 1 << 24, 1_000_000
 #: Bytes of packed varints from which NumPy decodes them faster than Python, and that it decodes at a time.
 _MANY, _BLOCK = 64, 1 << 16
 #: The ranges of a message: begin, end, begin, end, ... Nearly every message has one.
-Stretches = tuple[int, ...]
+Spans = tuple[int, ...]
 
 
 @lru_cache(maxsize=4096)
@@ -213,7 +213,7 @@ def _entries_of_map(data: bytes, position: int, end: int) -> Iterator[tuple[int,
                 yield begin, stop
 
 
-def read_entry(data: bytes, begin: int, end: int) -> tuple[str, Stretches]:
+def read_entry(data: bytes, begin: int, end: int) -> tuple[str, Spans]:
     """Returns the name in an entry of the map, and the ranges of its Feature.
 
     Raises:
@@ -238,7 +238,7 @@ def read_entry(data: bytes, begin: int, end: int) -> tuple[str, Stretches]:
     return name, tuple(found)
 
 
-def read_feature(data: bytes | memoryview, content: Stretches) -> Feature:
+def read_feature(data: bytes | memoryview, content: Spans) -> Feature:
     """Returns a Feature with its values; values of a list of bytes are copied, unless `data` is a memoryview.
 
     Raises:
@@ -274,7 +274,7 @@ def _only_field(data: bytes | memoryview, position: int, end: int) -> int:
     return begin if begin + length == end else 0
 
 
-def _lists_in(data: bytes | memoryview, content: Stretches) -> Iterator[tuple[int, int, int]]:
+def _lists_in(data: bytes | memoryview, content: Spans) -> Iterator[tuple[int, int, int]]:
     """Yields (field number, begin, end) of each list in a Feature."""
     for begin, end in zip(content[::2], content[1::2]):
         for field, wire, list_begin, list_end in fields_in(data, begin, end):
@@ -396,7 +396,7 @@ class ExampleSpans:
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.features: dict[str, Stretches] = {}
+        self.features: dict[str, Spans] = {}
         features = self.features
         for begin, end in entries_in(data, sequences=False):
             name, content = read_entry(data, begin, end)

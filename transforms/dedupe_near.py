@@ -45,7 +45,7 @@ _BUCKETS = 512
 #: Number of images with an equal band that are compared together. More are compared in parts of this size.
 _MAX_IN_BAND = 50_000
 _PRINT_BYTES = 8
-_PRINTS = "prints"
+_FINGERPRINTS = "prints"
 
 
 class Row(NamedTuple):
@@ -129,8 +129,8 @@ class _FingerprintSources(beam.DoFn):
             return
         name = _name_of(rows)
         yield _bucket_of(name), pickle.dumps((name, list(map(tuple, rows))))
-        for bucket, packed in prints_of(name, rows):
-            yield beam.pvalue.TaggedOutput(_PRINTS, (bucket, packed))
+        for bucket, packed in bucketed_fingerprints(name, rows):
+            yield beam.pvalue.TaggedOutput(_FINGERPRINTS, (bucket, packed))
 
     def _is_known(self, ref: ImageRef) -> bool:
         # An image of an unknown class is quarantined, so no copy may be removed in its favor.
@@ -153,7 +153,7 @@ def _values_of(rows: Sequence[Row]) -> Iterator[list[bytes]]:
         yield [bytes([number]) + band for number, band in enumerate(bands)]
 
 
-def prints_of(name: bytes, rows: Sequence[Row]) -> Iterator[tuple[int, bytes]]:
+def bucketed_fingerprints(name: bytes, rows: Sequence[Row]) -> Iterator[tuple[int, bytes]]:
     """Yields digests of the bands of a batch's rows, packed by the bucket where equal ones meet."""
     packed: defaultdict[int, list[tuple[bytes, int, int]]] = defaultdict(list)
     for place, values in enumerate(_values_of(rows)):
@@ -284,11 +284,11 @@ class DedupeNear(beam.PTransform):
             | "FingerprintSources"
             >> beam.ParDo(_FingerprintSources(self._settings, self._keys, self._class_names))
             .with_output_types(packs)
-            .with_outputs(_PRINTS, main="rows")
-        )  # (bucket, rows); (bucket, prints)
+            .with_outputs(_FINGERPRINTS, main="rows")
+        )  # (bucket, rows); (bucket, fingerprints)
         shared = (
-            seen[_PRINTS]
-            | "GroupPrints" >> beam.GroupByKey()  # (bucket, [prints])
+            seen[_FINGERPRINTS]
+            | "GroupPrints" >> beam.GroupByKey()  # (bucket, [fingerprints])
             | "FindShared" >> beam.FlatMap(find_shared).with_output_types(packs)  # (bucket, places)
         )
         links = (

@@ -282,7 +282,7 @@ def acquire(
             raise _held_by(output, held, file)
         if not announced:
             announced = True
-            waiting(_who(held))
+            waiting(_holder_text(held))
         sleep(min(pause, remaining))
         pause = min(2 * pause, _POLL_SECONDS)
 
@@ -480,7 +480,7 @@ def _utc(seconds: float) -> str:
         return "an unknown time"
 
 
-def _who(held: Lease) -> str:
+def _holder_text(held: Lease) -> str:
     process = f"process {held.pid} on {held.host}" if held.pid else "a job"
     doing = f"making version {held.version}" if held.version else "writing there"
     return (
@@ -489,20 +489,20 @@ def _who(held: Lease) -> str:
 
 
 def _held_by(output: str, held: Lease, file: str) -> EngineError:
-    path, who = printable(storage.join(output, file)), printable(_who(held))
+    path, holder = printable(storage.join(output, file)), printable(_holder_text(held))
     if file == LEASE_JSON:
         return EngineError(
-            f"Another rebuild of {printable(output)} is running: {who}; run again when it has "
+            f"Another rebuild of {printable(output)} is running: {holder}; run again when it has "
             f"ended, wait for it with --wait MINUTES, or remove {path} if that run has ended."
         )
     return EngineError(
-        f"Another run writes to {printable(output)}: {who}; run again when it has ended, choose another "
+        f"Another run writes to {printable(output)}: {holder}; run again when it has ended, choose another "
         f"place, or remove {path} if that run has ended."
     )
 
 
 def _lost(output: str, held: Lease | None, file: str) -> EngineError:
-    now = printable(_who(held) if held else "nobody has it now")
+    now = printable(_holder_text(held) if held else "nobody has it now")
     if file == LEASE_JSON:
         return EngineError(
             f"This rebuild of {printable(output)} lost its lease ({now}), perhaps because it was "

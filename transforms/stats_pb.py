@@ -75,14 +75,14 @@ def _fill_common(made: Any, sums: FeatureStatistics, records: int) -> None:
         _fill_quantiles(made.num_values_histogram, lengths)
 
 
-def _fill_string(made: Any, sums: FeatureStatistics, tally: ValueCounts, records: int) -> None:
+def _fill_string(made: Any, sums: FeatureStatistics, value_counts: ValueCounts, records: int) -> None:
     _fill_common(made.common_stats, sums, records)
-    made.unique = tally.unique
+    made.unique = value_counts.unique
     if sums.numbers.count:
         made.avg_length = sums.text_bytes / sums.numbers.count
     made.invalid_utf8_count = sums.not_utf8
     # TFDV sorts values of equal frequency in descending order.
-    pairs = sorted(tally.most_common(), key=lambda pair: (pair[1], pair[0]), reverse=True)
+    pairs = sorted(value_counts.most_common(), key=lambda pair: (pair[1], pair[0]), reverse=True)
     for rank, (value, count) in enumerate(pairs[:_RANKS]):
         text = _text(value)
         if rank < _TOP_VALUES:

@@ -119,22 +119,24 @@ def check(drift: Drift, thresholds: Thresholds) -> list[Violation]:
 
 
 #: Returns the message, given the value and its limit as text.
-_Say = Callable[[str, str], str]
+_MessageOf = Callable[[str, str], str]
 
 
-def _over(name: str, value: float, limit: float, say: _Say, percent: bool = True) -> Iterator[Violation]:
+def _over(
+    name: str, value: float, limit: float, message_of: _MessageOf, percent: bool = True
+) -> Iterator[Violation]:
     """Yields a violation if a value is above its limit.
 
     Args:
       name: name of the limit.
       value: actual value.
       limit: highest allowed value.
-      say: returns the message.
+      message_of: returns the message.
       percent: whether value and limit are shares.
     """
     if value > limit:
         texts = percent_beside_limit(value, limit) if percent else beside_limit(value, limit)
-        yield Violation(_DRIFT, name, Severity.ERROR, f"{name}: {say(*texts)}", value, limit)
+        yield Violation(_DRIFT, name, Severity.ERROR, f"{name}: {message_of(*texts)}", value, limit)
 
 
 def _check_records(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
@@ -154,11 +156,11 @@ def _check_records(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
         counts = f"{old:,} to {counted(new or 0, 'record')}"
         growth = (new or 0) / old - 1
         if thresholds.max_count_drop is not None:
-            say = _say_records(what, "fell", counts)
-            yield from _over("max_count_drop", -growth, thresholds.max_count_drop, say)
+            message_of = _records_message(what, "fell", counts)
+            yield from _over("max_count_drop", -growth, thresholds.max_count_drop, message_of)
         if thresholds.max_count_jump is not None:
-            say = _say_records(what, "grew", counts)
-            yield from _over("max_count_jump", growth, thresholds.max_count_jump, say)
+            message_of = _records_message(what, "grew", counts)
+            yield from _over("max_count_jump", growth, thresholds.max_count_jump, message_of)
 
 
 def _check_images(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
@@ -169,7 +171,7 @@ def _check_images(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
             count = drift.changes.total(kind)
             verb = is_or_are(count) if what.startswith("are") else "has" if count == 1 else "have"
             text = f"{counted(count, 'image')} {verb} {what.partition(' ')[2]}"
-            yield from _over(name, drift.fraction(kind), limit, _say_images(text, records))
+            yield from _over(name, drift.fraction(kind), limit, _images_message(text, records))
     if thresholds.max_bad_fraction is not None:
         yield from _over(
             "max_bad_fraction",
@@ -179,11 +181,11 @@ def _check_images(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
         )
 
 
-def _say_images(text: str, records: str) -> _Say:
+def _images_message(text: str, records: str) -> _MessageOf:
     return lambda value, limit: f"{text}, {value} of the {records} (limit {limit})"
 
 
-def _say_records(what: str, verb: str, counts: str) -> _Say:
+def _records_message(what: str, verb: str, counts: str) -> _MessageOf:
     return lambda value, limit: f"{what} {verb} {value} ({counts}; limit {limit})"
 
 
@@ -196,16 +198,16 @@ def _check_classes(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
                 "max_class_l_infinity",
                 one.l_infinity,
                 thresholds.max_class_l_infinity,
-                _say_share(where, one),
+                _share_message(where, one),
             )
         if thresholds.max_class_jensen_shannon is not None:
             limit = thresholds.max_class_jensen_shannon
             yield from _over(
-                "max_class_jensen_shannon", one.jensen_shannon, limit, _say_distance(where), percent=False
+                "max_class_jensen_shannon", one.jensen_shannon, limit, _distance_message(where), percent=False
             )
 
 
-def _say_share(where: str, one: Distance) -> _Say:
+def _share_message(where: str, one: Distance) -> _MessageOf:
     name = f"class {_text(one.name)}" if one.name else "a class"
     return lambda value, limit: (
         f"the share of {name} in {where} changed by {value.rstrip('%')} percentage points "
@@ -213,7 +215,7 @@ def _say_share(where: str, one: Distance) -> _Say:
     )
 
 
-def _say_distance(where: str) -> _Say:
+def _distance_message(where: str) -> _MessageOf:
     return lambda value, limit: (
         f"the class distributions of {where} differ by a Jensen-Shannon distance of {value} (limit {limit})"
     )
@@ -227,10 +229,10 @@ def _check_quality(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
             advice = f"the {where} dataset was not validated for it; run shardwright validate --quality first"
             yield _unknown("max_rise", code, limit, advice)
         else:
-            yield from _over("max_rise", rates.new - rates.old, limit, _say_rise(code, rates))
+            yield from _over("max_rise", rates.new - rates.old, limit, _rise_message(code, rates))
 
 
-def _say_rise(code: str, rates: Pair) -> _Say:
+def _rise_message(code: str, rates: Pair) -> _MessageOf:
     old, new = (f"{_plain_percent(rate)} of the records" for rate in rates)
     return lambda value, limit: (
         f"{code} rose by {value.rstrip('%')} percentage points ({old} to {new}; limit {limit.rstrip('%')})"
@@ -250,7 +252,7 @@ def _check_statistics(drift: Drift, thresholds: Thresholds) -> Iterator[Violatio
         for name, pair in pairs.items():
             if pair.old:
                 change = abs(pair.new - pair.old) / abs(pair.old)
-                yield from _over("max_statistics_change", change, limit, _say_change(name, pair))
+                yield from _over("max_statistics_change", change, limit, _change_message(name, pair))
             elif pair.new:
                 message = (
                     f"max_statistics_change: {_text(name)} was 0 and is {_digits(pair.new)}, which cannot "
@@ -259,7 +261,7 @@ def _check_statistics(drift: Drift, thresholds: Thresholds) -> Iterator[Violatio
                 yield Violation(_DRIFT, "max_statistics_change", Severity.ERROR, message, None, limit)
 
 
-def _say_change(name: str, pair: Pair) -> _Say:
+def _change_message(name: str, pair: Pair) -> _MessageOf:
     verb = "fell" if pair.new < pair.old else "grew"
     numbers = f"{_digits(pair.old)} to {_digits(pair.new)}"
     return lambda value, limit: f"{_text(name)} {verb} {value} ({numbers}; limit {limit})"

@@ -107,8 +107,8 @@ class SplitStatistics:
             for sums in self.records.first_features().values()
             if sums.values is not None
         }
-        tally = found.get(FeatureRole.OBJECT_TEXT) or found.get(FeatureRole.OBJECT_LABEL)
-        counted = tally.most_common() if tally is not None else ()
+        value_counts = found.get(FeatureRole.OBJECT_TEXT) or found.get(FeatureRole.OBJECT_LABEL)
+        counted = value_counts.most_common() if value_counts is not None else ()
         return dict(sorted((name.decode("utf-8", "replace"), count) for name, count in counted))
 
     def state(self) -> dict[str, Any]:

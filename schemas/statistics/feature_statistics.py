@@ -101,14 +101,14 @@ class FeatureStatistics:
           type_: type of its values.
           spec: its description in the layout, if known.
         """
-        tally = None
+        value_counts = None
         if is_category(spec) and type_ is not FeatureType.FLOAT:
-            tally = ValueCounts(MAX_CATEGORIES)
+            value_counts = ValueCounts(MAX_CATEGORIES)
         elif type_ is FeatureType.BYTES and not is_blob(spec):
-            tally = ValueCounts(_MAX_VALUES)
+            value_counts = ValueCounts(_MAX_VALUES)
         numbers = Histogram(FLOAT32_BITS if type_ is FeatureType.FLOAT else 0)
         fill = spec.fill.value if spec is not None and spec.fill is not None else ""
-        return FeatureStatistics(type_, fill, numbers=numbers, values=tally)
+        return FeatureStatistics(type_, fill, numbers=numbers, values=value_counts)
 
     def add(self, values: Sequence[Any]) -> None:
         """Adds the values of one record."""

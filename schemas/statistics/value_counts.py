@@ -105,14 +105,17 @@ class ValueCounts:
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> ValueCounts:
         """Reads the result of `state`."""
-        tally = ValueCounts(int(state["most"]))
+        loaded = ValueCounts(int(state["most"]))
         if "hashes" in state:
             packed = base64.b64decode(state["hashes"])
-            tally.counts, tally.hashes = None, set(struct.unpack(f"<{len(packed) // 8}Q", packed))
+            loaded.counts, loaded.hashes = (
+                None,
+                set(struct.unpack(f"<{len(packed) // 8}Q", packed)),
+            )
         else:
-            tally.counts = {value.encode("latin-1"): int(times) for value, times in state["counts"].items()}
-            tally.bytes = sum(map(len, tally.counts))
-        return tally
+            loaded.counts = {value.encode("latin-1"): int(times) for value, times in state["counts"].items()}
+            loaded.bytes = sum(map(len, loaded.counts))
+        return loaded
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ValueCounts) and self.state() == other.state()

@@ -156,10 +156,10 @@ def to_png(data: Path | list[str], out: Path, **settings: Any) -> ConvertResult:
 
 def refused(out: Path, **settings: Any) -> str:
     """Converts wrong input, and checks that nothing was written; returns the message."""
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as raised:
         convert(output=out, **settings)
     assert not out.exists()
-    return told.value.message
+    return raised.value.message
 
 
 def records_of(made: ConvertResult) -> dict[str, int]:

@@ -22,7 +22,13 @@ from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.key_rules import KeyRules
-from shardwright.transforms.dedupe_near import Row, find_shared, fingerprint_ref, join_groups, prints_of
+from shardwright.transforms.dedupe_near import (
+    Row,
+    bucketed_fingerprints,
+    find_shared,
+    fingerprint_ref,
+    join_groups,
+)
 from shardwright.transforms.images.fingerprint import fingerprint
 from shardwright.transforms.images.near_duplicates import similar_pairs
 
@@ -163,7 +169,7 @@ def test_similar_pairs_are_all_pairs_of_a_small_bucket_and_connect_a_large_one()
 
 def test_only_rows_that_share_a_band_are_compared() -> None:
     row, other = Row("a", 1, bytes(32), bytes(288)), Row("b", 1, bytes([255] * 32), bytes([255] * 288))
-    found = [*prints_of(b"1", [row, other]), *prints_of(b"2", [row])]
+    found = [*bucketed_fingerprints(b"1", [row, other]), *bucketed_fingerprints(b"2", [row])]
     buckets: dict[int, list[bytes]] = {}
     for bucket, packed in found:
         buckets.setdefault(bucket, []).append(packed)

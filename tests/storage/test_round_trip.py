@@ -149,7 +149,7 @@ def test_each_image_takes_one_request_and_many_run_at_once(
     assert len(reads) == images and sum(reads.values()) == images + SAMPLE
     assert set(proxy.counts(bucket.name)) == {"media", "list"}
     assert proxy.counts(bucket.name)["list"] < 60  # 8 pages, and the probes of --source auto
-    assert proxy.most_in_flight["media"] >= 16
+    assert proxy.max_in_flight["media"] >= 16
     stats = [name for name in proxy.names("stat") if not name.endswith("_work/lease.json")]
     assert len(stats) <= 2
 

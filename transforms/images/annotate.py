@@ -144,9 +144,9 @@ def _annotate(
 ) -> Annotated:
     wanted = set(settings.record_layout.by_role())
     values: dict[FeatureRole, Sequence[Any]] = {}
-    tally = ObjectCounts()
+    object_counts = ObjectCounts()
     if not wanted.isdisjoint((*OBJECT_ROLES, *KEYPOINT_ROLES, FeatureRole.BOXES)):
-        values |= object_values(annotations, ref, frame, settings, ids, tally)
+        values |= object_values(annotations, ref, frame, settings, ids, object_counts)
     if annotations.captions:
         values[FeatureRole.CAPTION] = [caption.encode("utf-8", "replace") for caption in annotations.captions]
     if FeatureRole.SEMANTIC_MASK in wanted:
@@ -155,14 +155,14 @@ def _annotate(
         segments = ObjectCounts()
         values |= _panoptic_values(annotations, ref, frame, settings, ids, segments, mask)
         beside_boxes = settings.record_layout.needs is Needs.OBJECTS
-        tally.counts.update(_named_apart(segments.counts) if beside_boxes else segments.counts)
-        tally.message = tally.message or segments.message
+        object_counts.counts.update(_named_apart(segments.counts) if beside_boxes else segments.counts)
+        object_counts.message = object_counts.message or segments.message
     kept = {role: found for role, found in values.items() if role in wanted}
-    counts = {name: count for name, count in tally.counts.items() if count}
+    counts = {name: count for name, count in object_counts.counts.items() if count}
     label = None
     if FeatureRole.OBJECT_TEXT in values:
         label = LABEL_SEPARATOR.join(sorted({text.decode() for text in values[FeatureRole.OBJECT_TEXT]}))
-    return Annotated(kept, counts or None, tally.message, label)
+    return Annotated(kept, counts or None, object_counts.message, label)
 
 
 def _named_apart(counts: Mapping[str, int]) -> dict[str, int]:
@@ -205,7 +205,7 @@ def _panoptic_values(
     frame: Frame,
     settings: ConvertSettings,
     ids: Mapping[str, int],
-    tally: ObjectCounts,
+    object_counts: ObjectCounts,
     data: bytes | None,
 ) -> dict[FeatureRole, Sequence[Any]]:
     if annotations.category_place and annotations.instance_place:
@@ -221,8 +221,8 @@ def _panoptic_values(
         mask = masks.read_segments(data, frame, settings)
     except ImageFault as fault:
         raise masks.about(annotations.panoptic_mask, fault) from None
-    values_of = _values_of_segments(annotations.segments, settings, ids, tally)
-    category, instance = _paint(masks.segment_ids(masks.place_mask(mask, frame)), values_of, tally)
+    values_of = _values_of_segments(annotations.segments, settings, ids, object_counts)
+    category, instance = _paint(masks.segment_ids(masks.place_mask(mask, frame)), values_of, object_counts)
     return {
         FeatureRole.PANOPTIC_CATEGORY: [masks.encode_mask(masks.narrow(category))],
         FeatureRole.PANOPTIC_INSTANCE: [masks.encode_mask(masks.narrow(instance))],
@@ -242,7 +242,7 @@ def _values_of_segments(
     segments: Sequence[PanopticSegment],
     settings: ConvertSettings,
     ids: Mapping[str, int],
-    tally: ObjectCounts,
+    object_counts: ObjectCounts,
 ) -> dict[int, tuple[int, int]]:
     """Returns segment id -> (class id, instance number).
 
@@ -264,23 +264,23 @@ def _values_of_segments(
         message = f"segment {segment.id}: its category {segment.label!r} is not among the class names"
         if settings.bad_boxes == "fail":
             raise bad_annotation(message)
-        tally.drop(message)
+        object_counts.drop(message)
     return values_of
 
 
 def _paint(
-    found: np.ndarray, values_of: Mapping[int, tuple[int, int]], tally: ObjectCounts
+    found: np.ndarray, values_of: Mapping[int, tuple[int, int]], object_counts: ObjectCounts
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the class id and the instance number of every pixel."""
     listed = np.array(sorted({0, *values_of}), np.int64)
     table = np.array([values_of.get(int(segment), _NOT_KNOWN) for segment in listed], np.int32)
     places = np.searchsorted(listed, found).clip(max=len(listed) - 1)
-    strange = listed[places] != found
-    tally.counts["unlisted"] += len(np.unique(found[strange]))
-    pixels = np.bincount(places[~strange], minlength=len(listed))
+    unknown = listed[places] != found
+    object_counts.counts["unlisted"] += len(np.unique(found[unknown]))
+    pixels = np.bincount(places[~unknown], minlength=len(listed))
     for place, segment in enumerate(listed):
         if values_of.get(int(segment), _NOT_KNOWN) != _NOT_KNOWN:
-            tally.counts["written" if pixels[place] else "vanished"] += 1
+            object_counts.counts["written" if pixels[place] else "vanished"] += 1
     category, instance = table[:, 0][places], table[:, 1][places]
-    category[strange], instance[strange] = _NOT_KNOWN
+    category[unknown], instance[unknown] = _NOT_KNOWN
     return category, instance

@@ -96,7 +96,7 @@ def check_work(data: bytes, kind: str, size: tuple[int, int], bounds: Bounds) ->
 def _check_scans(data: bytes, width: int, height: int, bounds: Bounds) -> None:
     """Checks the scans of a JPEG that has several; each may cover the whole picture."""
     pixels = width * height
-    most_pixels = bounds.scans * _PIXELS_OF_SCANS // _SCANS
+    max_pixels = bounds.scans * _PIXELS_OF_SCANS // _SCANS
     scans = components = 0
     for segments, (marker, start, _) in enumerate(_jpeg_segments(data), 1):
         if segments > bounds.segments:  # builds no message for each of them
@@ -107,7 +107,7 @@ def _check_scans(data: bytes, width: int, height: int, bounds: Bounds) -> None:
             scans += 1
             if components and start + 4 < len(data) and data[start + 4] == components:
                 return  # one scan has all components: decoders ignore what follows
-            if scans * pixels > most_pixels:
+            if scans * pixels > max_pixels:
                 bounds.check("scans", scans, f"jpeg: it has at least {scans} scans of {pixels} pixels")
 
 

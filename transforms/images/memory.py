@@ -95,8 +95,8 @@ def coefficient_bytes(data: bytes) -> int:
     frame = jpeg_frame(data)
     if frame is None or not frame.several_scans:
         return 0
-    most_across, most_down = max(h for h, _ in frame.sampling), max(v for _, v in frame.sampling)
-    share = sum(Fraction(h * v, most_across * most_down) for h, v in frame.sampling)
+    max_across, max_down = max(h for h, _ in frame.sampling), max(v for _, v in frame.sampling)
+    share = sum(Fraction(h * v, max_across * max_down) for h, v in frame.sampling)
     return int(frame.width * frame.height * share * _COEFFICIENT_BYTES)
 
 

@@ -90,11 +90,11 @@ def alike(
     """
     if len(hashes) < 2:
         return
-    rows, prints = _rows(hashes, HASH_BYTES), _rows(patches, PATCH_BYTES)
-    again, windows = _windows(rows, prints, band)
+    rows, patch_rows = _rows(hashes, HASH_BYTES), _rows(patches, PATCH_BYTES)
+    again, windows = _windows(rows, patch_rows, band)
     yield from ((first, second, 0) for first, second in again)
     for places in windows:
-        yield from _gravest(places, rows, prints, rank)
+        yield from _gravest(places, rows, patch_rows, rank)
 
 
 def similar_pairs(
@@ -111,15 +111,15 @@ def similar_pairs(
     """
     if len(hashes) < 2:
         return
-    rows, prints = _rows(hashes, HASH_BYTES), _rows(patches, PATCH_BYTES)
-    again, windows = _windows(rows, prints, band)
+    rows, patch_rows = _rows(hashes, HASH_BYTES), _rows(patches, PATCH_BYTES)
+    again, windows = _windows(rows, patch_rows, band)
     yield from again
     for places in windows:
-        firsts, seconds, _ = _similar(places, rows, prints)
+        firsts, seconds, _ = _similar(places, rows, patch_rows)
         yield from zip(firsts.tolist(), seconds.tolist())
 
 
-def _windows(rows: Array, prints: Array, band: int) -> tuple[Iterator[tuple[int, int]], Iterator[Array]]:
+def _windows(rows: Array, patch_rows: Array, band: int) -> tuple[Iterator[tuple[int, int]], Iterator[Array]]:
     """Returns the pairs of images with equal fingerprints, and the groups of others to compare.
 
     Pairs of equal images are empty for few images, which are all compared.
@@ -128,7 +128,7 @@ def _windows(rows: Array, prints: Array, band: int) -> tuple[Iterator[tuple[int,
     if len(places) <= WINDOW:
         return iter(()), iter((places,))
     _, firsts, groups = np.unique(
-        np.concatenate([rows, prints], axis=1), axis=0, return_index=True, return_inverse=True
+        np.concatenate([rows, patch_rows], axis=1), axis=0, return_index=True, return_inverse=True
     )
     first = firsts[groups.ravel()]
     again = places[first != places]
@@ -136,31 +136,31 @@ def _windows(rows: Array, prints: Array, band: int) -> tuple[Iterator[tuple[int,
     places = np.sort(firsts)
     if len(places) <= WINDOW:
         return equal, iter((places,))
-    order = places[_neighbors(rows[places], prints[places], band)]
+    order = places[_neighbors(rows[places], patch_rows[places], band)]
     begins = range(0, len(order) - _OVERLAP, WINDOW - _OVERLAP)
     return equal, (np.sort(order[begin : begin + WINDOW]) for begin in begins)
 
 
-def _neighbors(rows: Array, prints: Array, band: int) -> Array:
+def _neighbors(rows: Array, patch_rows: Array, band: int) -> Array:
     """Returns an order that puts similar images near each other; each band has a different order."""
     bits = np.unpackbits(rows, axis=1, bitorder="little")[:, _BITS[(band + 1) % BANDS]]
-    direction = prints.astype(np.float32) @ _DIRECTIONS[band]  # exact, because these are whole numbers
+    direction = patch_rows.astype(np.float32) @ _DIRECTIONS[band]  # exact, because these are whole numbers
     return np.lexsort((direction, *bits.T))
 
 
-def _similar(places: Array, rows: Array, prints: Array) -> tuple[Array, Array, Array]:
+def _similar(places: Array, rows: Array, patch_rows: Array) -> tuple[Array, Array, Array]:
     """Compares all given images with each other; returns the similar pairs and how many bits differ."""
     left, right = np.triu_indices(len(places), 1)
     firsts, seconds = places[left], places[right]
     distances = bits_apart(rows[firsts], rows[seconds])
     near = np.flatnonzero(distances <= MAX_HAMMING_DISTANCE)
-    near = near[patches_agree(prints[firsts[near]], prints[seconds[near]])] if len(near) else near
+    near = near[patches_agree(patch_rows[firsts[near]], patch_rows[seconds[near]])] if len(near) else near
     return firsts[near], seconds[near], distances[near]
 
 
-def _gravest(places: Array, rows: Array, prints: Array, rank: Rank) -> Iterator[tuple[int, int, int]]:
+def _gravest(places: Array, rows: Array, patch_rows: Array, rank: Rank) -> Iterator[tuple[int, int, int]]:
     """Compares all given images with each other; yields as `alike` does, each second index once."""
-    firsts, seconds, distances = _similar(places, rows, prints)
+    firsts, seconds, distances = _similar(places, rows, patch_rows)
     order = np.lexsort((firsts, rank(firsts, seconds), seconds))
     _, begins = np.unique(seconds[order], return_index=True)
     chosen = order[begins]

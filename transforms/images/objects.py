@@ -120,7 +120,7 @@ def object_values(
     frame: Frame,
     settings: ConvertSettings,
     ids: Mapping[str, int],
-    tally: ObjectCounts,
+    object_counts: ObjectCounts,
 ) -> dict[FeatureRole, Sequence[Any]]:
     """Returns the values of the features that have one value per object.
 
@@ -130,7 +130,7 @@ def object_values(
       frame: the steps from the source image to the stored image.
       settings: checked settings.
       ids: class name -> id.
-      tally: counts, which are increased.
+      object_counts: counts, which are increased.
 
     Raises:
       ImageFault: if an object is bad and the settings say that its image fails, or the size does not fit.
@@ -144,9 +144,11 @@ def object_values(
     point_names = annotations.keypoint_names if stores_points else ()
     task = _Task(ref, frame, annotations.relative, upright, settings, ids, wants_masks, point_names)
     objects = [
-        found for i, item in enumerate(annotations.objects or ()) if (found := _object(i, item, task, tally))
+        found
+        for i, item in enumerate(annotations.objects or ())
+        if (found := _object(i, item, task, object_counts))
     ]
-    tally.counts["written"] += len(objects)
+    object_counts.counts["written"] += len(objects)
     values: dict[FeatureRole, Sequence[Any]] = {
         FeatureRole.BOX_XMIN: [item.box[0] for item in objects],
         FeatureRole.BOX_YMIN: [item.box[1] for item in objects],
@@ -172,7 +174,9 @@ def object_values(
     return values
 
 
-def _object(number: int, annotation: ObjectAnnotation, task: _Task, tally: ObjectCounts) -> _Object | None:
+def _object(
+    number: int, annotation: ObjectAnnotation, task: _Task, object_counts: ObjectCounts
+) -> _Object | None:
     """Maps an object to the stored picture; if it is bad or cropped away, counts it and returns None.
 
     Raises:
@@ -190,19 +194,19 @@ def _object(number: int, annotation: ObjectAnnotation, task: _Task, tally: Objec
         if isinstance(box, BoxFault):
             if policy != "clip" or box.clipped is None:
                 raise _Bad(box.message)
-            placed = _placed(annotation, box.clipped, outline, task, tally, was_clipped=True)
+            placed = _placed(annotation, box.clipped, outline, task, object_counts, was_clipped=True)
         else:
-            placed = _placed(annotation, box, outline, task, tally)
+            placed = _placed(annotation, box, outline, task, object_counts)
         if placed is None or not task.point_names:
             return placed
         if outside := keypoints.outside_problem(points, task.point_names, task.size):
-            tally.message = tally.message or f"object {number}: {outside}"
-        found = keypoints.place_keypoints(points, task.frame, task.size, task.upright, tally.counts)
+            object_counts.message = object_counts.message or f"object {number}: {outside}"
+        found = keypoints.place_keypoints(points, task.frame, task.size, task.upright, object_counts.counts)
         return placed._replace(points=found)
     except _Bad as bad:
         if policy == "fail":
             raise bad_annotation(f"object {number}: {bad}") from None
-        tally.drop(f"object {number}: {bad}")
+        object_counts.drop(f"object {number}: {bad}")
         return None
 
 
@@ -261,7 +265,7 @@ def _placed(
     box: Box,
     outline: Segmentation | None,
     task: _Task,
-    tally: ObjectCounts,
+    object_counts: ObjectCounts,
     was_clipped: bool = False,
 ) -> _Object | None:
     """Maps an object with a sound box; returns None if the crop removes it.
@@ -273,11 +277,11 @@ def _placed(
     turned = box if task.upright else turn(box, task.frame.size, task.frame.orientation)
     placed = place_box(turned, geometry)
     if placed is None:
-        tally.counts["vanished"] += 1
+        object_counts.counts["vanished"] += 1
         return None
     share = placed.share
     drawn = _drawn(annotation, outline, task)
-    tally.counts["clipped"] += was_clipped or share < 1
+    object_counts.counts["clipped"] += was_clipped or share < 1
     mask = None
     if drawn is not None:
         upright = task.upright if outline is not None else None

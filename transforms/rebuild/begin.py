@@ -88,7 +88,12 @@ def begin(task: RebuildTask) -> PreviousState:
     """
     if read_outcome(task) is not None:
         return PreviousState(ended=True)
-    acquire(task.output, task.hold.lease, task.wait_seconds, waiting=lambda who: stage(task, "waiting", who))
+    acquire(
+        task.output,
+        task.hold.lease,
+        task.wait_seconds,
+        waiting=lambda holder: stage(task, "waiting", holder),
+    )
     with storage.translated_errors("read and write the versions in", task.output):
         found = read_pointer(task.output)
         records = list_versions(task.output)

@@ -159,7 +159,7 @@ class Checked:
       severities: Mapping of code to severity.
       findings: Listed findings, by severity and place.
       pairs: Findings about duplicates that are shown side by side.
-      looks: Mapping of code to the findings about single images that are shown.
+      image_findings: Mapping of code to the findings about single images that are shown.
       records: Number of records that were read.
       current: Whether the results are about the present build of the dataset.
       when: When the results were written, if known.
@@ -175,7 +175,7 @@ class Checked:
     severities: Mapping[str, str]
     findings: tuple[ShownFinding, ...] = ()
     pairs: tuple[ShownFinding, ...] = ()
-    looks: Mapping[str, tuple[ShownFinding, ...]] = field(default_factory=dict)
+    image_findings: Mapping[str, tuple[ShownFinding, ...]] = field(default_factory=dict)
     records: int = 0
     current: bool = True
     when: str = ""

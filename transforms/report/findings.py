@@ -52,8 +52,10 @@ class Validation:
 
     def places(self) -> list[RecordAt]:
         """Returns the places of the records whose images are needed."""
-        looks = [finding for found in self.checked.looks.values() for finding in found]
-        places = [self._place(finding.shard, finding.offset) for finding in (*looks, *self.checked.pairs)]
+        image_findings = [finding for found in self.checked.image_findings.values() for finding in found]
+        places = [
+            self._place(finding.shard, finding.offset) for finding in (*image_findings, *self.checked.pairs)
+        ]
         places += [self._place(finding.other_shard, finding.other_offset) for finding in self.checked.pairs]
         return [place for place in places if place is not None]
 
@@ -66,14 +68,14 @@ class Validation:
                 other_picture=self._picture(seen, finding.other_shard, finding.other_offset),
             )
 
-        looks = {
+        image_findings = {
             code: tuple(item for item in map(drawn, found) if item.picture)
-            for code, found in self.checked.looks.items()
+            for code, found in self.checked.image_findings.items()
         }
         return replace(
             self.checked,
             pairs=tuple(map(drawn, self.checked.pairs)),
-            looks={code: found for code, found in looks.items() if found},
+            image_findings={code: found for code, found in image_findings.items() if found},
         )
 
     def _place(self, shard: str, offset: int | None) -> RecordAt | None:
@@ -132,7 +134,9 @@ def _checked(document: Mapping[str, Any], fingerprint: str, when: str) -> Checke
         severities={code: severities[code] for code in codes},
         findings=tuple(finding for code in codes for finding in findings[code][:share])[:MAX_ROWS],
         pairs=tuple(_pairs(findings)),
-        looks={code.value: tuple(found) for code in _VISIBLE if (found := _single(findings[code.value]))},
+        image_findings={
+            code.value: tuple(found) for code in _VISIBLE if (found := _single(findings[code.value]))
+        },
         records=int(document["records"]),
         current=document.get("fingerprint") in (fingerprint or None, None),
         when=when,

@@ -52,7 +52,7 @@ def size_charts(data: ReportData) -> list[Chart]:
     return charts
 
 
-def look_charts(data: ReportData) -> list[Chart]:
+def quality_charts(data: ReportData) -> list[Chart]:
     """Draws the quality metrics of the images, and their boxes, if they were measured."""
     measured = all_pictures(data.statistics)
     charts = []

@@ -154,12 +154,12 @@ def reduced(data: ReportData, amount: Amount) -> ReportData:
 
     checked = data.checked
     if checked is not None:
-        looks = {code: some(found) for code, found in checked.looks.items()}
+        image_findings = {code: some(found) for code, found in checked.image_findings.items()}
         checked = replace(
             checked,
             findings=checked.findings[: amount.rows],
             pairs=some(checked.pairs),
-            looks={code: found for code, found in looks.items() if found},
+            image_findings={code: found for code, found in image_findings.items() if found},
         )
     sheets = [sheet._replace(samples=some(sheet.samples)) for sheet in data.sheets]
     quarantine = [item if amount.pictures else item._replace(picture=None) for item in data.quarantine]

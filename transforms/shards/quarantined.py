@@ -54,11 +54,11 @@ class SortedLines:
 
     Args:
       key: function that returns the key of a document.
-      most_bytes: approximate limit of memory in bytes.
+      max_bytes: approximate limit of memory in bytes.
     """
 
-    def __init__(self, key: Callable[[Line], Any], most_bytes: int = _SORT_BYTES) -> None:
-        self._key, self._most_bytes = key, most_bytes
+    def __init__(self, key: Callable[[Line], Any], max_bytes: int = _SORT_BYTES) -> None:
+        self._key, self._max_bytes = key, max_bytes
         self._lines: list[tuple[Any, bytes]] = []
         self._bytes = 0
         self._runs: list[IO[bytes]] = []
@@ -82,7 +82,7 @@ class SortedLines:
         text = json_lines([line]).encode()
         self._lines.append((self._key(line), text))
         self._bytes += 3 * len(text) + _LINE_BYTES
-        if self._bytes > self._most_bytes:
+        if self._bytes > self._max_bytes:
             self._write_run()
 
     def __iter__(self) -> Iterator[bytes]:

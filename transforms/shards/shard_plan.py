@@ -108,7 +108,7 @@ def plan_shard(
             *([("fold", ref.fold)] if ref.fold >= 0 else ()),
             *_texts_of(ref, texts),
             *_names_of(ref, roles),
-            *_least_bytes(ref, settings),
+            *_min_bytes(ref, settings),
             *_decoders_of(ref, versions),
         )
         lines += bytes.fromhex(line)
@@ -166,7 +166,7 @@ def _names_of(ref: ImageRef, roles: Collection[FeatureRole]) -> list[tuple[str, 
     return names
 
 
-def _least_bytes(ref: ImageRef, settings: ConvertSettings) -> list[tuple[str, int]]:
+def _min_bytes(ref: ImageRef, settings: ConvertSettings) -> list[tuple[str, int]]:
     """Returns the least size of a file, if only reading the file shows whether it is large enough."""
     return [("min_bytes", settings.min_source_bytes)] if ref.size < 0 and settings.min_source_bytes else []
 

@@ -26,12 +26,12 @@ class AnnotationFault(Exception):
     """An image's annotations cannot be used; the message gives the reason."""
 
 
-def read_annotation_file(path: str, most_bytes: int = MAX_BYTES) -> bytes | None:
+def read_annotation_file(path: str, max_bytes: int = MAX_BYTES) -> bytes | None:
     """Reads a file.
 
     Args:
       path: Path of the file.
-      most_bytes: Size from which the file is too large.
+      max_bytes: Size from which the file is too large.
 
     Returns:
       The content, or None if the file does not exist.
@@ -42,7 +42,7 @@ def read_annotation_file(path: str, most_bytes: int = MAX_BYTES) -> bytes | None
     """
     try:
         with UNDERWAY.working_on(path, "read"):
-            data = storage.read_head(path, most_bytes)
+            data = storage.read_head(path, max_bytes)
     except ValueError:  # the path contains a NUL
         return None
     except OSError as error:
@@ -52,8 +52,8 @@ def read_annotation_file(path: str, most_bytes: int = MAX_BYTES) -> bytes | None
             why = (error.strerror or str(error)).lower()
             raise AnnotationFault(f"its annotations cannot be read: {why}") from None
         raise storage.fault(error, "read", path) from error
-    if len(data) >= most_bytes:
-        raise AnnotationFault(f"its annotations are {most_bytes >> 20} MB or more")
+    if len(data) >= max_bytes:
+        raise AnnotationFault(f"its annotations are {max_bytes >> 20} MB or more")
     return data
 
 

@@ -29,7 +29,7 @@ _PRINT_BYTES = 8
 RecordPlace = tuple[str, int]
 
 
-def prints_of(pictures: Iterable[Picture], buckets: int) -> Iterator[tuple[int, bytes]]:
+def bucketed_fingerprints(pictures: Iterable[Picture], buckets: int) -> Iterator[tuple[int, bytes]]:
     """Yields the values of a shard's images that others may share, packed by the bucket where they meet.
 
     Args:
@@ -84,7 +84,7 @@ def duplicate_candidates(bucket: tuple[int, Iterable[bytes]], buckets: int) -> I
     """Yields the places of the images that share a value, and the kinds of these values, packed by place.
 
     Args:
-      bucket: Number of the bucket and the packs of `prints_of`, which are read twice.
+      bucket: Number of the bucket and the packs of `bucketed_fingerprints`, which are read twice.
       buckets: Number of buckets.
     """
     _, packs = bucket

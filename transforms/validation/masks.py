@@ -108,13 +108,13 @@ def _value_problem(image: Image.Image, role: FeatureRole, schema: RecordSchema) 
         return ""
     found = _values_in(image)
     if role is FeatureRole.OBJECT_MASK:
-        strange = [value for value in found if value not in (0, 1)]
-        return f"it holds {_some(strange)}, not only 0 and 1" if strange else ""
+        unknown = [value for value in found if value not in (0, 1)]
+        return f"it holds {_some(unknown)}, not only 0 and 1" if unknown else ""
     if not schema.labels:
         return ""
     low, high = schema.first_label, schema.first_label + len(schema.labels) - 1
-    strange = [value for value in found if not low <= value <= high and value not in _NO_CLASS]
-    return f"it holds {_some(strange)}, but classes are {low} to {high}" if strange else ""
+    unknown = [value for value in found if not low <= value <= high and value not in _NO_CLASS]
+    return f"it holds {_some(unknown)}, but classes are {low} to {high}" if unknown else ""
 
 
 def _values_in(image: Image.Image) -> list[int]:

@@ -37,13 +37,13 @@ class SeenPictures(NamedTuple):
     """Values of images that are compared, packed by shard.
 
     Attributes:
-      prints: PCollection of (bucket, values that others may share).
+      fingerprints: PCollection of (bucket, values that others may share).
       places: PCollection of (bucket, images).
       sizes: PCollection of ShardSizes.
       classes: PCollection of ClassCounts.
     """
 
-    prints: beam.PCollection
+    fingerprints: beam.PCollection
     places: beam.PCollection
     sizes: beam.PCollection
     classes: beam.PCollection
@@ -64,10 +64,10 @@ class CompareImages(beam.PTransform):
 
     def expand(self, seen: SeenPictures) -> beam.PCollection:
         """Applies the transform."""
-        prints, places, shards, classes = seen
+        fingerprints, places, shards, classes = seen
         shared = (
-            prints
-            | "GroupPrints" >> beam.GroupByKey()  # (bucket, [prints])
+            fingerprints
+            | "GroupPrints" >> beam.GroupByKey()  # (bucket, [fingerprints])
             | "FindShared" >> beam.FlatMap(_shared, self._extent)
         )  # (bucket, shared)
         duplicates = (

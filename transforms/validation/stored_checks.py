@@ -354,12 +354,12 @@ def _pictures(values: Mapping[str, Any], rows: ComparedRecords) -> Iterator[Pict
       rows: Rows of the shard's records.
     """
     by_number = {row.number: row for row in rows}
-    prints = (
+    fingerprints = (
         _unpacked(values["pixels"], _DIGEST_BYTES),
         _unpacked(values["hashes"], HASH_BYTES),
         _unpacked(values["patches"], PATCH_BYTES),
     )
-    items = list(zip(*values["pictures"], *prints, strict=True)) if values["pictures"] else []
+    items = list(zip(*values["pictures"], *fingerprints, strict=True)) if values["pictures"] else []
     samples = values.get("samples") or [None] * len(items)
     for item, measured in zip(items, samples, strict=True):
         number, labels, size, format_, width, height, channels, boxes, source_in_record, *quality = item

@@ -17,7 +17,7 @@ from shardwright.transforms.merging import MergeAll
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.validation.balance import ClassCounts
 from shardwright.transforms.validation.compared_records import ComparedRecords
-from shardwright.transforms.validation.duplicate_candidates import pictures_by_place, prints_of
+from shardwright.transforms.validation.duplicate_candidates import bucketed_fingerprints, pictures_by_place
 from shardwright.transforms.validation.duplicate_keys import bucket_rows, compare_bucket
 from shardwright.transforms.validation.duplicates import Bucket
 from shardwright.transforms.validation.extent import Extent
@@ -35,13 +35,13 @@ from shardwright.transforms.validation.stored_checks import (
 from shardwright.transforms.validation.tagged_types import with_tagged_types
 
 _FINDINGS, _ROWS, _STATISTICS = "findings", "rows", "statistics"
-_PRINTS, _PLACES, _SIZES, _CLASSES = "prints", "places", "sizes", "classes"
+_FINGERPRINTS, _PLACES, _SIZES, _CLASSES = "prints", "places", "sizes", "classes"
 #: Tags of the outputs besides the checks.
 _TYPES = {
     _FINDINGS: FindingSummary,
     _ROWS: tuple[Bucket, bytes],
     _STATISTICS: Statistics,
-    _PRINTS: tuple[int, bytes],
+    _FINGERPRINTS: tuple[int, bytes],
     _PLACES: tuple[int, bytes],
     _SIZES: ShardSizes,
     _CLASSES: ClassCounts,
@@ -80,8 +80,8 @@ class _CheckShard(beam.DoFn):
                 yield beam.pvalue.TaggedOutput(_ROWS, bucket)
         if extent is not None and self._depth >= Depth.QUALITY:
             buckets = extent.buckets
-            for prints in prints_of(check.pictures, buckets):
-                yield beam.pvalue.TaggedOutput(_PRINTS, prints)
+            for fingerprints in bucketed_fingerprints(check.pictures, buckets):
+                yield beam.pvalue.TaggedOutput(_FINGERPRINTS, fingerprints)
             for pictures in pictures_by_place(check.pictures, buckets):
                 yield beam.pvalue.TaggedOutput(_PLACES, pictures)
             yield beam.pvalue.TaggedOutput(_SIZES, sizes_of(check.file, check.pictures))
@@ -165,7 +165,7 @@ class ValidateShards(beam.PTransform):
                 | "CompareBucket" >> beam.Map(_compare)
             )  # FindingSummary
         if self._depth >= Depth.QUALITY:
-            seen = SeenPictures(*(checked[name] for name in (_PRINTS, _PLACES, _SIZES, _CLASSES)))
+            seen = SeenPictures(*(checked[name] for name in (_FINGERPRINTS, _PLACES, _SIZES, _CLASSES)))
             findings.append(seen | "CompareImages" >> CompareImages(schema, extent))  # FindingSummary
         together = findings[0]
         if len(findings) > 1:

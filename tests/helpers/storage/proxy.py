@@ -117,7 +117,7 @@ class Proxy:
     rule: Rule | None = None
     requests: list[Request] = field(default_factory=list)
     url: str = ""
-    most_in_flight: Counter[str] = field(default_factory=Counter)
+    max_in_flight: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -145,7 +145,7 @@ class Proxy:
         """Forgets earlier requests, and applies a rule during the block."""
         with self._lock:
             self.requests.clear()
-            self.most_in_flight.clear()
+            self.max_in_flight.clear()
             self._attempts.clear()
         self.rule, self.page_size = rule, page_size
         try:
@@ -216,7 +216,7 @@ class Proxy:
             self._attempts[same] += 1
             self.requests.append(request)
             self._in_flight[kind] += 1
-            self.most_in_flight[kind] = max(self.most_in_flight[kind], self._in_flight[kind])
+            self.max_in_flight[kind] = max(self.max_in_flight[kind], self._in_flight[kind])
         return request
 
     def _ask(self, handler: _Handler, request: Request, body: bytes) -> _Answer:

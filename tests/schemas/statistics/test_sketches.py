@@ -206,7 +206,7 @@ def test_many_values_are_estimated_and_the_parts_do_not_matter() -> None:
 
 
 def test_frequent_values_come_first() -> None:
-    tally = ValueCounts(10)
+    value_counts = ValueCounts(10)
     for value in (b"b", b"a", b"c", b"c"):
-        tally.add(value)
-    assert list(tally.most_common()) == [(b"c", 2), (b"a", 1), (b"b", 1)]
+        value_counts.add(value)
+    assert list(value_counts.most_common()) == [(b"c", 2), (b"a", 1), (b"b", 1)]

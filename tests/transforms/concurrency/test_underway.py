@@ -23,7 +23,7 @@ from shardwright.transforms.records.framing import decompress_into, read_records
 from shardwright.transforms.sources.archives.kinds import GZIP
 from shardwright.transforms.sources.archives.members import Member, MemberStore
 from shardwright.transforms.sources.archives.unpacked_tar import write_unpacked
-from shardwright.transforms.sources.arrays.rows import Stretch, unpack
+from shardwright.transforms.sources.arrays.rows import FileSlice, unpack
 from shardwright.transforms.sources.class_folders import walk
 from shardwright.transforms.sources.coco.json_stream import stream_object
 from shardwright.transforms.sources.cvat import _images as images_of_cvat
@@ -171,8 +171,8 @@ def _unpack_records(clock: Clock, tmp_path: Path) -> None:
 
 def _unpack_array(clock: Clock, tmp_path: Path) -> None:
     context = SimpleNamespace(spool=Spool(str(tmp_path)))
-    stretch = Stretch("a.gz", "a.gz", 0, 1, 1, "")
-    rows, damage = unpack(stretch, "", lambda: SlowFile(bytes(8000), clock, 100), 10_000, context)  # type: ignore[arg-type]
+    file_slice = FileSlice("a.gz", "a.gz", 0, 1, 1, "")
+    rows, damage = unpack(file_slice, "", lambda: SlowFile(bytes(8000), clock, 100), 10_000, context)  # type: ignore[arg-type]
     assert rows.size == 8000 and damage is None
 
 

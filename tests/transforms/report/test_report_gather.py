@@ -141,7 +141,7 @@ def test_findings_are_shown_with_their_pictures(copied: Path) -> None:
     assert [finding.other_key for finding in checked.pairs] == [written[1]["key"]]
     assert checked.pairs[0].picture and checked.pairs[0].other_picture
     assert checked.pairs[0].picture != checked.pairs[0].other_picture
-    assert list(checked.looks) == ["DARK"]
+    assert list(checked.image_findings) == ["DARK"]
     assert len(checked.findings) == 5
     page = render(gather(str(copied)))
     assert "OF_A_LATER_VERSION" in page
@@ -210,7 +210,7 @@ def test_files_without_a_dataset_show_pictures_and_findings(sound_dataset: Path)
                       "record": 0, "offset": 0, "key": None}],
     }  # fmt: skip
     data = gather_files("some/*.tfrecord", [*files, "/gone.tfrecord"], validation=validation)
-    assert data.checked is not None and data.checked.looks["SIZE_MISMATCH"][0].picture
+    assert data.checked is not None and data.checked.image_findings["SIZE_MISMATCH"][0].picture
     assert sum(len(sheet.samples) for sheet in data.sheets) >= 40
     page = render(data)
     assert "Not sound" in page and "gone.tfrecord cannot be read" in page

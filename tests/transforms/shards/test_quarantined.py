@@ -70,10 +70,10 @@ def test_the_bytes_equal_those_of_sorting_everything_at_once(
     shards: tuple[list[ShardResult], list[Entry]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    most_bytes: int,
+    max_bytes: int,
 ) -> None:
     results, entries = shards
-    monkeypatch.setattr(SortedLines.__init__, "__defaults__", (most_bytes,))
+    monkeypatch.setattr(SortedLines.__init__, "__defaults__", (max_bytes,))
     monkeypatch.setattr(quarantined, "_MAX_FILES", 5)
     sha256 = write_quarantine(str(tmp_path), NAME, results, None)
     data = (tmp_path / NAME).read_bytes()

@@ -20,7 +20,7 @@ from shardwright.transforms.sources.arrays.checks import image_shape
 from shardwright.transforms.sources.arrays.idx import parse_idx_header
 from shardwright.transforms.sources.arrays.labels import LabelReader
 from shardwright.transforms.sources.arrays.numpy_files import parse_npy_header
-from shardwright.transforms.sources.arrays.rows import ArrayHeader, Rows, Stretch, stretch_of
+from shardwright.transforms.sources.arrays.rows import ArrayHeader, FileSlice, Rows, slice_of
 
 
 @given(npst.arrays(npst.scalar_dtypes(), npst.array_shapes(max_dims=4)), st.booleans())
@@ -131,8 +131,8 @@ def test_rows_may_have_only_one_class() -> None:
 
 @given(st.integers(0, 40), st.integers(0, 9), st.integers(1, 3), st.integers(0, 5))
 def test_every_stated_row_is_accounted_for(length: int, begin: int, size: int, count: int) -> None:
-    stretch = Stretch("f", "f", 0, length, length, "")
-    rows = Rows(stretch, begin, size, size, count, (size,), "|u1")
+    file_slice = FileSlice("f", "f", 0, length, length, "")
+    rows = Rows(file_slice, begin, size, size, count, (size,), "|u1")
     assert 0 <= rows.whole <= count
     assert begin + rows.whole * size <= max(length, begin)
     assert rows.whole == count or begin + (rows.whole + 1) * size > length
@@ -141,7 +141,7 @@ def test_every_stated_row_is_accounted_for(length: int, begin: int, size: int, c
 def test_the_keys_of_many_images_sort_by_number(tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("rows") / "a.bin"
     path.write_bytes(bytes(range(200)) * 2)
-    rows = Rows(stretch_of(str(path)), 7, 10, 4, 1_200_000, (2, 2, 1), "|u1")
+    rows = Rows(slice_of(str(path)), 7, 10, 4, 1_200_000, (2, 2, 1), "|u1")
     refs = list(list_rows(rows, lambda first, count: LabelReader("").read(np.arange(first, first + count)),
                           "a!", "train", str(path)))  # fmt: skip
     assert refs[0].key == "a!0000000" and len(refs) == rows.whole + 10_001

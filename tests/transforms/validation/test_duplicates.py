@@ -18,10 +18,10 @@ from shardwright.transforms.images import near_duplicates
 from shardwright.transforms.images.near_duplicates import alike, bands_of
 from shardwright.transforms.validation import duplicates
 from shardwright.transforms.validation.duplicate_candidates import (
+    bucketed_fingerprints,
     duplicate_candidates,
     pictures_by_place,
     pictures_that_share,
-    prints_of,
 )
 from shardwright.transforms.validation.duplicates import (
     link_pictures,
@@ -69,15 +69,15 @@ def find(pictures: Sequence[Picture], buckets: int = 16, seed: int = 0) -> list[
     shards = defaultdict(list)
     for one in pictures:
         shards[one.file].append(one)
-    prints, places, shared, grouped = (defaultdict(list) for _ in range(4))
+    fingerprints, places, shared, grouped = (defaultdict(list) for _ in range(4))
     for shard in order.sample(list(shards.values()), len(shards)):
         for stage, packs in (
-            (prints, prints_of(shard, buckets)),
+            (fingerprints, bucketed_fingerprints(shard, buckets)),
             (places, pictures_by_place(shard, buckets)),
         ):
             for bucket, pack_ in packs:
                 stage[bucket].append(pack_)
-    for item in prints.items():
+    for item in fingerprints.items():
         for bucket, pack_ in duplicate_candidates(item, buckets):
             shared[bucket].append(pack_)
     for bucket, packs in places.items():

@@ -38,16 +38,16 @@ class MemberFolders:
         self._depth, self._folders, self._classless = depth, folders, classless
         self._common: tuple[str, ...] = ()  # folders that contain all images
         self._tops = TopFolders()  # inside the common folders
-        self._least_depth = self._most_depth = -1  # of the folders with images
+        self._min_depth = self._max_depth = -1  # of the folders with images
         self._wrappers = 0
         self._tree = FolderTree()
 
     def add(self, path: str) -> None:
         """Adds the path of an image that is not hidden."""
         folders = tuple(path.split("/")[:-1])
-        if self._least_depth < 0:
+        if self._min_depth < 0:
             self._common = folders
-            self._least_depth = self._most_depth = len(folders)
+            self._min_depth = self._max_depth = len(folders)
             return
         shared = 0
         for ours, theirs in zip(self._common, folders):
@@ -56,12 +56,12 @@ class MemberFolders:
             shared += 1
         if shared < len(self._common):  # until now, all images were in one folder at this level
             self._tops = TopFolders()
-            self._tops.add(self._common[shared], nested=self._most_depth > shared + 1)
+            self._tops.add(self._common[shared], nested=self._max_depth > shared + 1)
             self._common = self._common[:shared]
         if shared < len(folders):
             self._tops.add(folders[shared], nested=len(folders) > shared + 1)
-        self._least_depth = min(self._least_depth, len(folders))
-        self._most_depth = max(self._most_depth, len(folders))
+        self._min_depth = min(self._min_depth, len(folders))
+        self._max_depth = max(self._max_depth, len(folders))
 
     def settle(self, metadata: bool = False) -> None:
         """Decides what the folders mean, after all images were added.
@@ -75,25 +75,25 @@ class MemberFolders:
         common = self._common
         depth = 0
         # Skip a folder that contains everything, as long as all images are in folders inside it.
-        while depth < min(len(common), self._least_depth - 1) and not split_of_folder(common[depth]):
+        while depth < min(len(common), self._min_depth - 1) and not split_of_folder(common[depth]):
             depth += 1
         tops, named = self._tops, list(self._tops.splits)
         if self._above:
-            nested = self._most_depth > 0 or len(self._above) > 1
+            nested = self._max_depth > 0 or len(self._above) > 1
             named = [*self._beside, self._above[0]]
             tops = TopFolders()
-            if self._most_depth >= 0:
+            if self._max_depth >= 0:
                 for name in named:
                     tops.add(name, nested)
         elif depth < len(common):
             tops = TopFolders()
-            tops.add(common[depth], nested=self._most_depth > depth + 1)
+            tops.add(common[depth], nested=self._max_depth > depth + 1)
         self._tree = decide(tops, self._folders, self._where, named, metadata, self._classless)
         self._wrappers = depth
         # Keep enough folders for a class name, if any image is in that many.
         wanted = self._depth - len(self._above) + (1 if self._above and self._tree.splits else 0)
         if wanted > 1 and (self._above or not self._tree.splits):
-            self._wrappers = min(depth, max(self._most_depth - wanted, 0))
+            self._wrappers = min(depth, max(self._max_depth - wanted, 0))
 
     @property
     def names_classes(self) -> bool:

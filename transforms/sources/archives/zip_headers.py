@@ -109,7 +109,7 @@ def make_member(fields: Fields) -> Member:
             QuarantineReason.UNSUPPORTED_FORMAT,
             f"it is compressed with method {fields.method} ({method_name}); pack it again with Deflate",
         )
-    if fields.length >= 0 and fields.size > _most_bytes(fields.length, member.method):
+    if fields.length >= 0 and fields.size > _max_bytes(fields.length, member.method):
         return member.at_fault(
             QuarantineReason.CORRUPT,
             f"its header says {fields.size} bytes, but {fields.length} packed bytes cannot become so many",
@@ -117,6 +117,6 @@ def make_member(fields: Fields) -> Member:
     return member
 
 
-def _most_bytes(length: int, method: str) -> int:
+def _max_bytes(length: int, method: str) -> int:
     """Returns the most bytes that packed bytes can, or are allowed to, unpack to."""
     return length if method == STORED else 64 + length * (_MAX_DEFLATE if method == DEFLATE else _MAX_OTHERS)

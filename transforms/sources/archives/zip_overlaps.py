@@ -38,7 +38,7 @@ def find_overlaps(reader: RangeReader, found: Iterable[Member | ArchiveDamage]) 
     for item in found:
         begin = end = 0
         if isinstance(item, Member) and not item.fault:
-            begin, end = item.offset, item.offset + _least_bytes(item)
+            begin, end = item.offset, item.offset + _min_bytes(item)
         begins.append(begin)
         ends.append(end)
     starts, stops = np.frombuffer(begins, np.uint64), np.frombuffer(ends, np.uint64)
@@ -61,7 +61,7 @@ def find_overlaps(reader: RangeReader, found: Iterable[Member | ArchiveDamage]) 
     return {**dict.fromkeys(suspects.tolist(), unsafe), **faults}
 
 
-def _least_bytes(member: Member) -> int:
+def _min_bytes(member: Member) -> int:
     """Returns the least number of bytes that header, name and data take."""
     return _LOCAL.size + len((member.local_name or "").encode("utf-8", "surrogateescape")) + member.length
 

@@ -43,7 +43,7 @@ from shardwright.transforms.sources.arrays.find import (
     find_arrays,
 )
 from shardwright.transforms.sources.arrays.labels import MISSING, ArrayLabel, LabelReader
-from shardwright.transforms.sources.arrays.rows import Rows, Stretch, UnreadableRows, stretch_of
+from shardwright.transforms.sources.arrays.rows import FileSlice, Rows, UnreadableRows, slice_of
 from shardwright.transforms.sources.input_probe import InputProbe, look_at
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 
@@ -190,7 +190,7 @@ def _list_cifar(part: InputSplit, array: FoundArray, context: Context) -> Iterat
     folder, slash, name = array.file.rpartition("/")
     base = storage.join(part.path, folder) if slash else part.path
     names = InputProbe(base, is_file=False).files
-    files = {item: stretch_of(storage.join(base, item)) for item in (name, *cifar_arrays.meta_among(names))}
+    files = {item: slice_of(storage.join(base, item)) for item in (name, *cifar_arrays.meta_among(names))}
     yield from _list_batch(name, files, _key(array.file), part, array, context)
 
 
@@ -198,12 +198,12 @@ def _list_cifar_archive(
     part: InputSplit, array: FoundArray, context: Context
 ) -> Iterator[ImageRef | ClassId]:
     path = storage.join(part.path, array.file)
-    members, damage = cifar_arrays.open_archive(stretch_of(path), context)
+    members, damage = cifar_arrays.open_archive(slice_of(path), context)
     batches = cifar_arrays.batches_among(members)
     if damage or not batches:
         message = damage.message if damage else "it holds no batches of images; download it again"
         raise UsageError(f"--input {printable(path)}: {message}.")
-    files = {name: stretch for name, (_, stretch) in members.items()}
+    files = {name: file_slice for name, (_, file_slice) in members.items()}
     for name in batches:
         batch = array._replace(file=name, split=cifar_arrays.split_of_batch(name))
         key = f"{_key(array.file)}!{key_from_bytes(members[name][0].encode('utf-8', 'surrogateescape'))}"
@@ -211,7 +211,7 @@ def _list_cifar_archive(
 
 
 def _list_batch(
-    name: str, files: dict[str, Stretch], key: str, part: InputSplit, array: FoundArray, context: Context
+    name: str, files: dict[str, FileSlice], key: str, part: InputSplit, array: FoundArray, context: Context
 ) -> Iterator[ImageRef | ClassId]:
     settings = context.settings
     path = files[name].uri
@@ -273,21 +273,21 @@ def list_rows(
       keep: Whether images keep their type and all channels.
     """
     digits = max(_DIGITS, len(str(max(rows.count - 1, 0))))
-    stretch, length = rows.stretch, rows.length
-    file = stretch.file if stretch.file != uri else ""
+    file_slice, length = rows.file_slice, rows.length
+    file = file_slice.file if file_slice.file != uri else ""
     place = ByteRange(
-        file, 0, length, PIXELS, stretch.size, stretch.version,
+        file, 0, length, PIXELS, file_slice.size, file_slice.version,
         shape=rows.shape, planar=rows.planar, dtype=rows.dtype, keep=keep,
     ).encode()  # fmt: skip
     before = f"[{json.dumps(file)}"  # only the offset between them differs
     after = place[len(before) + len(",0,") :]
     mark = f".{times(rows.shape)}.{rows.dtype[1:]}{rows.dtype[0] if rows.dtype[0] == '>' else ''}"
     mark += ".planar" if rows.planar else ""
-    marked = not storage.is_remote(stretch.file) and stretch.length <= _MARKED_BYTES
-    state = "" if marked else stretch_of(uri).version + mark
+    marked = not storage.is_remote(file_slice.file) and file_slice.length <= _MARKED_BYTES
+    state = "" if marked else slice_of(uri).version + mark
     step = min(_BATCH_ROWS, max(1, _BATCH_BYTES // rows.stride)) if marked else _BATCH_ROWS
     digest = partial(hashlib.blake2b, digest_size=_MARK_BYTES, usedforsecurity=False)
-    offset, stride = stretch.offset + rows.begin, rows.stride
+    offset, stride = file_slice.offset + rows.begin, rows.stride
     for first in range(0, rows.whole, step):
         count = min(step, rows.whole - first)
         found_labels = labels(first, count)

@@ -15,7 +15,7 @@ from shardwright.transforms.images.pixel_order import PICTURES, are_planar, brig
 from shardwright.transforms.sources.arrays import idx as idx_arrays
 from shardwright.transforms.sources.arrays import numpy_files as numpy_arrays
 from shardwright.transforms.sources.arrays.find import IDX, NPY, FoundArray
-from shardwright.transforms.sources.arrays.rows import ArrayHeader, Rows, stretch_of
+from shardwright.transforms.sources.arrays.rows import ArrayHeader, Rows, slice_of
 from shardwright.transforms.sources.source import Context
 
 _CHANNELS = (1, 3, 4)
@@ -214,7 +214,7 @@ def _first_values(path: str, array: FoundArray, header: ArrayHeader) -> np.ndarr
         if array.kind == IDX:
             data = idx_arrays.first_idx_values(path, header.begin, length)
         elif array.kind == NPY:
-            data = stretch_of(path).read(header.begin, length)
+            data = slice_of(path).read(header.begin, length)
         else:
             info = numpy_arrays.npz_members(path)[array.member]
             data = numpy_arrays.first_npz_values(path, info, header.begin, length)

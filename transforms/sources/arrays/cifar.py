@@ -25,8 +25,8 @@ from shardwright.transforms.sources.arrays.plain_pickle import (
 )
 from shardwright.transforms.sources.arrays.rows import (
     ArrayHeader,
+    FileSlice,
     Rows,
-    Stretch,
     UnreadableRows,
     head_of,
     open_gzip,
@@ -105,23 +105,23 @@ class CifarBatch:
 
 
 def open_archive(
-    stretch: Stretch, context: Context
-) -> tuple[dict[str, tuple[str, Stretch]], UnreadableRows | None]:
+    file_slice: FileSlice, context: Context
+) -> tuple[dict[str, tuple[str, FileSlice]], UnreadableRows | None]:
     """Returns the files of one of CIFAR's archives by name, with their paths in the archive.
 
     The second result is the damage of the archive, or None; files before the damage are included.
     """
     damage = None
-    if stretch.read(0, 2) == _GZIP:
-        unpacked, damage = unpack(stretch, "", partial(open_gzip, stretch), _MAX_UNPACKED, context)
-        stretch = unpacked
-    files: dict[str, tuple[str, Stretch]] = {}
+    if file_slice.read(0, 2) == _GZIP:
+        unpacked, damage = unpack(file_slice, "", partial(open_gzip, file_slice), _MAX_UNPACKED, context)
+        file_slice = unpacked
+    files: dict[str, tuple[str, FileSlice]] = {}
     try:
-        with tarfile.open(fileobj=stretch.open(), mode="r:") as archive:
+        with tarfile.open(fileobj=file_slice.open(), mode="r:") as archive:
             for member, _ in zip(archive, range(_MAX_MEMBERS)):
                 folder, _, name = member.name.rpartition("/")
                 if member.isreg() and member.sparse is None and _FOLDERS.fullmatch(folder):
-                    files[name] = member.name, stretch.inside(member.offset_data, member.size)
+                    files[name] = member.name, file_slice.inside(member.offset_data, member.size)
     except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
         damage = damage or UnreadableRows(
             QuarantineReason.TRUNCATED, f"it is cut off or damaged ({error}); download it again"
@@ -129,7 +129,7 @@ def open_archive(
     return files, damage
 
 
-def read_batch(name: str, files: Mapping[str, Stretch], context: Context) -> CifarBatch:
+def read_batch(name: str, files: Mapping[str, FileSlice], context: Context) -> CifarBatch:
     """Returns a batch of images; most pixels stay in the file and are read from there.
 
     Args:
@@ -169,7 +169,7 @@ def _content(content: Any) -> dict[str, Any]:
     return content
 
 
-def _pixels(array: PickledArray, stretch: Stretch, context: Context) -> Rows:
+def _pixels(array: PickledArray, file_slice: FileSlice, context: Context) -> Rows:
     """Returns the images of a pickled array.
 
     Raises:
@@ -184,25 +184,26 @@ def _pixels(array: PickledArray, stretch: Stretch, context: Context) -> Rows:
             f"its array has {length} bytes, but its shape says {counted(array.shape[0], 'image')}"
         )
     if isinstance(array.data, LongString):
-        pixels = stretch.inside(array.data.offset, length)
+        pixels = file_slice.inside(array.data.offset, length)
     else:  # a pickle that stores the bytes as text
         data = array.data
 
         def write(file: IO[bytes]) -> None:
             file.write(data)
 
-        state = f"{stretch.uri}:{stretch.size}:{stretch.version}:{stretch.offset}:{stretch.length}:data"
-        path = context.spool.fill(state, stretch.uri, write)
-        pixels = Stretch(stretch.uri, path, 0, length, length, "")
+        place = f"{file_slice.offset}:{file_slice.length}"
+        state = f"{file_slice.uri}:{file_slice.size}:{file_slice.version}:{place}:data"
+        path = context.spool.fill(state, file_slice.uri, write)
+        pixels = FileSlice(file_slice.uri, path, 0, length, length, "")
     rows = rows_of(pixels, ArrayHeader("|u1", array.shape, 0, array.fortran), context)
-    return _images(rows.stretch, rows.begin, _PIXELS, array.shape[0])
+    return _images(rows.file_slice, rows.begin, _PIXELS, array.shape[0])
 
 
-def _images(stretch: Stretch, begin: int, stride: int, count: int) -> Rows:
-    return Rows(stretch, begin, stride, _PIXELS, count, (_SIDE, _SIDE, _CHANNELS), "|u1", planar=True)
+def _images(file_slice: FileSlice, begin: int, stride: int, count: int) -> Rows:
+    return Rows(file_slice, begin, stride, _PIXELS, count, (_SIDE, _SIDE, _CHANNELS), "|u1", planar=True)
 
 
-def _numbers(values: Any, stretch: Stretch) -> np.ndarray:
+def _numbers(values: Any, file_slice: FileSlice) -> np.ndarray:
     """Returns a list or an array of numbers in a pickle as a NumPy array.
 
     Raises:
@@ -211,13 +212,13 @@ def _numbers(values: Any, stretch: Stretch) -> np.ndarray:
     if isinstance(values, list) and all(type(value) is int and abs(value) < 2**63 for value in values):
         return np.array(values, np.int64)
     if isinstance(values, PickledArray) and values.dtype and values.dtype.code[:1] in ("i", "u", "b"):
-        data = values.data if isinstance(values.data, bytes) else stretch.read(*values.data)
+        data = values.data if isinstance(values.data, bytes) else file_slice.read(*values.data)
         order = ">" if values.dtype.order == ">" else "<"
         return np.frombuffer(data, np.dtype(order + values.dtype.code)).astype(np.int64)
     raise ValueError("its labels are not numbers")
 
 
-def _names_python(files: Mapping[str, Stretch]) -> tuple[Sequence[str], Sequence[str]]:
+def _names_python(files: Mapping[str, FileSlice]) -> tuple[Sequence[str], Sequence[str]]:
     """Returns the names of classes and superclasses; empty if no file gives them."""
     name = next((name for name in _META_PYTHON if name in files), None)
     if name is None:
@@ -243,23 +244,23 @@ def _texts(values: Any) -> Sequence[str]:
     return [value.decode("utf-8", "replace").replace(LABEL_SEPARATOR, " ") for value in as_bytes]
 
 
-def _read_binary(name: str, files: Mapping[str, Stretch]) -> CifarBatch:
+def _read_binary(name: str, files: Mapping[str, FileSlice]) -> CifarBatch:
     """Returns a batch of the binary version, in which 1 or 2 label bytes precede each image's pixels."""
     hundred = "fine_label_names.txt" in files
-    stretch = files[name]
+    file_slice = files[name]
     before = 2 if hundred else 1
     stride = before + _PIXELS
-    count = -(-stretch.length // stride)
-    images = _images(stretch, before, stride, count)
+    count = -(-file_slice.length // stride)
+    images = _images(file_slice, before, stride, count)
     # The labels precede the pixels, so a complete image has its labels too.
-    table = Rows(stretch, 0, stride, before, count, (before,), "|u1").values(0, images.whole)
+    table = Rows(file_slice, 0, stride, before, count, (before,), "|u1").values(0, images.whole)
     labels = table[:, before - 1].astype(np.int64)
     names = _lines(files, "fine_label_names.txt" if hundred else "batches.meta.txt")
     coarse = table[:, 0].astype(np.int64) if hundred else None
     return CifarBatch(images, labels, names, coarse, _lines(files, _COARSE_NAMES_BINARY))
 
 
-def _lines(files: Mapping[str, Stretch], name: str) -> Sequence[str]:
+def _lines(files: Mapping[str, FileSlice], name: str) -> Sequence[str]:
     if name not in files:
         return ()
     text = files[name].read(0, _MAX_META_BYTES).decode("utf-8", "replace")

@@ -13,7 +13,7 @@ from shardwright.transforms.sources.arrays.rows import (
     open_gzip,
     read_first,
     rows_of,
-    stretch_of,
+    slice_of,
     unpack,
 )
 from shardwright.transforms.sources.source import Context
@@ -51,8 +51,8 @@ def idx_header(path: str) -> ArrayHeader:
     Raises:
       ValueError: if the file is not an IDX file.
     """
-    stretch = stretch_of(path)
-    head = stretch.read(0, HEADER_BYTES)
+    file_slice = slice_of(path)
+    head = file_slice.read(0, HEADER_BYTES)
     return parse_idx_header(head_of(head, _GZIP_BITS) if head.startswith(_GZIP) else head)
 
 
@@ -62,18 +62,18 @@ def idx_rows(path: str, context: Context) -> Rows:
     Raises:
       ValueError: if the file is not an IDX file.
     """
-    stretch = stretch_of(path)
-    head = stretch.read(0, HEADER_BYTES)
+    file_slice = slice_of(path)
+    head = file_slice.read(0, HEADER_BYTES)
     if not head.startswith(_GZIP):
-        return rows_of(stretch, parse_idx_header(head), context)
+        return rows_of(file_slice, parse_idx_header(head), context)
     header = parse_idx_header(head_of(head, _GZIP_BITS))
-    unpacked, damage = unpack(stretch, "", partial(open_gzip, stretch), header.end, context)
+    unpacked, damage = unpack(file_slice, "", partial(open_gzip, file_slice), header.end, context)
     return rows_of(unpacked, header, context, damage)
 
 
 def first_idx_values(path: str, begin: int, length: int) -> bytes:
     """Returns the first bytes of an IDX file's values, which begin at `begin`."""
-    stretch = stretch_of(path)
-    if stretch.read(0, 2) != _GZIP:
-        return stretch.read(begin, length)
-    return read_first(partial(open_gzip, stretch), begin + length)[begin:]
+    file_slice = slice_of(path)
+    if file_slice.read(0, 2) != _GZIP:
+        return file_slice.read(begin, length)
+    return read_first(partial(open_gzip, file_slice), begin + length)[begin:]

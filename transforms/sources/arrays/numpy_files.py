@@ -19,13 +19,13 @@ from shardwright.transforms import storage
 from shardwright.transforms.sources.arrays.rows import (
     HEADER_BYTES,
     ArrayHeader,
+    FileSlice,
     Rows,
-    Stretch,
     UnreadableRows,
     head_of,
     read_first,
     rows_of,
-    stretch_of,
+    slice_of,
     unpack,
 )
 from shardwright.transforms.sources.source import Context
@@ -64,13 +64,13 @@ def parse_npy_header(head: bytes) -> ArrayHeader:
 
 def npy_header(path: str) -> ArrayHeader:
     """Reads the header of a `.npy` file; raises ValueError if it is not one."""
-    return parse_npy_header(stretch_of(path).read(0, HEADER_BYTES))
+    return parse_npy_header(slice_of(path).read(0, HEADER_BYTES))
 
 
 def npy_rows(path: str, context: Context) -> Rows:
     """Returns the rows of a `.npy` file; raises ValueError if it is not one."""
-    stretch = stretch_of(path)
-    return rows_of(stretch, parse_npy_header(stretch.read(0, HEADER_BYTES)), context)
+    file_slice = slice_of(path)
+    return rows_of(file_slice, parse_npy_header(file_slice.read(0, HEADER_BYTES)), context)
 
 
 def npz_members(path: str) -> dict[str, zipfile.ZipInfo]:
@@ -79,9 +79,9 @@ def npz_members(path: str) -> dict[str, zipfile.ZipInfo]:
     Raises:
       ValueError: if it is not a `.npz` file.
     """
-    stretch = stretch_of(path)
+    file_slice = slice_of(path)
     try:
-        with zipfile.ZipFile(stretch.open()) as archive:
+        with zipfile.ZipFile(file_slice.open()) as archive:
             members = {info.filename: info for info in archive.infolist()}
     except (zipfile.BadZipFile, struct.error, ValueError, NotImplementedError) as error:
         raise ValueError(f"it is damaged or not a .npz file ({error}); download it again") from None
@@ -104,7 +104,7 @@ def npz_member(members: Mapping[str, zipfile.ZipInfo], name: str, path: str, opt
 
 def npz_header(path: str, info: zipfile.ZipInfo) -> ArrayHeader:
     """Reads the header of an array in a `.npz` file; raises ValueError if it is not valid."""
-    return _member_header(stretch_of(path), info)
+    return _member_header(slice_of(path), info)
 
 
 def npz_rows(path: str, name: str, context: Context) -> Rows:
@@ -113,27 +113,27 @@ def npz_rows(path: str, name: str, context: Context) -> Rows:
     Raises:
       ValueError: if the array is not valid.
     """
-    stretch = stretch_of(path)
+    file_slice = slice_of(path)
     info = npz_members(path)[name]
-    header = _member_header(stretch, info)
+    header = _member_header(file_slice, info)
     if info.compress_type != zipfile.ZIP_STORED:
-        opened = partial(_open_member, stretch, info)
-        unpacked, damage = unpack(stretch, info.filename, opened, header.end, context)
+        opened = partial(_open_member, file_slice, info)
+        unpacked, damage = unpack(file_slice, info.filename, opened, header.end, context)
         return rows_of(unpacked, header, context, damage)
-    inside = _stored_member(stretch, info)
+    inside = _stored_member(file_slice, info)
     return rows_of(inside, header, context, _check_crc(inside, info))
 
 
 def first_npz_values(path: str, info: zipfile.ZipInfo, begin: int, length: int) -> bytes:
     """Returns the first bytes of the values of an array in a `.npz` file."""
-    return read_first(partial(_open_member, stretch_of(path), info), begin + length)[begin:]
+    return read_first(partial(_open_member, slice_of(path), info), begin + length)[begin:]
 
 
-def _open_member(stretch: Stretch, info: zipfile.ZipInfo) -> IO[bytes]:
-    return zipfile.ZipFile(stretch.open()).open(info)
+def _open_member(file_slice: FileSlice, info: zipfile.ZipInfo) -> IO[bytes]:
+    return zipfile.ZipFile(file_slice.open()).open(info)
 
 
-def _member_header(stretch: Stretch, info: zipfile.ZipInfo) -> ArrayHeader:
+def _member_header(file_slice: FileSlice, info: zipfile.ZipInfo) -> ArrayHeader:
     """Reads the header of a member; its checksum is not compared.
 
     Raises:
@@ -141,26 +141,26 @@ def _member_header(stretch: Stretch, info: zipfile.ZipInfo) -> ArrayHeader:
     """
     if info.flag_bits & _ENCRYPTED or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError("it is encrypted, or compressed in a way that NumPy does not use; save it again")
-    head = _stored_member(stretch, info).read(0, HEADER_BYTES)
+    head = _stored_member(file_slice, info).read(0, HEADER_BYTES)
     return parse_npy_header(
         head if info.compress_type == zipfile.ZIP_STORED else head_of(head, -zlib.MAX_WBITS)
     )
 
 
-def _stored_member(stretch: Stretch, info: zipfile.ZipInfo) -> Stretch:
+def _stored_member(file_slice: FileSlice, info: zipfile.ZipInfo) -> FileSlice:
     """Returns the bytes of a member as they are stored.
 
     Raises:
       ValueError: if the member is not where the archive says.
     """
-    head = stretch.read(info.header_offset, _LOCAL_HEADER.size)
+    head = file_slice.read(info.header_offset, _LOCAL_HEADER.size)
     if len(head) < _LOCAL_HEADER.size or not head.startswith(_LOCAL_SIGNATURE):
         raise ValueError("it is a damaged .npz file; download it again")
     *_, name, extra = _LOCAL_HEADER.unpack(head)
-    return stretch.inside(info.header_offset + _LOCAL_HEADER.size + name + extra, info.compress_size)
+    return file_slice.inside(info.header_offset + _LOCAL_HEADER.size + name + extra, info.compress_size)
 
 
-def _check_crc(member: Stretch, info: zipfile.ZipInfo) -> UnreadableRows | None:
+def _check_crc(member: FileSlice, info: zipfile.ZipInfo) -> UnreadableRows | None:
     """Compares a local member with its checksum; a remote member would have to be downloaded."""
     if storage.is_remote(member.file):
         return None

@@ -67,7 +67,7 @@ class ArrayHeader(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Stretch:
+class FileSlice:
     """Bytes with random access: a file, or a part of one.
 
     Attributes:
@@ -94,18 +94,18 @@ class Stretch:
         with storage.translated_errors("read", self.file):
             return storage.read_range(self.file, self.offset + begin, length, self.size, self.version)
 
-    def inside(self, begin: int, length: int) -> Stretch:
+    def inside(self, begin: int, length: int) -> FileSlice:
         """Returns a part of the bytes, cut at their end."""
         begin = min(max(begin, 0), self.length)
         length = min(max(length, 0), self.length - begin)
-        return Stretch(self.uri, self.file, self.offset + begin, length, self.size, self.version)
+        return FileSlice(self.uri, self.file, self.offset + begin, length, self.size, self.version)
 
     def open(self) -> io.BufferedReader:
         """Opens the bytes as a seekable file."""
         return io.BufferedReader(RandomAccessFile(self.read, self.length), _CHUNK_BYTES)
 
 
-def stretch_of(path: str) -> Stretch:
+def slice_of(path: str) -> FileSlice:
     """Returns all bytes of a file.
 
     Raises:
@@ -115,7 +115,7 @@ def stretch_of(path: str) -> Stretch:
         found = storage.stat(path)
     if found is None:
         raise UsageError(f"{printable(path)} does not exist any more; check the path.")
-    return Stretch(path, path, 0, found.size, found.size, found.version)
+    return FileSlice(path, path, 0, found.size, found.size, found.version)
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Rows:
     """The rows of an array.
 
     Attributes:
-      stretch: Bytes that hold the rows.
+      file_slice: Bytes that hold the rows.
       begin: Position of the first row in them.
       stride: Number of bytes from one row to the next.
       length: Number of bytes of one row.
@@ -134,7 +134,7 @@ class Rows:
       damage: Why no row can be read; None if rows can be read.
     """
 
-    stretch: Stretch
+    file_slice: FileSlice
     begin: int
     stride: int
     length: int
@@ -149,17 +149,17 @@ class Rows:
         """Number of rows that are complete in the file."""
         if self.damage:
             return 0
-        room = self.stretch.length - self.begin - self.length
+        room = self.file_slice.length - self.begin - self.length
         return min(self.count, room // self.stride + 1) if room >= 0 else 0
 
     @property
     def bytes_behind(self) -> int:
         """Number of bytes after the last row."""
-        return 0 if self.damage else max(0, self.stretch.length - self.begin - self.count * self.stride)
+        return 0 if self.damage else max(0, self.file_slice.length - self.begin - self.count * self.stride)
 
     def read(self, first: int, count: int) -> bytes:
         """Reads some of the rows, with the bytes between them."""
-        return self.stretch.read(self.begin + first * self.stride, (count - 1) * self.stride + self.length)
+        return self.file_slice.read(self.begin + first * self.stride, (count - 1) * self.stride + self.length)
 
     def values(self, first: int, count: int) -> np.ndarray:
         """Returns some of the complete rows as an array."""
@@ -172,7 +172,7 @@ class Rows:
 
 
 def rows_of(
-    stretch: Stretch, header: ArrayHeader, context: Context, damage: UnreadableRows | None = None
+    file_slice: FileSlice, header: ArrayHeader, context: Context, damage: UnreadableRows | None = None
 ) -> Rows:
     """Returns the rows of an array, with random access.
 
@@ -181,35 +181,37 @@ def rows_of(
     """
     size = header.row_bytes
     rows = Rows(
-        stretch, header.begin, size, size, header.shape[0], header.shape[1:], header.dtype, damage=damage
+        file_slice, header.begin, size, size, header.shape[0], header.shape[1:], header.dtype, damage=damage
     )
     if not header.fortran or math.prod(header.shape[1:]) <= 1 or header.shape[0] <= 1:
         return rows
     if damage or rows.whole < rows.count:
         cut = UnreadableRows(QuarantineReason.TRUNCATED, "its array is in Fortran order and ends early")
         return replace(rows, damage=damage or cut)
-    identity = f"{_identity(stretch)}:C order:{header}"
-    path = context.spool.fill(identity, stretch.uri, lambda file: _write_in_c_order(stretch, header, file))
-    spooled = _spooled(stretch.uri, path)
+    identity = f"{_identity(file_slice)}:C order:{header}"
+    path = context.spool.fill(
+        identity, file_slice.uri, lambda file: _write_in_c_order(file_slice, header, file)
+    )
+    spooled = _spooled(file_slice.uri, path)
     return Rows(spooled, 0, size, size, header.shape[0], header.shape[1:], header.dtype)
 
 
-def _write_in_c_order(stretch: Stretch, header: ArrayHeader, file: IO[bytes]) -> None:
-    with storage.open_local(stretch.file) as source:
-        array = np.memmap(source, header.dtype, "r", stretch.offset + header.begin, header.shape, "F")
+def _write_in_c_order(file_slice: FileSlice, header: ArrayHeader, file: IO[bytes]) -> None:
+    with storage.open_local(file_slice.file) as source:
+        array = np.memmap(source, header.dtype, "r", file_slice.offset + header.begin, header.shape, "F")
         step = max(1, _REORDERED_BYTES // header.row_bytes)
         for first in range(0, header.shape[0], step):
             UNDERWAY.progress()
             file.write(np.ascontiguousarray(array[first : first + step]).tobytes())
 
 
-def _identity(stretch: Stretch) -> str:
-    return f"{stretch.uri}:{stretch.size}:{stretch.version}:{stretch.file}:{stretch.offset}:{stretch.length}"
+def _identity(item: FileSlice) -> str:
+    return f"{item.uri}:{item.size}:{item.version}:{item.file}:{item.offset}:{item.length}"
 
 
-def _spooled(uri: str, path: str) -> Stretch:
+def _spooled(uri: str, path: str) -> FileSlice:
     size = storage.size_of(path)
-    return Stretch(uri, path, 0, size, size, "")
+    return FileSlice(uri, path, 0, size, size, "")
 
 
 class _DamagedStreamError(Exception):
@@ -217,15 +219,15 @@ class _DamagedStreamError(Exception):
 
 
 def unpack(
-    stretch: Stretch, name: str, open_stream: Callable[[], IO[bytes]], limit: int, context: Context
-) -> tuple[Stretch, UnreadableRows | None]:
+    file_slice: FileSlice, name: str, open_stream: Callable[[], IO[bytes]], limit: int, context: Context
+) -> tuple[FileSlice, UnreadableRows | None]:
     """Unpacks a compressed stream into the spool.
 
     Data before an early end of the stream is kept. A damaged stream yields nothing, because the position
     of its first wrong byte is unknown.
 
     Args:
-      stretch: Bytes of the compressed file.
+      file_slice: Bytes of the compressed file.
       name: Name of the stream in it, if there are several.
       open_stream: Function that opens the stream.
       limit: Most bytes that the stream should have; one more is unpacked to detect a longer stream.
@@ -250,11 +252,11 @@ def unpack(
             raise _DamagedStreamError(str(error)) from error
 
     try:
-        path = context.spool.fill(f"{_identity(stretch)}:{name}:{limit}", stretch.uri, write)
+        path = context.spool.fill(f"{_identity(file_slice)}:{name}:{limit}", file_slice.uri, write)
     except _DamagedStreamError as error:
         message = f"its file cannot be unpacked ({error}); download it again"
-        return stretch.inside(0, 0), UnreadableRows(QuarantineReason.CORRUPT, message)
-    return _spooled(stretch.uri, path), None
+        return file_slice.inside(0, 0), UnreadableRows(QuarantineReason.CORRUPT, message)
+    return _spooled(file_slice.uri, path), None
 
 
 def head_of(packed: bytes, wbits: int) -> bytes:
@@ -286,6 +288,6 @@ def read_first(open_stream: Callable[[], IO[bytes]], length: int) -> bytes:
     return b"".join(parts)
 
 
-def open_gzip(stretch: Stretch) -> IO[bytes]:
+def open_gzip(file_slice: FileSlice) -> IO[bytes]:
     """Opens the content of a gzip file."""
-    return gzip.GzipFile(fileobj=stretch.open(), mode="rb")  # type: ignore[return-value]
+    return gzip.GzipFile(fileobj=file_slice.open(), mode="rb")  # type: ignore[return-value]
