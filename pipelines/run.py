@@ -317,10 +317,17 @@ def exit_code_of(
       verbose: Returns whether to show tracebacks.
       resumable: Whether the command has --resume.
     """
-    with forgiving_streams(), own_temporary_folder(), patching(), graceful_shutdown() as ending:
-        ending.last_words = without_resume("interrupted; run again with --resume to go on.", resumable)
-        with watched(lambda: ending.last_words):
-            return _exit_code_of(command, verbose, resumable, ending)
+    code: int | None = None
+    try:
+        with forgiving_streams(), own_temporary_folder(), patching(), graceful_shutdown() as ending:
+            ending.last_words = without_resume("interrupted; run again with --resume to go on.", resumable)
+            with watched(lambda: ending.last_words):
+                code = _exit_code_of(command, verbose, resumable, ending)
+    except KeyboardInterrupt:  # while the blocks begin, or when the command has ended and they clean up
+        if code is None:
+            code = int(ExitCode.INTERRUPTED)
+            log.end("interrupted before anything began.", code)
+    return code
 
 
 def _exit_code_of(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from helpers.hostile import COMMAND, make_tree
 
-from shardwright.pipelines import signals
+from shardwright.pipelines import signals, watchdog
 from shardwright.pipelines.processes import Process, descendants
 from shardwright.pipelines.run import exit_code_of
 from shardwright.pipelines.signals import ENDING, graceful_shutdown
@@ -51,6 +51,23 @@ def test_every_signal_to_end_ends_in_order(capsys: Capture, number: signal.Signa
     told = "" if number == signal.SIGINT else f"it was told to end ({number.name}); "
     assert capsys.readouterr().err == (f"shardwright: interrupted; {told}run again with --resume to go on.\n")
     assert signal.getsignal(number) is signal.default_int_handler
+
+
+def test_an_interrupt_around_the_command_is_no_traceback(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C may come while a command begins, or when it has reported its result and cleans up."""
+
+    def interrupt(watcher: object, *raised: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(watchdog._LockWatcher, "__exit__", interrupt)
+        assert exit_code_of(lambda: 1, lambda: False) == 1
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(watchdog._LockWatcher, "__enter__", interrupt)
+    assert exit_code_of(lambda: 1, lambda: False) == 130
+    assert capsys.readouterr().err == "shardwright: interrupted before anything began.\n"
 
 
 def test_errors_at_the_end_are_interruptions_but_refusals_stay(capsys: Capture) -> None:
