@@ -205,7 +205,7 @@ def test_a_shard_that_is_written_again_is_the_same(folder: Path, monkeypatch: py
     real, old = _WriteShard.process, _everything(folder)
 
     def waiting(self: Any) -> Iterator[Any]:
-        while self._compared:
+        while self._waiting:
             yield from self._write_if_changed()
         yield from self._finished()
 

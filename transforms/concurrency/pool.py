@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.concurrency.workers import (
@@ -142,6 +142,89 @@ def _locked(path: str) -> Iterator[None]:
         os.close(file)
 
 
+class OrderedMap(Generic[Item, Result]):
+    """Items that threads map in parallel; yields the results in the order of the items, once.
+
+    At most about `max_items` items with a total of `max_weight` are in work or wait to be consumed. A single
+    heavier item runs alone. A chunk has at most `chunk_items` items with a total of a 64th of `max_weight`,
+    or one heavier item. The first exception of `function` is raised at the position of its chunk, and items
+    that have not begun by then are dropped.
+
+    Args:
+      function: function of a chunk that returns a result for each item.
+      items: the items.
+      executor: the threads.
+      weigh: function that returns the weight of an item.
+      max_items: as above.
+      max_weight: as above.
+      chunk_items: as above.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[list[Item]], list[Result]],
+        items: Iterable[Item],
+        executor: ThreadPoolExecutor,
+        *,
+        weigh: Callable[[Item], int],
+        max_items: int,
+        max_weight: int = IN_FLIGHT_BYTES,
+        chunk_items: int = CHUNK_ITEMS,
+    ) -> None:
+        self._function, self._executor = function, executor
+        self._chunks = _chunks(items, weigh, chunk_items, max_weight // 64)
+        self._postponed: tuple[list[Item], int] | None = None  # the next chunk, which had no room
+        self._max_items, self._max_weight = max_items, max_weight
+        self._waiting: deque[tuple[Future[list[Result]], int, int]] = deque()
+        self._count = self._weight = 0
+        self._next: OrderedMap[Any, Any] | None = None
+
+    def followed_by(self, other: OrderedMap[Any, Any]) -> None:
+        """Lets another map begin in the room that this one leaves when all of its own items have begun.
+
+        The thread that iterates over this map begins the items of the other one.
+        """
+        self._next = other
+
+    def __iter__(self) -> Iterator[Result]:
+        try:
+            self._begin()
+            while self._waiting:
+                future, count, weight = self._waiting.popleft()
+                yield from future.result()
+                self._count -= count
+                self._weight -= weight
+                self._begin()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Drops the items that have not begun."""
+        for future, _, _ in self._waiting:
+            future.cancel()
+
+    def _begin(self, count: int = 0, weight: int = 0) -> None:
+        """Begins as many items as there is room for.
+
+        Args:
+          count: number of items of earlier maps that take up room.
+          weight: their weight.
+        """
+        while chunk := self._postponed or next(self._chunks, None):
+            items, cost = self._postponed = chunk
+            in_flight = count + self._count
+            if in_flight and (
+                in_flight + len(items) > self._max_items or weight + self._weight + cost > self._max_weight
+            ):
+                return
+            self._waiting.append((self._executor.submit(self._function, items), len(items), cost))
+            self._postponed = None
+            self._count += len(items)
+            self._weight += cost
+        if self._next is not None:
+            self._next._begin(count + self._count, weight + self._weight)
+
+
 def map_ordered(
     function: Callable[[Item], Result],
     items: Iterable[Item],
@@ -152,12 +235,10 @@ def map_ordered(
     max_weight: int = IN_FLIGHT_BYTES,
     chunk_items: int = CHUNK_ITEMS,
 ) -> Iterator[Result]:
-    """Maps items in parallel and yields the results in the order of the items.
+    """Maps items in parallel and yields the results in the order of the items, as `OrderedMap` does.
 
-    At most about `max_items` items with a total of `max_weight` are in work or wait to be consumed. A single
-    heavier item runs alone. Small items are passed in chunks of `chunk_items`, because a future costs as much
-    as a small task; tasks that wait for a network run singly. The first exception of `function` is raised at
-    the position of its item's chunk, and items that have not begun by then are dropped.
+    Small items are passed in chunks of `chunk_items`, because a future costs as much as a small task. Tasks
+    that wait for a network run singly.
     """
     return map_chunks(
         lambda chunk: [function(item) for item in chunk],
@@ -180,28 +261,18 @@ def map_chunks(
     max_weight: int = IN_FLIGHT_BYTES,
     chunk_items: int = CHUNK_ITEMS,
 ) -> Iterator[Result]:
-    """Does the same as `map_ordered` with a function that gets all items of a chunk at once.
-
-    A chunk has at most `chunk_items` items with a total of a 64th of `max_weight`, or one heavier item. The
-    function returns a result for each.
-    """
-    waiting: deque[tuple[Future[list[Result]], int, int]] = deque()
-    count = weight = 0
-    try:
-        for chunk, cost in _chunks(items, weigh, chunk_items, max_weight // 64):
-            while waiting and (count + len(chunk) > max_items or weight + cost > max_weight):
-                future, size, spent = waiting.popleft()
-                yield from future.result()
-                count -= size
-                weight -= spent
-            waiting.append((executor.submit(function, chunk), len(chunk), cost))
-            count += len(chunk)
-            weight += cost
-        while waiting:
-            yield from waiting.popleft()[0].result()
-    finally:
-        for future, _, _ in waiting:
-            future.cancel()
+    """Does the same as `map_ordered` with a function that gets all items of a chunk at once."""
+    return iter(
+        OrderedMap(
+            function,
+            items,
+            executor,
+            weigh=weigh,
+            max_items=max_items,
+            max_weight=max_weight,
+            chunk_items=chunk_items,
+        )
+    )
 
 
 def _chunks(

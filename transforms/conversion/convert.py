@@ -20,6 +20,7 @@ from shardwright.transforms.concurrency.pool import (
     IN_FLIGHT_BYTES,
     WORKING_BYTES,
     ByteBudget,
+    OrderedMap,
     map_chunks,
     map_ordered,
 )
@@ -440,9 +441,37 @@ def _memory_fault(ref: ImageRef, budget: ByteBudget | None) -> Exception:
     )
 
 
+def remote_reads(
+    refs: Sequence[ImageRef],
+    recipe: ShardRecipe,
+    executor: ThreadPoolExecutor,
+    known: Mapping[str, ReusableRecord] | None = None,
+) -> OrderedMap[ImageRef, ReadImage] | None:
+    """Returns the reads of images for `convert_refs`, which may begin earlier; None if all are local.
+
+    Args:
+      refs: references of the shard.
+      recipe: how the shard is converted.
+      executor: the threads that convert; other ones read.
+      known: key -> the record that an earlier build made of the image.
+    """
+    if not any(is_remote(ref.uri) for ref in refs):
+        return None
+    known = known or {}
+    return map_refs(
+        lambda ref: read_ref(ref, recipe, known.get(ref.key)),
+        refs,
+        executor,
+        recipe.settings.max_source_bytes,
+        max_weight=IN_FLIGHT_BYTES // 2,  # the other half may wait for the decoder
+        with_masks=needs_mask(recipe.settings),
+    )
+
+
 def convert_refs(
     refs: Sequence[ImageRef], recipe: ShardRecipe, executor: ThreadPoolExecutor, threads: int,
     budget: ByteBudget, known: Mapping[str, ReusableRecord] | None = None,
+    reads: OrderedMap[ImageRef, ReadImage] | None = None,
 ) -> Iterator[Converted]:  # fmt: skip
     """Converts references with the executor's threads, and yields the results in order.
 
@@ -457,11 +486,12 @@ def convert_refs(
       threads: number of these threads.
       budget: limit for the pixels that the threads may hold.
       known: key -> the record that an earlier build made of the image.
+      reads: `remote_reads` of all references, if they may have begun; only without `known`.
     """
     known = known or {}
     unchanged = {key: item for key, item in known.items() if item.unchanged}
     others = [ref for ref in refs if ref.key not in unchanged] if unchanged else refs
-    converted = _convert_all(others, recipe, executor, threads, budget, known)
+    converted = _convert_all(others, recipe, executor, threads, budget, known, reads)
     for ref in refs:
         if ref.key not in unchanged:
             yield next(converted)
@@ -477,7 +507,7 @@ def _note(done: Converted, ref: ImageRef) -> None:
 
 def _convert_all(
     refs: Sequence[ImageRef], recipe: ShardRecipe, executor: ThreadPoolExecutor, threads: int,
-    budget: ByteBudget, known: Mapping[str, ReusableRecord],
+    budget: ByteBudget, known: Mapping[str, ReusableRecord], reads: OrderedMap[ImageRef, ReadImage] | None,
 ) -> Iterator[Converted]:  # fmt: skip
     """Yields the result of each reference in order: converted, or copied if its bytes are unchanged."""
 
@@ -495,7 +525,8 @@ def _convert_all(
     fork = current_head_start(recipe.settings)
     waiting = threads * _WAITING_PER_THREAD
     stored = _stored_bytes(recipe.settings)
-    if not any(is_remote(ref.uri) for ref in refs):
+    arriving = reads or remote_reads(refs, recipe, executor, known)
+    if arriving is None:
         return map_chunks(
             read_and_convert,
             refs,
@@ -503,14 +534,6 @@ def _convert_all(
             weigh=lambda ref: max(_weigh(ref), stored(_weigh(ref))),
             max_items=waiting,
         )
-    arriving = map_refs(
-        lambda ref: read_ref(ref, recipe, known.get(ref.key)),
-        refs,
-        executor,
-        recipe.settings.max_source_bytes,
-        max_weight=IN_FLIGHT_BYTES // 2,  # the other half may wait for the decoder
-        with_masks=needs_mask(recipe.settings),
-    )
     return map_ordered(
         convert,
         arriving,

@@ -8,7 +8,7 @@ import os
 import stat
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -22,7 +22,7 @@ from shardwright.transforms.concurrency.pool import (
     CHUNK_ITEMS,
     IN_FLIGHT_BYTES,
     READS_AHEAD,
-    map_chunks,
+    OrderedMap,
     reading_executor,
 )
 from shardwright.transforms.images.byte_ranges import read_part, read_part_head
@@ -75,7 +75,7 @@ def map_refs(
     max_bytes: int,
     max_weight: int = IN_FLIGHT_BYTES,
     with_masks: bool = False,
-) -> Iterator[Result]:
+) -> OrderedMap[ImageRef, Result]:
     """Maps references in parallel with a function that reads their images, and keeps the order.
 
     Remote images are read by threads of their own. Those that are whole objects are requested in groups, if
@@ -97,7 +97,7 @@ def map_refs(
         with storage.reading_ahead(wanted) if in_groups else contextlib.nullcontext():
             return [function(ref) for ref in chunk]
 
-    return map_chunks(
+    return OrderedMap(
         read_together,
         refs,
         reading_executor() if remote else executor,

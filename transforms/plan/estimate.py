@@ -12,7 +12,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry
 from shardwright.schemas.plan import MAX_SHARDS
-from shardwright.transforms.concurrency.pool import working_budget
+from shardwright.transforms.concurrency.pool import IN_FLIGHT_BYTES, map_ordered, working_budget
 from shardwright.transforms.conversion.convert import ShardRecipe, convert_ref
 from shardwright.transforms.records.framing import FRAME_BYTES
 
@@ -68,7 +68,16 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe, executor: T
         # Exactly the number that is missing, so that the result does not depend on the threads.
         batch = candidates[position : position + SAMPLE_IMAGES - len(sizes)]
         position += len(batch)
-        for ref, (size, entry) in zip(batch, executor.map(measure, batch), strict=True):
+        measured = map_ordered(
+            measure,
+            batch,
+            executor,
+            weigh=lambda ref: max(ref.size, 0),
+            max_items=SAMPLE_IMAGES,
+            max_weight=IN_FLIGHT_BYTES // 2,
+            chunk_items=1,
+        )
+        for ref, (size, entry) in zip(batch, measured, strict=True):
             tried += 1
             if size:
                 sizes.append(size)

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import apache_beam as beam
 from apache_beam.io.filesystem import CompressionTypes
@@ -27,10 +27,16 @@ from shardwright.schemas.ledger_lines import LedgerLines
 from shardwright.schemas.metrics import NAMESPACE
 from shardwright.schemas.plan import Forecast, shard_file
 from shardwright.transforms import storage
-from shardwright.transforms.concurrency.pool import converting_executor, working_budget
+from shardwright.transforms.concurrency.pool import OrderedMap, converting_executor, working_budget
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.concurrency.workers import usable_cpus, worker_threads
-from shardwright.transforms.conversion.convert import Converted, convert_ref, convert_refs
+from shardwright.transforms.conversion.convert import (
+    Converted,
+    ReadImage,
+    convert_ref,
+    convert_refs,
+    remote_reads,
+)
 from shardwright.transforms.conversion.reusable import ReusableRecord
 from shardwright.transforms.global_window import in_global_window
 from shardwright.transforms.images.encode import HEIF_DECODER, codec_versions, decoder_versions
@@ -51,6 +57,10 @@ _COMPRESSION_TYPES = {
 
 #: Number of bytes of records that are written at once.
 _WRITE_BYTES = 1 << 18
+#: Most references of a shard that stay unpacked while it waits. A larger one hardly gains from early reads.
+_MOST_UNPACKED = 20_000
+
+_Reads: TypeAlias = OrderedMap[ImageRef, ReadImage]
 
 
 class WritePlannedShards(beam.io.WriteToTFRecord):
@@ -151,6 +161,26 @@ class _Task(NamedTuple):
     hold: HeldLease | None
 
 
+@dataclass
+class _Waiting:
+    """A shard that waits until the ones before it are written.
+
+    Attributes:
+      task: the shard.
+      comparison: its comparison with earlier builds; None if there are none.
+      reads: the reads of its images, if they may begin before it is written.
+    """
+
+    task: _Task
+    comparison: Future[ShardResult | PreviousRecords | None] | None
+    reads: _Reads | None = None
+
+    def is_new(self) -> bool:
+        """Returns whether it is certain by now that nothing of the shard can be reused."""
+        found = self.comparison
+        return found is None or (found.done() and found.exception() is None and found.result() is None)
+
+
 class _Frames:
     """A file that writes records in groups, because each write has to wait for the converting threads."""
 
@@ -202,8 +232,9 @@ class _WriteShard(beam.DoFn):
         self._finisher.shutdown(wait=True)
 
     def start_bundle(self) -> None:
-        #: Shards that several threads compare with earlier builds, mostly by their checksums.
-        self._compared: deque[tuple[_Task, Future[ShardResult | PreviousRecords | None]]] = deque()
+        #: Shards that several threads compare with earlier builds, mostly by their checksums, or whose images
+        #: are in a bucket, so that the first ones can arrive while the shard before is converted.
+        self._waiting: deque[_Waiting] = deque()
         self._finishing: Future[tuple[ShardResult, _Work]] | None = None
 
     def process(
@@ -217,22 +248,48 @@ class _WriteShard(beam.DoFn):
             hold.renew()  # once per shard, because no other process may be there to do it
         plan = plan_shard(planned, forecast, self._settings, self._versions)
         task = _Task(ShardPlace(*planned[:3]), plan, reusable, hold)
-        if not (self._resume or reusable.finished or reusable.unfinished):
-            yield from self._write(task, None)
-            return
-        self._compared.append((task, self._checker.submit(self._reuse, task)))
-        if len(self._compared) > usable_cpus():
+        if self._resume or reusable.finished or reusable.unfinished:
+            waiting, most = _Waiting(task, self._checker.submit(self._reuse, task)), usable_cpus()
+        else:
+            waiting = _Waiting(task, None, _early_reads(task))
+            most = 0 if waiting.reads is None else 1
+            if self._waiting and len(plan.refs) > _MOST_UNPACKED:
+                plan.refs.pack()  # while the shard before is written
+        self._waiting.append(waiting)
+        while len(self._waiting) > most:
             yield from self._write_if_changed()
 
     def _write_if_changed(self) -> Iterator[ShardResult]:
         """Reuses the shard that waits longest, or writes it, and yields results."""
-        task, comparison = self._compared.popleft()
-        taken_over = comparison.result()
-        if not isinstance(taken_over, ShardResult):
-            yield from self._write(task, taken_over)
-            return
-        PROGRESS.add(images=task.plan.digests.candidates, shards=bool(taken_over.header.file))
+        shard = self._waiting.popleft()
+        try:
+            taken_over = shard.comparison.result() if shard.comparison else None
+            if not isinstance(taken_over, ShardResult):
+                reads = None
+                if taken_over is None:
+                    reads = shard.reads or _early_reads(shard.task)
+                    self._read_next_after(reads)
+                yield from self._write(shard.task, taken_over, reads)
+                return
+        except BaseException:
+            self._drop_reads()
+            raise
+        PROGRESS.add(images=shard.task.plan.digests.candidates, shards=bool(taken_over.header.file))
         yield taken_over
+
+    def _read_next_after(self, reads: _Reads | None) -> None:
+        """Lets the reads of the next shard begin when those of a shard have."""
+        if reads is None or not self._waiting or not self._waiting[0].is_new():
+            return
+        following = self._waiting[0]
+        following.reads = following.reads or _early_reads(following.task)
+        if following.reads is not None:
+            reads.followed_by(following.reads)
+
+    def _drop_reads(self) -> None:
+        for shard in self._waiting:
+            if shard.reads is not None:
+                shard.reads.close()
 
     def _reuse(self, task: _Task) -> ShardResult | PreviousRecords | None:
         """Reuses a shard of an earlier build, or finds the records that it may copy.
@@ -247,7 +304,9 @@ class _WriteShard(beam.DoFn):
             records.begin()
         return records
 
-    def _write(self, task: _Task, records: PreviousRecords | None) -> Iterator[ShardResult]:
+    def _write(
+        self, task: _Task, records: PreviousRecords | None, reads: _Reads | None
+    ) -> Iterator[ShardResult]:
         """Writes a shard; yields the result of the one before, while this one is being finished."""
         place, plan, _, hold = task
         if place.split == NO_SPLIT:
@@ -257,7 +316,7 @@ class _WriteShard(beam.DoFn):
             return
         started = time.time()
         with self._faults(), records or contextlib.nullcontext():
-            temporary, work = self._write_records(place, plan, records, hold)
+            temporary, work = self._write_records(place, plan, records, hold, reads)
         # A shard is hashed, moved and recorded while the next steps check the one before, and while the next
         # one is converted.
         before = self._finished()
@@ -272,7 +331,7 @@ class _WriteShard(beam.DoFn):
             return write_ledger(self._directory, place, ShardResult(header), lines, hold)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        while self._compared:
+        while self._waiting:
             yield from map(in_global_window, self._write_if_changed())
         for result in self._finished():
             yield in_global_window(result)
@@ -327,7 +386,12 @@ class _WriteShard(beam.DoFn):
         return None
 
     def _write_records(
-        self, place: ShardPlace, plan: ShardPlan, records: PreviousRecords | None, hold: HeldLease | None
+        self,
+        place: ShardPlace,
+        plan: ShardPlan,
+        records: PreviousRecords | None,
+        hold: HeldLease | None,
+        reads: _Reads | None,
     ) -> tuple[str, _Work]:
         """Writes the records of a shard to a temporary file; returns its path and the work done."""
         name = shard_file(*place, self._settings.suffix)
@@ -337,7 +401,7 @@ class _WriteShard(beam.DoFn):
         try:
             with self._opened(temporary) as handle:
                 offset, frames = 0, _Frames(handle)
-                for made in _convert(plan, records):
+                for made in _convert(plan, records, reads):
                     if isinstance(made, _CopiedRun):
                         frames.write(made.frames)
                         work.add_run(made.entries.moved(offset - made.entries.offsets[0]))
@@ -420,8 +484,17 @@ class _CopiedRun(NamedTuple):
     entries: WrittenEntries
 
 
+def _early_reads(task: _Task) -> _Reads | None:
+    """Returns the reads of a shard's images if they may begin before the shard is written."""
+    plan = task.plan
+    if task.place.split == NO_SPLIT or len(plan.refs) > _MOST_UNPACKED:
+        return None
+    refs = next(plan.refs.parts())
+    return remote_reads(refs, plan.recipe, converting_executor())
+
+
 def _convert(
-    plan: ShardPlan, records: PreviousRecords | None
+    plan: ShardPlan, records: PreviousRecords | None, reads: _Reads | None = None
 ) -> Iterator[_CopiedRun | tuple[Converted, str]]:
     """Yields all records that are kept, and all other images that are made of a shard's references, in order.
 
@@ -437,7 +510,7 @@ def _convert(
             places = [place for place in range(len(refs)) if place not in kept]
             others = [refs[place] for place in places]
             reusable = records.find([(refs[place], digests[place]) for place in places], len(plan.refs))
-        converted = _converted(others, plan, reusable)
+        converted = _converted(others, plan, reusable, reads)
         place = 0
         while place < len(refs):
             run = runs.get(place)
@@ -459,11 +532,14 @@ def _convert(
 
 
 def _converted(
-    refs: Sequence[ImageRef], plan: ShardPlan, reusable: Mapping[str, ReusableRecord]
+    refs: Sequence[ImageRef],
+    plan: ShardPlan,
+    reusable: Mapping[str, ReusableRecord],
+    reads: _Reads | None = None,
 ) -> Iterator[Converted]:
     """Converts images, or copies their records, in order."""
     return convert_refs(
-        refs, plan.recipe, converting_executor(), worker_threads(), working_budget(), reusable
+        refs, plan.recipe, converting_executor(), worker_threads(), working_budget(), reusable, reads
     )
 
 

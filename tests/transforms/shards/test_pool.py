@@ -7,14 +7,17 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shardwright.transforms.concurrency.pool import (
     CHUNK_ITEMS,
     ByteBudget,
+    OrderedMap,
     map_chunks,
     map_ordered,
     merge_streams,
@@ -88,6 +91,77 @@ def test_a_function_gets_the_items_of_a_chunk_together(executor: ThreadPoolExecu
     )
     assert list(results) == [2 * item for item in range(len(weights))]
     assert sorted(chunks) == [[0, 1, 2, 3], [4, 5, 6, 7], [8], [9], [10]]
+
+
+weights = st.lists(st.integers(0, 30), max_size=40)
+
+
+@given(st.lists(weights, max_size=4), st.integers(1, 20), st.integers(1, 100), st.integers(1, 5))
+def test_maps_that_follow_each_other_share_their_limits(
+    sequences: list[list[int]], max_items: int, max_weight: int, chunk_items: int
+) -> None:
+    flying: dict[tuple[int, int], int] = {}
+    arrived: list[tuple[int, int]] = []
+
+    def begin(chunk: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        flying.update({(place, item): sequences[place][item] for place, item in chunk})
+        assert len(flying) <= max(max_items, len(chunk))
+        assert sum(flying.values()) <= max_weight or len(flying) == len(chunk)
+        return chunk
+
+    class AtOnce(ThreadPoolExecutor):
+        def submit(self, function, /, *arguments, **_):  # type: ignore[no-untyped-def]
+            future: Future = Future()
+            future.set_result(function(*arguments))
+            return future
+
+    with AtOnce(1) as executor:
+        maps = [
+            OrderedMap(
+                begin,
+                [(place, item) for item in range(len(sequence))],
+                executor,
+                weigh=lambda at: sequences[at[0]][at[1]],
+                max_items=max_items,
+                max_weight=max_weight,
+                chunk_items=chunk_items,
+            )
+            for place, sequence in enumerate(sequences)
+        ]
+        for each, following in itertools.pairwise(maps):
+            each.followed_by(following)
+        for each in maps:
+            for at in each:
+                arrived.append(at)
+                # The others of its chunk take up room until the whole chunk is consumed.
+                flying.pop(at, None)
+    assert arrived == [(place, item) for place, items in enumerate(sequences) for item in range(len(items))]
+
+
+def test_the_next_map_begins_when_the_one_before_has_begun(executor: ThreadPoolExecutor) -> None:
+    begun: set[int] = set()
+    other_begun = threading.Event()
+
+    def first(chunk: list[int]) -> list[int]:
+        if 9 in chunk:
+            assert other_begun.wait(20)
+        return chunk
+
+    def second(chunk: list[int]) -> list[int]:
+        begun.update(chunk)
+        other_begun.set()
+        return chunk
+
+    made = [
+        OrderedMap(function, range(10), executor, weigh=lambda _: 1, max_items=4, chunk_items=1)
+        for function in (first, second)
+    ]
+    made[0].followed_by(made[1])
+    results = iter(made[0])
+    assert [next(results) for _ in range(6)] == [0, 1, 2, 3, 4, 5]
+    assert not begun
+    assert [*results] == [6, 7, 8, 9]
+    assert [*made[1]] == [*range(10)]
 
 
 def test_an_item_above_the_limit_runs_alone(executor: ThreadPoolExecutor) -> None:
