@@ -31,6 +31,7 @@ from shardwright.schemas.labels import ClassId, check_numbering, merge_class_ids
 from shardwright.schemas.part_bounds import PartBounds
 from shardwright.schemas.plan import Forecast, Plan
 from shardwright.schemas.source_ids import number_text, source_id_of
+from shardwright.transforms.concurrency.pool import CONNECTIONS
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.concurrency.workers import worker_threads
 from shardwright.transforms.global_window import in_global_window
@@ -56,8 +57,6 @@ _REFS_PER_BATCH = 1000
 _REFS_IN_HAND = 100_000
 #: Number of characters of annotations and extra columns that count as one reference.
 _CHARACTERS_PER_REF = 500
-#: Number of threads that read a sample of remote images.
-_SAMPLE_THREADS = 16
 #: Number of buckets for the check of keys, and so of workers that can share it.
 _KEY_BUCKETS = 2048
 _SPLIT = ImageRef._fields.index("split")
@@ -163,7 +162,7 @@ class _MakeForecast(beam.DoFn):
             identity = self._settings.identity()
             explicit = any(carried.settings.get(name) != identity[name] for name in _SHARD_COUNTS)
         remote = any(is_remote(ref.uri) for _, ref in summary.sample)
-        with ThreadPoolExecutor(_SAMPLE_THREADS if remote else worker_threads()) as executor:
+        with ThreadPoolExecutor(CONNECTIONS if remote else worker_threads()) as executor:
             forecast = make_forecast(
                 summary,
                 self._settings,

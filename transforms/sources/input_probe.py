@@ -8,7 +8,8 @@ import glob
 import os
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 
@@ -20,6 +21,8 @@ HEAD_BYTES = 1 << 16
 _IMAGES, _OTHERS = 2_000, 50_000
 #: Most names in a folder of a bucket that are listed.
 _LISTED = 20_000
+#: Number of folders of a bucket that are listed at once.
+_LISTED_AT_ONCE = 16
 #: Errors of links that cannot be followed.
 _LEADS_NOWHERE = (errno.ENOENT, errno.ELOOP)
 #: Most folders that are searched for images.
@@ -62,11 +65,7 @@ class InputProbe:
         if self.is_file:
             return ()
         if storage.is_remote(self.path):
-            base = self.path.rstrip("/") + "/"
-            deep = not storage.has_folders(base)
-            below = (item.path.removeprefix(base) for item in storage.list_objects(base, deep=deep))
-            names: Iterator[str] = islice((name for name in below if "/" not in name), _LISTED)
-            return tuple(sorted(_few_of_each_extension(names)))
+            return tuple(sorted(_few_of_each_extension(self._remote_level[0])))
         with self._entries() as entries:
             names = (entry.name for entry in entries if _leads_to_file(entry))
             return tuple(sorted(_few_of_each_extension(names)))
@@ -77,10 +76,25 @@ class InputProbe:
         if self.is_file:
             return ()
         if storage.is_remote(self.path):
-            base = self.path.rstrip("/") + "/"
-            return tuple(storage.list_folders(base)) if storage.has_folders(base) else ()
+            folders = self._remote_level[1]
+            return tuple(storage.list_folders(self._base) if folders is None else folders)
         with self._entries() as entries:
             return tuple(sorted(entry.name for entry in entries if _is_folder(entry)))
+
+    @property
+    def _base(self) -> str:
+        return self.path.rstrip("/") + "/"
+
+    @cached_property
+    def _remote_level(self) -> tuple[list[str], list[str] | None]:
+        """Names of the first files, and if known of all folders, directly in a folder of a bucket."""
+        return self._list_remote_level()
+
+    def _list_remote_level(self) -> tuple[list[str], list[str] | None]:
+        if storage.has_folders(self._base):
+            return storage.list_level(self._base, _LISTED)
+        below = (item.path.removeprefix(self._base) for item in storage.list_objects(self._base))
+        return [*islice((name for name in below if "/" not in name), _LISTED)], []
 
     @contextlib.contextmanager
     def _entries(self) -> Iterator[Iterator[os.DirEntry[str]]]:
@@ -129,6 +143,22 @@ class InputProbe:
         if not is_file:  # the heads of many files would need memory
             self._folders_inside[names] = probe
         return probe
+
+    def folders_inside(self, names: Iterable[str], at_once: bool = False) -> list[InputProbe]:
+        """Returns the probes of folders inside, the same ones each time.
+
+        Args:
+          names: Names of folders; in a bucket, a file may have the same name.
+          at_once: Whether all will be looked into, so that those of a bucket are listed at the same time.
+        """
+        inner = [self.inside(name) for name in names]
+        inner = [replace(probe, is_file=False) if probe.is_file else probe for probe in inner]
+        unlisted = [probe for probe in inner if "_remote_level" not in vars(probe)]
+        if at_once and len(unlisted) > 1 and storage.is_remote(self.path):
+            with ThreadPoolExecutor(min(len(unlisted), _LISTED_AT_ONCE)) as executor:
+                for probe, level in zip(unlisted, executor.map(InputProbe._list_remote_level, unlisted)):
+                    vars(probe)["_remote_level"] = level  # until Python 3.12, all probes compute it in turn
+        return inner
 
     @cached_property
     def _folders_inside(self) -> dict[tuple[str, ...], InputProbe]:

@@ -54,6 +54,7 @@ __all__ = [
     "link_files",
     "list_files",
     "list_folders",
+    "list_level",
     "list_objects",
     "local_version",
     "make_dirs",
@@ -439,6 +440,28 @@ def _pages(directory: str, deep: bool, requests: int) -> Iterator[ListedPage]:
 def has_folders(directory: str) -> bool:
     """Returns whether the folders of a remote directory can be listed without their contents."""
     return _store(directory) in _OBJECT_STORES.values()
+
+
+def list_level(directory: str, most: int) -> tuple[list[str], list[str] | None]:
+    """Lists the files and folders directly in a remote directory, a page at a time.
+
+    Args:
+      directory: the remote directory, which must be able to list folders (`has_folders`).
+      most: number of files after which the listing ends.
+
+    Returns:
+      The names of the files, and those of the folders, sorted; None for the folders if the listing ended
+      before its last page.
+    """
+    prefix = directory.rstrip("/") + "/"
+    files: list[str] = []
+    read: list[ListedPage] = []
+    for page in UNDERWAY.passing(_pages(directory, False, 1)):
+        files += [item.path.removeprefix(prefix) for item in objects_of([page])]
+        read.append(page._replace(objects=[]))
+        if len(files) >= most and page.token:
+            return files[:most], None
+    return files[:most], folder_names(read, folder_prefix(_store(directory).split_path(directory)[1]))
 
 
 def list_folders(directory: str) -> list[str]:

@@ -163,10 +163,5 @@ def _folders(probe: InputProbe) -> Iterator[InputProbe]:
             if count >= _MAX_FOLDERS:
                 return
             names = [name for name in folder.folders if not name.startswith(".")]
-            following += [look_at_folder(folder, name) for name in names[:_MAX_FOLDERS]]
+            following += folder.folders_inside(names[:_MAX_FOLDERS])
         level = following
-
-
-def look_at_folder(folder: InputProbe, name: str) -> InputProbe:
-    """Returns the probe of a subfolder."""
-    return InputProbe(f"{folder.path.rstrip('/')}/{name}", is_file=False)

@@ -123,7 +123,7 @@ def accepts(probe: InputProbe) -> bool:
             ):
                 return probe.images_below <= len(likely)
         children = [name for name in folder.folders if not name.startswith(".")]
-        folders += [InputProbe(storage.join(folder.path, name), is_file=False) for name in children[:8]]
+        folders += folder.folders_inside(children[:8])
     return False
 
 

@@ -125,7 +125,8 @@ def _find_pair(probe: InputProbe, settings: ConvertSettings) -> list[VocPlace]:
     folders = [name for name in probe.folders if not name.startswith(".")]
     if not 0 < len(folders) <= _MAX_FOLDERS:
         return []
-    with_xml = [name for name in folders if _has_xml_below(probe.inside(name))]
+    inner = zip(folders, probe.folders_inside(folders, at_once=True), strict=True)
+    with_xml = [name for name, folder in inner if _has_xml_below(folder)]
     if len(with_xml) != 1:
         return []
     place = _voc(probe, with_xml[0], settings)
@@ -188,7 +189,8 @@ def _has_xml_below(probe: InputProbe) -> bool:
         if _has_xml(inner):
             return True
         names = [name for name in inner.folders if not name.startswith(".")]
-        waiting += [inner.inside(name) for name in names[:_MAX_FOLDERS]]
+        names = names[: _MAX_FOLDERS - looked - len(waiting)]
+        waiting += inner.folders_inside(names, at_once=True)
     return False
 
 
