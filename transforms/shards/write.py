@@ -58,7 +58,7 @@ _COMPRESSION_TYPES = {
 #: Number of bytes of records that are written at once.
 _WRITE_BYTES = 1 << 18
 #: Most references of a shard that stay unpacked while it waits. A larger one hardly gains from early reads.
-_MOST_UNPACKED = 20_000
+_MAX_UNPACKED = 20_000
 
 _Reads: TypeAlias = OrderedMap[ImageRef, ReadImage]
 
@@ -253,7 +253,7 @@ class _WriteShard(beam.DoFn):
         else:
             waiting = _Waiting(task, None, _early_reads(task))
             most = 0 if waiting.reads is None else 1
-            if self._waiting and len(plan.refs) > _MOST_UNPACKED:
+            if self._waiting and len(plan.refs) > _MAX_UNPACKED:
                 plan.refs.pack()  # while the shard before is written
         self._waiting.append(waiting)
         while len(self._waiting) > most:
@@ -487,7 +487,7 @@ class _CopiedRun(NamedTuple):
 def _early_reads(task: _Task) -> _Reads | None:
     """Returns the reads of a shard's images if they may begin before the shard is written."""
     plan = task.plan
-    if task.place.split == NO_SPLIT or len(plan.refs) > _MOST_UNPACKED:
+    if task.place.split == NO_SPLIT or len(plan.refs) > _MAX_UNPACKED:
         return None
     refs = next(plan.refs.parts())
     return remote_reads(refs, plan.recipe, converting_executor())

@@ -191,7 +191,7 @@ def test_a_large_shard_waits_packed_and_unread(
     """Unpacked references take memory, and two large shards would take twice as much as one."""
     small, large = _shard(0), _shard(1)
     large = large._replace(refs=[*large.refs, *_shard(2).refs])
-    monkeypatch.setattr(write, "_MOST_UNPACKED", IMAGES)
+    monkeypatch.setattr(write, "_MAX_UNPACKED", IMAGES)
     packed = []
 
     def look(_: ImageRef) -> None:
