@@ -11,7 +11,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.io import filesystems
-from helpers.hostile import make_tree
+from helpers.hostile import COMMAND, make_tree
 
 import shardwright
 from shardwright.pipelines import beam_imports
@@ -103,26 +103,56 @@ def test_no_option_of_beam_is_left_out(in_parts: tuple[list[str], dict[str, Any]
     assert in_parts[0] == in_parts[1]["options"]
 
 
-#: Runs command lines as a program does, and checks what it has imported after each.
+#: Runs `python -m shardwright.pipelines.convert` and other commands in one process, which imports Beam once,
+#: and checks after each what the process has imported.
 _PROGRAM = f"""
-import sys
+import runpy, sys
 from shardwright.pipelines.cli import main
 images, output = sys.argv[1:]
-for line in (["convert", images, output, "--resize=32"], ["validate", output]):
+
+def convert():
+    try:
+        runpy.run_module("shardwright.pipelines.convert", run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        return ended.code or 0
+
+for run, line in (
+    (convert, [images, output, "--resize=32"]), (main, ["validate", output]),
+    (main, ["plan", "--input", images]), (main, ["inspect", output]),
+):
     sys.argv[1:] = line
-    assert main() == 0, line
+    assert run() == 0, line
     heavy = [name for name in {_HEAVY!r} if name in sys.modules]
     assert not heavy, heavy
+assert "apache_beam" in sys.modules
+assert "tensorflow" not in sys.modules, "tensorflow was imported"
 """
 
 
-def test_a_program_that_imports_less_writes_the_same_dataset(tmp_path: Path) -> None:
-    images = make_tree(tmp_path / "in", 6)
-    ours = shardwright.convert(input=images, output=tmp_path / "plain", resize=32)
-    command = [sys.executable, "-c", _PROGRAM, str(images), str(tmp_path / "less")]
-    done = subprocess.run(command, capture_output=True, text=True)
+@pytest.fixture(scope="module")
+def made_by_a_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with images, the dataset that `_PROGRAM` made of them there, and misleading modules."""
+    folder = tmp_path_factory.mktemp("program")
+    (folder / "transforms.py").write_text("raise SystemExit('the wrong transforms')")
+    (folder / "schemas").mkdir()
+    (folder / "schemas" / "__init__.py").write_text("raise SystemExit('the wrong schemas')")
+    (folder / "pipelines.py").write_text("raise SystemExit('the wrong pipelines')")
+    make_tree(folder / "in", 6)
+    command = [sys.executable, "-c", _PROGRAM, "in", "less"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    document = json.loads((tmp_path / "less" / "dataset.json").read_bytes())
+    return folder
+
+
+def test_commands_import_no_tensorflow_and_no_user_modules_of_the_same_names_as_ours(
+    made_by_a_program: Path,
+) -> None:
+    subprocess.run([COMMAND, "inspect", "less"], cwd=made_by_a_program, check=True, timeout=60)
+
+
+def test_a_program_that_imports_less_writes_the_same_dataset(made_by_a_program: Path, tmp_path: Path) -> None:
+    ours = shardwright.convert(input=made_by_a_program / "in", output=tmp_path / "plain", resize=32)
+    document = json.loads((made_by_a_program / "less" / "dataset.json").read_bytes())
     assert document["fingerprint"] == ours.dataset.fingerprint
     assert "pandas" in sys.modules  # a call of the library imports all of Beam
 

@@ -10,37 +10,9 @@ import tokenize
 from pathlib import Path
 
 import pytest
-from helpers.repository import PHOTOS, ROOT
+from helpers.repository import ROOT
 
 ROOMS = ("package", "pipelines", "loader", "transforms", "schemas")
-COMMAND = Path(sys.executable).with_name("shardwright")
-
-
-#: Runs `python -m shardwright.pipelines.convert` and other commands in one process: each imports Beam.
-_COMMANDS = f"""
-import runpy, sys
-from shardwright.pipelines.cli import main
-sys.argv = ["convert", "--input", {str(PHOTOS)!r}, "--output", "out", "--resize", "16", "--limit", "6",
-            "--runner=FnApiRunner", "--direct_num_workers=1"]
-try:
-    runpy.run_module("shardwright.pipelines.convert", run_name="__main__", alter_sys=True)
-except SystemExit as ended:
-    assert not ended.code, ended
-assert main(["validate", "--dataset", "out"]) == 0
-assert main(["plan", "--input", {str(PHOTOS)!r}]) == 0
-assert main(["inspect", "out"]) == 0
-assert "apache_beam" in sys.modules
-assert "tensorflow" not in sys.modules, "tensorflow was imported"
-"""
-
-
-def test_commands_import_no_tensorflow_and_no_user_modules_of_the_same_names_as_ours(tmp_path: Path) -> None:
-    (tmp_path / "transforms.py").write_text("raise SystemExit('the wrong transforms')")
-    (tmp_path / "schemas").mkdir()
-    (tmp_path / "schemas" / "__init__.py").write_text("raise SystemExit('the wrong schemas')")
-    (tmp_path / "pipelines.py").write_text("raise SystemExit('the wrong pipelines')")
-    subprocess.run([sys.executable, "-c", _COMMANDS], cwd=tmp_path, check=True, timeout=120)
-    subprocess.run([COMMAND, "inspect", "out"], cwd=tmp_path, check=True, timeout=60)
 
 
 def test_the_source_distribution_holds_every_module(tmp_path: Path) -> None:
