@@ -7,6 +7,7 @@ import copy
 import inspect
 import json
 import logging
+import re
 import runpy
 import subprocess
 import sys
@@ -343,8 +344,14 @@ def imported_names(tree: ast.AST) -> set[str]:
     return names
 
 
+#: A text that can assign to an attribute of something else than `self`. To parse all modules takes seconds.
+_CAN_ASSIGN = re.compile(r"(?<!\bself)\.\w+(,[^=()]*)?\)? =\s|\bsetattr\(|\bvars\(|\bdel\b")
+
+
 def assigned_in(text: str) -> set[str]:
     """Returns the attributes of imported objects to which a module assigns."""
+    if not _CAN_ASSIGN.search(text):
+        return set()
     tree = ast.parse(text)
     names, found = imported_names(tree), set()
     for node in ast.walk(tree):

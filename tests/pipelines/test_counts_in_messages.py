@@ -15,6 +15,8 @@ _NOUNS = (
 )
 _VERBS = "(?!has |have |holds |of |and |with )"
 _PLURAL = re.compile(rf" {_VERBS}(\w+ )?({'|'.join(_NOUNS.split())})(s|es)\b| categories\b")
+#: A text that can contain such a message. To parse all modules takes seconds.
+_CAN_BE_PLURAL = re.compile(rf"\}}[\"'\s\\rf(]* ((\w+ )?({'|'.join(_NOUNS.split())})(s|es)|categories)\b")
 #: Messages whose number is never 1, or that print something else in this place.
 _OTHERS = (
     "images/s", "{total:,} images", "None of the {sample.tried", "channels, not 1, 3 or 4", "{few} cells",
@@ -28,6 +30,8 @@ _OTHERS = (
 
 def numbers_of_things(text: str) -> Iterator[tuple[int, str]]:
     """Yields line and text for each number that a module prints before a plural."""
+    if not _CAN_BE_PLURAL.search(text):
+        return
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.JoinedStr):
             continue
