@@ -167,6 +167,7 @@ def test_float_pixels_are_between_zero_and_one(small: Path) -> None:
     np.testing.assert_allclose(shares, whole.numpy() / np.float32(255), rtol=1e-6)
 
 
+@pytest.mark.slow  # tests of the documents train models, too
 def test_a_model_trains(small: Path) -> None:
     import keras
 
