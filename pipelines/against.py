@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 LISTING = (
     "source", "image_root", "mask_dir", "keep_labels", "include", "exclude", "rename_labels", "folders",
 )  # fmt: skip
-#: Those of them that a dataset does not store, for they name places; its `run.json` has them.
+#: Those that `dataset.json` does not store, because they name places. `run.json` has them.
 UNSTORED = ("image_root", "mask_dir", "keep_labels", "include", "exclude")
 #: Key of `run.json`: the first class number, if the source numbers the names of `--class_names`.
 _FIRST_NUMBER = "class_names_from"
-#: What it has if nothing outside of the input was read.
+#: Key of `run.json` that is set if nothing outside of the input was read.
 _CONFINE = "confine"
 
 
@@ -163,7 +163,7 @@ def prepared(
 
 @contextlib.contextmanager
 def _in_words_of_validate() -> Iterator[None]:
-    """Has errors name the options of `validate`, where they come from what `convert` does, too."""
+    """Makes the errors of code that `convert` also uses name the options of `validate`."""
     try:
         yield
     except UsageError as error:

@@ -215,7 +215,7 @@ def _classes(label: str) -> str:
 
 
 def _differing(pairs: Mapping[str, Pair]) -> dict[str, Pair]:
-    """Returns the pairs to print: known for both datasets, and different."""
+    """Returns the pairs whose values are known for both datasets and differ."""
     return {name: pair for name, pair in pairs.items() if pair.old != pair.new and None not in pair}
 
 

@@ -22,7 +22,7 @@ from shardwright.transforms.sources.spool import Spool
 #: Sources whose inputs are folders of image files, and quick to list twice.
 _SOURCES = frozenset(("class_folders", "file_names"))
 #: Least memory of the machine in bytes: the fork takes up to a tenth of it.
-_LEAST_MEMORY = 2 * 10**9
+_MIN_MEMORY = 2 * 10**9
 
 
 @contextlib.contextmanager
@@ -49,7 +49,7 @@ def _can_fork() -> bool:
     import resource
 
     limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
-    return usable_cpus() > 1 and not limited and usable_memory() >= _LEAST_MEMORY
+    return usable_cpus() > 1 and not limited and usable_memory() >= _MIN_MEMORY
 
 
 def _is_worthwhile(request: ConversionRequest) -> bool:

@@ -35,7 +35,7 @@ def before_conversion(request: ConversionRequest) -> LastRun:
     """Returns what is known before a conversion.
 
     Args:
-      request: The checked request. It may replace a dataset, or carry on the plan of one.
+      request: The checked request. It may replace a dataset, or reuse the plan of one.
     """
     settings, carried = request.settings, request.carried
     directory = ""

@@ -68,7 +68,7 @@ def check_output(settings: ConvertSettings, holder: str = "") -> str:
 
 
 def clear_staging(settings: ConvertSettings) -> None:
-    """Removes the rest of an abandoned --overwrite, unless this run resumes it. Needs the lease."""
+    """Removes what an abandoned --overwrite left behind, unless this run resumes it. Needs the lease."""
     if not settings.resume:
         staging = staging_path(settings.output)
         with storage.translated_errors("remove", staging):

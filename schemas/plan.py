@@ -161,7 +161,6 @@ class Forecast:
       limit_cut: (hash, key) of the last image taken under a limit, or None.
       moved: split -> hash -> shard of images that fill a shard that would otherwise be empty. Only
         `AssignShards` knows these.
-      class_names_given: whether labels outside the plan are faults.
       warnings: sentences for the user.
       split_class_counts: number of candidates per split and class name.
       keys: rules of `--include` and `--exclude`.
@@ -178,7 +177,6 @@ class Forecast:
     sampled: int
     sample_faults: Mapping[str, int]
     limit_cut: tuple[int, str] | None = None
-    class_names_given: bool = False
     warnings: tuple[str, ...] = field(default=())
     split_class_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     splits_from: SplitsFrom = SplitsFrom.HASH

@@ -285,7 +285,7 @@ def _placed(
     mask = None
     if drawn is not None:
         upright = task.upright if outline is not None else None
-        mask = masks.encode_object_mask(_place_drawn(drawn, task, upright))
+        mask = masks.encode_object_mask(masks.place_mask(drawn, task.frame, 0, upright))
         if share < 1:
             share = _share_in_crop(drawn, task, upright)
     x_scale = geometry.size[0] / (geometry.box[2] - geometry.box[0])
@@ -314,10 +314,6 @@ def _drawn(annotation: ObjectAnnotation, outline: Segmentation | None, task: _Ta
     except ImageFault as fault:
         raise _Bad(f"its mask: {fault.message}") from None
     return None
-
-
-def _place_drawn(drawn: Image.Image, task: _Task, upright: bool | None) -> Image.Image:
-    return masks.place_mask(drawn, task.frame, 0, upright)
 
 
 def _share_in_crop(drawn: Image.Image, task: _Task, upright: bool | None) -> float:

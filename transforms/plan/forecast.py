@@ -334,7 +334,6 @@ def make_forecast(
         sampled=sample.tried,
         sample_faults=sample.faults,
         limit_cut=cut,
-        class_names_given=bool(class_names),
         warnings=tuple(_warnings(summary, settings, labels, keys)),
         split_class_counts={split: _by_name(summary.classes.get(split, {})) for split in shards},
         splits_from=_splits_from(summary),

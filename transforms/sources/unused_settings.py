@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from shardwright.schemas.configuration.settings import Condition, ConvertSettings
-from shardwright.schemas.layouts import FeatureRole, Needs
+from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plan import SplitsFrom
 from shardwright.transforms.sources.source import all_sources, source_by_name
 
@@ -79,10 +79,6 @@ def _needs(has_effect: Callable[[ConversionFacts], bool], otherwise: str) -> _Co
     return _Condition(lambda name, facts: has_effect(facts), lambda name, facts: otherwise)
 
 
-def _fills(facts: ConversionFacts) -> Iterable[FeatureRole]:
-    return facts.settings.record_layout.by_role()
-
-
 _CONDITIONS: Mapping[Condition, _Condition] = {
     Condition.SOURCE: _Condition(_is_used, _not_used),
     Condition.RESIZING: _needs(lambda facts: bool(facts.settings.resize), "without --resize"),
@@ -95,7 +91,7 @@ _CONDITIONS: Mapping[Condition, _Condition] = {
         "unless the original bytes are kept (--image_format keep): re-encoded images have no metadata",
     ),
     Condition.OBJECTS: _needs(
-        lambda facts: any(str(role).startswith("object_") for role in _fills(facts)),
+        lambda facts: any(str(role).startswith("object_") for role in facts.settings.record_layout.by_role()),
         "with a layout that stores no objects",
     ),
     Condition.CLASSES: _needs(

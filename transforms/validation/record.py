@@ -65,7 +65,7 @@ _REPEATING = frozenset(
         FeatureRole.SEMANTIC_FORMAT,
     }
 )
-#: Those of them that contain sizes. They are only compared with decoded images.
+#: Roles of features that contain sizes. They are only compared with decoded images.
 _SIZES = frozenset({FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.SHAPE})
 #: Number of combinations of repeating values that are cached.
 _MAX_KNOWN = 10_000
@@ -259,14 +259,14 @@ class RecordChecker:
             self._expected.add(parts, label)
 
     def expected(self, block: RecordBlock, first: int, texts: LedgerTexts) -> OrdinaryRecords | None:
-        """Returns the records of a block, from one on, that are ordinary and as the ledger says.
+        """Returns the records of a block, from one position on, that are ordinary and agree with the ledger.
 
         `check` finds no problem in these records, and returns these values.
 
         Args:
           block: The records.
-          first: Place of the first of them in the block.
-          texts: Texts of their entries.
+          first: Position in the block of the first record to check.
+          texts: Texts of the entries of these records.
 
         Returns:
           The records; None if the first is not such a record.
@@ -299,14 +299,14 @@ class RecordChecker:
     def ordinary(
         self, block: RecordBlock, places: ImagePlaces, first: int, hash_images: bool
     ) -> OrdinaryRecords | None:
-        """Returns the ordinary records of a block from one on; None if that one is not ordinary.
+        """Returns the ordinary records of a block from one position on; None if the first is not ordinary.
 
         `check` finds no problem in these records, and returns these values.
 
         Args:
           block: The records.
           places: Where their images are (`find_images`).
-          first: Place of the first of them in the block.
+          first: Position in the block of the first record to check.
           hash_images: Whether the sha256 of the image replaces that of the source in records without it.
         """
         assert self._templates is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -124,16 +124,13 @@ def find_arrays(probe: InputProbe, settings: ConvertSettings) -> FoundArrays:
     arrays.sort()
     datasets = sorted({array.dataset for array in arrays})
     if len(datasets) > 1 and settings.source == "auto":
+        first = (next(array.file for array in arrays if array.dataset == name) for name in datasets[:2])
         raise UsageError(
             f"--input {printable(probe.path)} seems to hold several datasets, such as "
-            f"{' and '.join(_first_of(arrays, name) for name in datasets[:2])}: name one of them as --input, "
+            f"{' and '.join(map(printable, first))}: name one of them as --input, "
             "or take all as one with --source arrays."
         )
     return FoundArrays(probe.path, tuple(arrays), tuple(others), has_images)
-
-
-def _first_of(arrays: Iterable[FoundArray], dataset: str) -> str:
-    return printable(next(array.file for array in arrays if array.dataset == dataset))
 
 
 def _find_in_file(probe: InputProbe, settings: ConvertSettings) -> FoundArrays:
