@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -13,7 +13,13 @@ from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry
 from shardwright.schemas.plan import MAX_SHARDS
 from shardwright.transforms.concurrency.pool import IN_FLIGHT_BYTES, map_ordered, working_budget
-from shardwright.transforms.conversion.convert import ShardRecipe, convert_ref
+from shardwright.transforms.conversion.convert import (
+    Converted,
+    ShardRecipe,
+    convert_read,
+    convert_ref,
+    remote_reads,
+)
 from shardwright.transforms.records.framing import FRAME_BYTES
 
 #: Number of readable images in the sample for the mean encoded size.
@@ -52,9 +58,8 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe, executor: T
     """Converts the first `SAMPLE_IMAGES` readable images of `candidates`, in their order."""
     budget = working_budget()
 
-    def measure(ref: ImageRef) -> tuple[int, Entry]:
+    def measure(converted: Converted) -> tuple[int, Entry]:
         # The record itself is dropped at once: sixty records with raw pixels could be gigabytes.
-        converted = convert_ref(ref, recipe, budget)
         records = [len(image.example) + FRAME_BYTES for image in converted.images if image.example]
         return sum(records), converted.entry
 
@@ -68,15 +73,20 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe, executor: T
         # Exactly the number that is missing, so that the result does not depend on the threads.
         batch = candidates[position : position + SAMPLE_IMAGES - len(sizes)]
         position += len(batch)
-        measured = map_ordered(
-            measure,
-            batch,
-            executor,
-            weigh=lambda ref: max(ref.size, 0),
-            max_items=SAMPLE_IMAGES,
-            max_weight=IN_FLIGHT_BYTES // 2,
-            chunk_items=1,
-        )
+        reads = remote_reads(batch, recipe, executor)
+        measured: Iterable[tuple[int, Entry]]
+        if reads is None:
+            measured = executor.map(lambda ref: measure(convert_ref(ref, recipe, budget)), batch)
+        else:
+            measured = map_ordered(
+                lambda read: measure(convert_read(read, recipe, budget)),
+                reads,
+                executor,
+                weigh=lambda read: len(read.data),
+                max_items=SAMPLE_IMAGES,
+                max_weight=IN_FLIGHT_BYTES // 2,
+                chunk_items=1,
+            )
         for ref, (size, entry) in zip(batch, measured, strict=True):
             tried += 1
             if size:

@@ -31,7 +31,6 @@ from shardwright.schemas.labels import ClassId, check_numbering, merge_class_ids
 from shardwright.schemas.part_bounds import PartBounds
 from shardwright.schemas.plan import Forecast, Plan
 from shardwright.schemas.source_ids import number_text, source_id_of
-from shardwright.transforms.concurrency.pool import CONNECTIONS
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.concurrency.workers import worker_threads
 from shardwright.transforms.global_window import in_global_window
@@ -47,7 +46,6 @@ from shardwright.transforms.plan.parts import FOLD, SPLIT
 from shardwright.transforms.plan.planned_shard import PlannedShard, ShardId
 from shardwright.transforms.sources.label_rules import LabelRules
 from shardwright.transforms.sources.unused_settings import ConversionFacts, without_effect
-from shardwright.transforms.storage import is_remote
 
 _LOG = logging.getLogger(__name__)
 
@@ -161,8 +159,7 @@ class _MakeForecast(beam.DoFn):
         if carried is not None:  # unchanged shard settings do not choose the numbers of shards again
             identity = self._settings.identity()
             explicit = any(carried.settings.get(name) != identity[name] for name in _SHARD_COUNTS)
-        remote = any(is_remote(ref.uri) for _, ref in summary.sample)
-        with ThreadPoolExecutor(CONNECTIONS if remote else worker_threads()) as executor:
+        with ThreadPoolExecutor(worker_threads()) as executor:
             forecast = make_forecast(
                 summary,
                 self._settings,
