@@ -65,7 +65,7 @@ def shards(tmp_path: Path) -> tuple[list[ShardResult], list[Entry]]:
     return results, everything
 
 
-@pytest.mark.parametrize("most_bytes", [10**9, 40_000, 3_000])
+@pytest.mark.parametrize("max_bytes", [10**9, 40_000, 3_000])
 def test_the_bytes_equal_those_of_sorting_everything_at_once(
     shards: tuple[list[ShardResult], list[Entry]],
     tmp_path: Path,
