@@ -72,9 +72,7 @@ class ImageRef(NamedTuple):
     @property
     def labels(self) -> tuple[str, ...]:
         """The class names; most images have one."""
-        if LABEL_SEPARATOR in self.label:
-            return tuple(self.label.split(LABEL_SEPARATOR))
-        return (self.label,) if self.label else ()
+        return labels_of(self.label)
 
     @property
     def location(self) -> str:
@@ -115,6 +113,13 @@ class ImageRef(NamedTuple):
     def has_known_state(self) -> bool:
         """Whether the states of the image and its mask are known, so that a change can be detected."""
         return self.size >= 0 and bool(self.version) and not self.has_unmarked_mask
+
+
+def labels_of(label: str) -> tuple[str, ...]:
+    """Returns the class names in the text that a reference has for them."""
+    if LABEL_SEPARATOR in label:
+        return tuple(label.split(LABEL_SEPARATOR))
+    return (label,) if label else ()
 
 
 def is_image(ref: ImageRef) -> bool:

@@ -12,7 +12,7 @@ from shardwright.schemas import units
 from shardwright.schemas.codes import BY_LISTING, FilterReason, Outcome, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
+from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, labels_of, printable
 from shardwright.schemas.key_rules import KeyRules
 from shardwright.schemas.labels import order_labels, unused_ids
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs
@@ -22,7 +22,13 @@ from shardwright.schemas.side_files import check_split_names
 from shardwright.schemas.split_order import in_split_order
 from shardwright.schemas.units import counted, is_or_are
 from shardwright.transforms.conversion.convert import ShardRecipe
-from shardwright.transforms.plan.assign import group_of, hash64, limit_order, shard_order
+from shardwright.transforms.plan.assign import (
+    group_of,
+    hash64,
+    limit_order,
+    shard_hashes,
+    shard_order,
+)
 from shardwright.transforms.plan.estimate import (
     SAMPLE_CANDIDATES,
     carried_count,
@@ -175,6 +181,48 @@ class RefSummary:
             classes = self.classes[split] = Counter()
         for name in ref.labels:  # twice as fast as Counter.update
             classes[name] += 1
+
+    def add_all(
+        self, refs: Sequence[ImageRef], settings: ConvertSettings, placement: Placement
+    ) -> None:
+        """Counts references as `add` does, but most of them together, in a third of the time."""
+        if settings.limit or settings.split_by:
+            candidates = []
+            others = refs
+        else:
+            candidates = [ref for ref in refs if not ref.outcome]
+            others = [ref for ref in refs if ref.outcome] if len(candidates) < len(refs) else ()
+        for ref in others:
+            self.add(ref, settings, placement)
+        if not candidates:
+            return
+        splits = [placement.split(ref) for ref in candidates]
+        self.listed.update(splits)
+        self.candidates.update(splits)
+        named = sum([bool(ref.split) for ref in candidates])
+        self.named += named
+        self.drawn += len(candidates) - named
+        self.hashed |= named < len(candidates)
+        most = settings.max_source_bytes
+        for split, ref in zip(splits, candidates):
+            self.source_bytes[split] += ref.size if 0 < ref.size <= most else 0
+        labels = Counter(zip(splits, [ref.label for ref in candidates]))
+        for (split, label), count in labels.items():
+            classes = self.classes.setdefault(split, Counter())
+            for name in labels_of(label):
+                classes[name] += count
+        self._add_to_sample(candidates, settings)
+
+    def _add_to_sample(self, candidates: Sequence[ImageRef], settings: ConvertSettings) -> None:
+        hashes = shard_hashes(settings.seed, [ref.key for ref in candidates])
+        least = b"\xff" * 8 if self.sample_cut is None else self.sample_cut[0].to_bytes(8, "big")
+        for value, ref in zip(hashes, candidates):
+            if value <= least:  # the bytes are in the order of the numbers
+                order = int.from_bytes(value, "big"), ref.key
+                if self.sample_cut is None or order <= self.sample_cut:
+                    self.sample.append((order, ref))
+        if len(self.sample) > 2 * SAMPLE_CANDIDATES:
+            self.trim(settings)
 
     def trim(self, settings: ConvertSettings) -> None:
         """Drops references that are outside the sample and beyond the limit."""

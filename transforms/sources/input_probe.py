@@ -6,7 +6,7 @@ import contextlib
 import errno
 import glob
 import os
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -188,11 +188,13 @@ def is_pattern(path: str) -> bool:
 
 def _few_of_each_extension(names: Iterable[str]) -> Iterator[str]:
     """Yields names of files until there are enough with their extension."""
-    found: Counter[str] = Counter()
+    left: dict[str, int] = {}
     for name in names:
         extension = extension_of(name)
-        found[extension] += 1
-        if found[extension] <= (_IMAGES if is_image_name(name) else _OTHERS):
+        if extension not in left:
+            left[extension] = _IMAGES if is_image_name(name) else _OTHERS
+        if left[extension]:
+            left[extension] -= 1
             yield name
 
 
