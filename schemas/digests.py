@@ -22,27 +22,36 @@ _NOT_READ, _LISTED = (Outcome.FILTERED.value, Outcome.DEDUPLICATED.value), Stage
 _JSON: Mapping[type, Callable[[Any], str]] = {str: encode_basestring_ascii, int: repr}
 
 
-def ref_digest(ref: ImageRef, label_ids: Sequence[int], *others: object) -> str:
+def ref_digest(key: str, line: str) -> str:
     """Returns the digest of a reference: of its part in the record and the ledger line, without its state.
+
+    Args:
+      key: key of the reference.
+      line: the rest of what the digest covers (`line_after_key`).
+
+    Returns:
+      16 hex digits. That is enough, because only digests of the same key are compared.
+    """
+    return hashlib.blake2b(f"[{encode_basestring_ascii(key)}, {line}".encode(), digest_size=8).hexdigest()
+
+
+def line_after_key(ref: ImageRef, label_ids: Sequence[int], *others: object) -> str:
+    """Returns everything besides the key that the digest of a reference covers.
 
     Args:
       ref: The reference.
       label_ids: ids of its classes, -1 for an unknown one.
       *others: further values that go into its record.
-
-    Returns:
-      16 hex digits. That is enough, because only digests of the same key are compared.
     """
     line: list[object] = [
-        ref.key, ref.label, *label_ids, ref.sha256, ref.outcome, ref.reason, _lasting(ref), ref.extra,
-        *others,
+        ref.label, *label_ids, ref.sha256, ref.outcome, ref.reason, _lasting(ref), ref.extra, *others,
     ]  # fmt: skip
     if ref.outcome == Outcome.QUARANTINED:
         line.append(ref.message)  # other messages name the place in the listing, which may change
     elif ref.place and (place := decode_place(ref.place)).method in BARE_PIXELS:
         # Raw pixels of another shape are another picture.
         line += [place.method, place.shape, place.planar, place.dtype]
-    return hashlib.blake2b(_json_list(line).encode(), digest_size=8).hexdigest()
+    return _json_list(line)[1:]
 
 
 def _json_list(values: Sequence[object]) -> str:
@@ -93,9 +102,16 @@ class PlanDigest:
         """
         self._digest.update(f"\n{line} {state}".encode("utf-8", "surrogateescape"))
 
-    def add_ref(self, ref: ImageRef, line: str) -> None:
-        """Adds a reference with its digest (`ref_digest`); the state of an image left out does not matter."""
-        self.add(line, ref.fingerprint if ref.is_candidate else "")
+    def add_refs(self, refs: Sequence[ImageRef], lines: Sequence[str]) -> None:
+        """Adds references; the states of images that are left out do not matter.
+
+        Args:
+          refs: the references.
+          lines: their digests (`ref_digest`).
+        """
+        states = ["" if ref.outcome else ref.fingerprint for ref in refs]
+        text = "".join(map("\n{} {}".format, lines, states))
+        self._digest.update(text.encode("utf-8", "surrogateescape"))
 
     def add_entry(self, entry: Entry) -> None:
         """Adds the reference of an entry in the shard's ledger, once for all images made of it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shardwright.schemas.configuration.settings import (
@@ -11,7 +11,7 @@ from shardwright.schemas.configuration.settings import (
     ConvertSettings,
     settings_that_affect,
 )
-from shardwright.schemas.digests import PlanDigest, recipe_digest, ref_digest
+from shardwright.schemas.digests import PlanDigest, line_after_key, recipe_digest, ref_digest
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.plan import Forecast
@@ -30,6 +30,12 @@ _SHARD_SETTINGS = settings_that_affect(Affects.RECORD, Affects.SHARD)
 _NAMES = frozenset({FeatureRole.KEY, FeatureRole.FILE_BASENAME})
 #: Software that frames records but does not build them.
 _FRAMING = ("beam",)
+#: Places of two fields of references, and the values between and after them that most references have. The
+#: second is in no digest.
+_SHA256, _CRC32C = map(ImageRef._fields.index, ("sha256", "crc32c"))
+_USUAL = ImageRef("", "")[_SHA256:_CRC32C] + ImageRef("", "")[_CRC32C + 1 :]
+#: Most lines of references that are kept.
+_MOST_LINES = 10_000
 #: Number of bytes of `ref_digest`.
 _DIGEST_BYTES = 8
 
@@ -98,10 +104,9 @@ def plan_shard(
     refs = OrderedRefs.by_hash(planned.refs, settings.seed)
     roles = layout.by_role().keys()
     split_names = (planned.split,) if FeatureRole.SPLIT in roles else ()
-    digest, lines = PlanDigest(recipes.shard), bytearray()
-    candidates, has_known_states = 0, True
-    for ref in refs:
-        line = ref_digest(
+
+    def line_of(ref: ImageRef) -> str:
+        return line_after_key(
             ref,
             [ids.get(name, -1) for name in ref.labels],
             *split_names,
@@ -111,13 +116,46 @@ def plan_shard(
             *_min_bytes(ref, settings),
             *_decoders_of(ref, versions),
         )
-        lines += bytes.fromhex(line)
-        digest.add_ref(ref, line)
-        if ref.is_candidate:
-            candidates += 1
-            has_known_states = has_known_states and ref.has_known_state
+
+    digest, lines = PlanDigest(recipes.shard), bytearray()
+    candidates, has_known_states = 0, True
+    for part in refs.parts():
+        found = list(_digests_of(part, line_of, has_ordinary=FeatureRole.SOURCE_ID not in roles))
+        digest.add_refs(part, found)
+        lines += bytes.fromhex("".join(found))
+        readable = [ref for ref in part if not ref.outcome]
+        candidates += len(readable)
+        has_known_states = has_known_states and all(ref.has_known_state for ref in readable)
     digests = ShardDigests(digest.hexdigest(), bytes(lines), refs.order, candidates, has_known_states)
     return ShardPlan(recipe, recipes.record, digests, refs)
+
+
+def _digests_of(
+    refs: Sequence[ImageRef], line_of: Callable[[ImageRef], str], has_ordinary: bool
+) -> Iterator[str]:
+    """Yields the digest of each reference.
+
+    Nearly all have only a key, a class and a state. Of these, the line after the key is the same for each
+    image of the class with the same extension, which takes a third of the time.
+
+    Args:
+      refs: the references.
+      line_of: returns the line after the key of a reference.
+      has_ordinary: whether the line of such a reference depends on nothing else.
+    """
+    known: dict[tuple[str, str], str] = {}
+    for ref in refs:
+        if has_ordinary and ref.size >= 0 and ref[_SHA256:_CRC32C] + ref[_CRC32C + 1 :] == _USUAL:
+            stem, _, extension = ref.key.rpartition(".")
+            place = ref.label, extension if stem else ""
+            line = known.get(place)
+            if line is None:
+                if len(known) >= _MOST_LINES:
+                    known.clear()
+                line = known[place] = line_of(ref)
+        else:
+            line = line_of(ref)
+        yield ref_digest(ref.key, line)
 
 
 class Recipes(NamedTuple):
@@ -153,7 +191,7 @@ def recipes_of(identity: Mapping[str, Any], versions: Mapping[str, str]) -> Reci
 
 def _decoders_of(ref: ImageRef, versions: Mapping[str, str]) -> list[tuple[str, str]]:
     """Returns the version of the decoder of an image if it is not one that every image depends on."""
-    if has_extension_of(ref.key, "heif") and (number := versions.get(HEIF_DECODER)):
+    if (number := versions.get(HEIF_DECODER)) and has_extension_of(ref.key, "heif"):
         return [(HEIF_DECODER, number)]
     return []
 

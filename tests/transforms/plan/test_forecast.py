@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
 from shardwright.transforms.plan import forecast
 from shardwright.transforms.plan.assign import limit_order, shard_order
 from shardwright.transforms.plan.estimate import SAMPLE_CANDIDATES, Sample
@@ -86,3 +86,29 @@ def test_a_limit_also_leaves_out_bad_rows_beyond_it(
     orders = [limit_order(0, ref.key) for ref in (*BAD, *BY_ORDER)]
     assert made.filtered.get("limit", 0) == sum(cut is not None and order > cut for order in orders)
     assert sum(made.candidates.values()) == min(limit, len(BY_ORDER))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ConvertSettings(),
+        ConvertSettings(splits="train=0.8,test=0.2", max_bytes="3kB"),
+        ConvertSettings(splits="train=0.8,test=0.2", split_by="c[0-3]"),
+        ConvertSettings(limit=700),
+    ],
+)
+def test_references_counted_together_give_the_same_summary(settings: ConvertSettings) -> None:
+    odd = [
+        ImageRef("d/a.jpg", "/in/d/a.jpg", f"c1{LABEL_SEPARATOR}d", "test", size=-1),
+        ImageRef("d/b.jpg", "/in/d/b.jpg", "", "train", group="g", size=5),
+        ImageRef("e/c.jpg", "/in/e/c.jpg", "e").quarantined("EMPTY_FILE", "it is empty"),
+    ]
+    listed = random.Random(1).sample([*REFS, *BAD, *odd], len(REFS) + len(BAD) + len(odd))
+    placement, one_by_one, together = Placement(settings), RefSummary(), RefSummary()
+    for ref in listed:
+        one_by_one.add(ref, settings, placement)
+    for first in range(0, len(listed), 1000):
+        together.add_all(listed[first : first + 1000], settings, placement)
+    one_by_one.trim(settings)
+    together.trim(settings)
+    assert together == one_by_one

@@ -13,6 +13,7 @@ from shardwright.schemas.image_ref import ImageRef, encode_refs
 from shardwright.schemas.plan import Forecast, Plan
 from shardwright.transforms.plan.planned_shard import PlannedShard
 from shardwright.transforms.shards import ordered_refs
+from shardwright.transforms.shards.ordered_refs import OrderedRefs
 from shardwright.transforms.shards.shard_plan import plan_shard
 
 SETTINGS = ConvertSettings(resize="64")
@@ -48,3 +49,35 @@ def test_references_are_not_unpacked_unless_they_are_needed(monkeypatch: Any) ->
     made = plan_shard(planned, FORECAST, SETTINGS, {})
     monkeypatch.setattr(ordered_refs, "decode_refs", None)
     assert plan_shard(planned._replace(digests=made.digests), FORECAST, SETTINGS, {}).digest == made.digest
+
+
+#: References of which most have only a key, a class and a state, and some one value more.
+mixed_refs = st.builds(
+    lambda key, label, size, more: ImageRef(key, "photos/a", label, size=size, version="1")._replace(**more),
+    st.one_of(st.sampled_from(["a.jpg", "b.jpg", "a.HEIC", "b.heic", ".heic", "heic", "c"]), st.text(max_size=5)),
+    st.sampled_from(["cat", "dog", "cat\x1fdog", "bird", ""]),
+    st.integers(-1, 2),
+    st.sampled_from(
+        [{}, {}, {}]
+        + [{name: "x"} for name in ("sha256", "outcome", "reason", "crc32c", "message", "extra", "file_name")]
+        + [{"outcome": "quarantined", "message": "bad"}, {"source_id": "7"}, {"fold": 1}]
+    ),
+)
+
+
+@given(
+    st.lists(mixed_refs, max_size=12),
+    st.sampled_from(["classification", "detection"]),
+    st.sampled_from([{}, {"pillow_heif": "1.0"}]),
+)
+def test_ordinary_references_have_the_digests_that_they_have_alone(
+    listed: list[ImageRef], layout: str, versions: dict[str, str]
+) -> None:
+    settings = ConvertSettings(resize="64", layout=layout, min_bytes="1")
+
+    def digests_of(some: list[ImageRef]) -> bytes:
+        planned = PlannedShard("train", 0, 1, [encode_refs(some)] if some else [])
+        return plan_shard(planned, FORECAST, settings, versions).digests.refs
+
+    ordered = [*OrderedRefs.by_hash([encode_refs(listed)] if listed else [], settings.seed)]
+    assert digests_of(listed) == b"".join(digests_of([ref]) for ref in ordered)
