@@ -35,7 +35,7 @@ _FRAMING = ("beam",)
 _SHA256, _CRC32C = map(ImageRef._fields.index, ("sha256", "crc32c"))
 _USUAL = ImageRef("", "")[_SHA256:_CRC32C] + ImageRef("", "")[_CRC32C + 1 :]
 #: Most lines of references that are kept.
-_MOST_LINES = 10_000
+_MAX_LINES = 10_000
 #: Number of bytes of `ref_digest`.
 _DIGEST_BYTES = 8
 
@@ -150,7 +150,7 @@ def _digests_of(
             place = ref.label, extension if stem else ""
             line = known.get(place)
             if line is None:
-                if len(known) >= _MOST_LINES:
+                if len(known) >= _MAX_LINES:
                     known.clear()
                 line = known[place] = line_of(ref)
         else:

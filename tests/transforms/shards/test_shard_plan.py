@@ -54,7 +54,9 @@ def test_references_are_not_unpacked_unless_they_are_needed(monkeypatch: Any) ->
 #: References of which most have only a key, a class and a state, and some one value more.
 mixed_refs = st.builds(
     lambda key, label, size, more: ImageRef(key, "photos/a", label, size=size, version="1")._replace(**more),
-    st.one_of(st.sampled_from(["a.jpg", "b.jpg", "a.HEIC", "b.heic", ".heic", "heic", "c"]), st.text(max_size=5)),
+    st.one_of(
+        st.sampled_from(["a.jpg", "b.jpg", "a.HEIC", "b.heic", ".heic", "heic", "c"]), st.text(max_size=5)
+    ),
     st.sampled_from(["cat", "dog", "cat\x1fdog", "bird", ""]),
     st.integers(-1, 2),
     st.sampled_from(
