@@ -94,7 +94,8 @@ class Thresholds:
         return {name: value for name, value in asdict(self).items() if value not in (None, {})}
 
 
-_IMAGES = {
+#: Limits on changed images -> kind of change, and what a message says about it.
+IMAGE_LIMITS = {
     "max_added_fraction": (Kind.ADDED, "are new"),
     "max_removed_fraction": (Kind.REMOVED, "are gone"),
     "max_renamed_fraction": (Kind.RENAMED, "have a different key"),
@@ -165,7 +166,7 @@ def _check_records(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
 
 def _check_images(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
     records = f"{counted(drift.all_records.old, 'record')} of the old dataset"
-    for name, (kind, what) in _IMAGES.items():
+    for name, (kind, what) in IMAGE_LIMITS.items():
         limit = getattr(thresholds, name)
         if limit is not None:
             count = drift.changes.total(kind)

@@ -198,3 +198,20 @@ def test_a_rebuild_prints_a_summary(folder: Path, capsys: pytest.CaptureFixture[
     assert f"see {folder}/out/versions/{record.version}/quarantine.jsonl\n" in said
     assert cli.main(["rebuild", "--job", str(job), "--resize=9"]) == ExitCode.DONE
     assert ": 18 re-encoded\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("damage", ["missing", "damaged"])
+def test_a_lost_ledger_does_not_let_changed_classes_pass(folder: Path, damage: str) -> None:
+    """Without the old ledger, nobody knows the old classes of its images, which all seem to be new."""
+    job = _job(folder, "  max_label_change_fraction: 0.3\n")
+    (latest,) = (folder / "out" / "versions").iterdir()
+    ledger = latest / "_shards" / "train-00000-of-00002.jsonl.gz"
+    for shade in range(1, 6):
+        (folder / "source" / "ant" / f"{shade}.png").rename(folder / "source" / "bee" / f"1{shade}.png")
+    if damage == "missing":
+        ledger.unlink()
+    else:
+        ledger.write_bytes(ledger.read_bytes()[:60])
+    with pytest.raises(DataRefused, match=r"of the 18 images of .* cannot be compared, because ledgers"):
+        rebuild(job=str(job))
+    assert pin(str(folder / "out")).endswith(latest.name)

@@ -66,7 +66,7 @@ def test_each_kind_of_change_has_its_limit(limit: str, kind: str) -> None:
     drift = with_changes(**{kind: 5})
     assert names(drift, **{limit: 0.05}) == []
     assert names(drift, **{limit: 0.049}) == [limit]
-    others = {name: 0.0 for name in limits._IMAGES if name != limit}
+    others = {name: 0.0 for name in limits.IMAGE_LIMITS if name != limit}
     assert names(drift, **others) == []
     (refusal,) = check(drift, Thresholds(**{limit: 0.01}))
     assert (refusal.value, refusal.limit, refusal.severity) == (0.05, 0.01, Severity.ERROR)

@@ -14,13 +14,13 @@ from shardwright.schemas.changes import Changes, Kind
 from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import FindingCode, Severity
 from shardwright.schemas.configuration.job import JobGates
-from shardwright.schemas.configuration.thresholds import check
+from shardwright.schemas.configuration.thresholds import IMAGE_LIMITS, check
 from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.drift import Described, Drift, drift_between
 from shardwright.schemas.findings import FindingSummary, ValidationReport
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.statistics.dataset_statistics import Statistics
-from shardwright.schemas.units import percent_beside_limit
+from shardwright.schemas.units import counted, percent_beside_limit
 from shardwright.schemas.version import (
     CHECK_LIST,
     CHECKS_DIR,
@@ -107,6 +107,7 @@ def gate_version(
         refusals = (
             *_refused_findings(report),
             *_refused_drift(drift, task.gates),
+            *_refused_unknown(drift, task.gates),
             *_refused_images(made, task.settings.max_bad_fraction),
             *_refused_again(made, previous),
         )
@@ -205,6 +206,22 @@ def _refused_drift(drift: Drift | None, gates: JobGates) -> Iterator[Violation]:
     """Yields the limits that are exceeded; a first version has none."""
     for violation in check(drift, gates.limits) if drift is not None else ():
         yield violation._replace(message=printable(violation.message))
+
+
+def _refused_unknown(drift: Drift | None, gates: JobGates) -> Iterator[Violation]:
+    """Yields a violation if images have limits, but ledgers of the old version are lost."""
+    limits = [name for name in IMAGE_LIMITS if getattr(gates.limits, name) is not None]
+    if drift is None or drift.identical or not limits:
+        return
+    records, changes = drift.all_records, drift.changes
+    # Every new image is either added or stems from an image of the old version; the others were removed.
+    known = records.new - changes.total(Kind.ADDED) + changes.total(Kind.REMOVED)
+    if known < records.old:
+        message = (
+            f"{limits[0]}: {records.old - known:,} of the {counted(records.old, 'image')} of "
+            f"{drift.datasets.old} cannot be compared, because ledgers of that version are missing or damaged"
+        )
+        yield Violation("drift", limits[0], Severity.ERROR, message)
 
 
 def _refused_images(made: Dataset, limit: float) -> Iterator[Violation]:
