@@ -38,7 +38,7 @@ from shardwright.transforms.images.read import read_image
 #: Largest number of images of which the two processes tell each other. Larger inputs get worker processes.
 MAX_IMAGES = 20_000
 #: Largest number of bytes of results. Only those that were written take memory.
-MAX_BYTES = 64_000_000
+MAX_BYTES = 40_000_000
 #: Number of images by which the fork jumps ahead of the command. Its threads read 16 images at a time each.
 _LEAD = 96
 #: Largest number of bytes that converting an image may take in the fork. The command converts larger ones.
