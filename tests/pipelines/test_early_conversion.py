@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -59,6 +60,8 @@ def folder(tmp_path: Path) -> Path:
     root = make_tree(tmp_path / "in", 24)
     (root / "ant" / "bad.jpg").write_bytes(b"\xff\xd8\xff\xe0 no more")
     (root / "ant" / "notes.txt").write_text("no image")
+    for path in root.glob("*/*"):
+        os.utime(path, (10**9, 10**9))  # a fork leaves files that were just written to the command
     return root
 
 

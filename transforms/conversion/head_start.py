@@ -41,14 +41,20 @@ MAX_IMAGES = 20_000
 MAX_BYTES = 40_000_000
 #: Number of images by which the fork jumps ahead of the command. Its threads read 16 images at a time each.
 _LEAD = 96
-#: Largest number of bytes that converting an image may take in the fork. The command converts larger ones.
+#: Largest number of bytes of a file, and of what converting it takes. The command converts the others.
 _WORKING_BYTES = 32_000_000
+#: The fork ends when it has read so many images in vain, and few others between: the disk is busy enough.
+_MAX_IN_VAIN = 32
+#: Nanoseconds after which a new change of a file gives it a new time, even on a disk with a coarse clock.
+_SETTLED_NS = 2_500_000_000
 #: Images are begun once for their shard, and some of them for the sample before.
 _MAX_BEGUN = 2 * MAX_IMAGES
 _NUMBER_BYTES = 8
 _NUMBER_MASK = 2**64 - 1
 #: Option of prctl(2) that names the signal for a process whose parent ends.
 _PR_SET_PDEATHSIG = 1
+#: File of Linux that says which processes end first if memory runs out, and the value for "at once".
+_OOM_FILE, _OOM_FIRST = "/proc/self/oom_score_adj", "1000"
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -194,7 +200,8 @@ class HeadStart:
             return None
         begin, size, checksum = place
         packed = self._results[begin : begin + size]
-        if google_crc32c.value(packed) != checksum:  # some processors show the numbers before the bytes
+        # Some processors show numbers before the bytes, or one number before another.
+        if not packed or google_crc32c.value(packed) != checksum:
             return None
         found, early = pickle.loads(packed)
         return early if found == identity else None
@@ -203,8 +210,10 @@ class HeadStart:
         """Ends the fork."""
         if self.pid:
             with contextlib.suppress(ProcessLookupError, ChildProcessError):
-                os.kill(self.pid, signal.SIGKILL)
-                os.waitpid(self.pid, 0)
+                # If signals of children are ignored, its number may belong to another process by now.
+                if os.waitpid(self.pid, os.WNOHANG) == (0, 0):
+                    os.kill(self.pid, signal.SIGKILL)
+                    os.waitpid(self.pid, 0)
             self.pid = 0
 
     def _run(self, list_refs: Callable[[], Sequence[ImageRef]], parent: int, blocked: Iterable[int]) -> None:
@@ -217,6 +226,8 @@ class HeadStart:
             silence = os.open(os.devnull, os.O_WRONLY)  # the command prints the same warnings
             os.dup2(silence, 1)
             os.dup2(silence, 2)
+            with contextlib.suppress(OSError), open(_OOM_FILE, "w") as file:
+                file.write(_OOM_FIRST)  # without the fork, only time is lost
             UNDERWAY.leave_board()
             gc.freeze()
             if os.getppid() == parent:
@@ -225,14 +236,21 @@ class HeadStart:
             os._exit(0)
 
     def _convert(self, refs: Sequence[ImageRef]) -> None:
+        # A file that was just written may change again, and have the same size and time after that.
+        settled = time.time_ns() - _SETTLED_NS
+        refs = [ref for ref in refs if ref.size <= _WORKING_BYTES and int(ref.version or 0) <= settled]
         identities = [_identity(ref) for ref in refs]
         numbers = [_number_of(identity) for identity in identities]
         order = Order(numbers)
-        end = 0
+        end = in_vain = 0
         while (place := order.next(self._begun.unread())) is not None:
             early = _convert_early(refs[place], self.settings)
             if early is None:
+                in_vain += 1
+                if in_vain > _MAX_IN_VAIN:
+                    return
                 continue
+            in_vain = max(in_vain - 1, 0)
             packed = pickle.dumps((identities[place], early), pickle.HIGHEST_PROTOCOL)
             begin, end = end, end + len(packed)
             if end > len(self._results):
@@ -288,15 +306,14 @@ def head_start(settings: ConvertSettings, list_refs: Callable[[], Sequence[Image
       list_refs: function that returns the images in the order in which the block converts them.
     """
     global _current
+    fork: HeadStart | None = None
     try:
-        started = HeadStart(settings)
-        started.start(list_refs)
-    except OSError:  # no memory, or no further process
-        yield
-        return
-    _current = started
-    try:
+        with contextlib.suppress(OSError):  # no memory, or no further process
+            fork = HeadStart(settings)
+            fork.start(list_refs)
+            _current = fork
         yield
     finally:
         _current = None
-        started.end()
+        if fork is not None:
+            fork.end()

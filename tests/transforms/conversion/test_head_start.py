@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,8 +51,10 @@ def noise(seed: int, side: int = 40) -> bytes:
     return out.getvalue()
 
 
-def put(path: Path, data: bytes) -> ImageRef:
+def put(path: Path, data: bytes, seconds_ago: float = 60) -> ImageRef:
     path.write_bytes(data)
+    changed = time.time() - seconds_ago
+    os.utime(path, (changed, changed))
     status = path.stat()
     return ImageRef(path.name, str(path), "a", size=status.st_size, version=storage.local_version(status))
 
@@ -125,6 +128,85 @@ def test_bytes_that_did_not_arrive_are_not_taken(fork: HeadStart, refs: list[Ima
     assert fork.take(refs[0]) is None and fork.take(refs[1]) is not None
 
 
+@pytest.mark.parametrize("size", [0, 20])
+def test_numbers_that_arrived_in_part_are_not_taken(fork: HeadStart, refs: list[ImageRef], size: int) -> None:
+    number = module._number_of(module._identity(refs[0]))
+    assert fork._made.append(number, 0, size, 0)  # the image's number is there, but not its checksum
+    assert fork.take(refs[0]) is None
+
+
+def test_a_file_that_was_just_written_is_left_to_the_command(
+    tmp_path: Path, fork: HeadStart, refs: list[ImageRef]
+) -> None:
+    new = put(tmp_path / "new.jpg", noise(1), 0)  # may change again without a new time
+    future = put(tmp_path / "future.jpg", noise(1), -9999)  # by the clock of another machine
+    fork.start(lambda: [new, future, *refs])
+    let_it_end(fork)
+    assert [fork.take(ref) for ref in (new, future)] == [None] * 2
+    assert all(fork.take(ref) for ref in refs)
+
+
+def test_a_large_file_is_not_read(tmp_path: Path, fork: HeadStart, refs: list[ImageRef]) -> None:
+    large = tmp_path / "large.jpg"
+    with open(large, "wb") as file:
+        file.write(noise(1))
+        file.truncate(40_000_000)
+    os.utime(large, (0, 0))
+    fork.start(lambda: [ImageRef(large.name, str(large), "a", size=40_000_000, version="0"), *refs])
+    let_it_end(fork)
+    assert fork.take(ImageRef(large.name, str(large), "a", size=40_000_000, version="0")) is None
+    assert all(fork.take(ref) for ref in refs)
+
+
+def test_the_fork_ends_if_it_reads_images_in_vain(
+    tmp_path: Path, settings: ConvertSettings, refs: list[ImageRef], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MAX_IN_VAIN", 2)
+    text = put(tmp_path / "text.jpg", b"no image")
+    for order, early in (
+        ([text, refs[0], text, text, refs[1]], [True, True]),
+        ([text, refs[0], text, text, text, refs[1]], [True, False]),
+    ):
+        fork = HeadStart(settings)
+        fork.start(lambda order=order: order)
+        let_it_end(fork)
+        assert [fork.take(ref) is not None for ref in refs[:2]] == early
+        fork.end()
+
+
+def test_a_number_that_another_process_may_have_by_now_is_not_killed(
+    fork: HeadStart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # as some supervisors start a command
+    try:
+        fork.start(list)
+        with pytest.raises(ChildProcessError):
+            os.waitpid(fork.pid, 0)
+        killed: list[int] = []
+        monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(pid))
+        fork.end()
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert not killed and not fork.pid
+
+
+def test_the_fork_ends_before_the_command_if_memory_runs_out(fork: HeadStart) -> None:
+    waits, go = os.pipe()
+    ready, tell = os.pipe()
+
+    def list_refs() -> list[ImageRef]:
+        os.write(tell, b".")
+        os.read(waits, 1)
+        return []
+
+    fork.start(list_refs)
+    os.read(ready, 1)
+    assert Path(f"/proc/{fork.pid}/oom_score_adj").read_text().strip() == "1000"
+    fork.end()
+    for pipe in (waits, go, ready, tell):
+        os.close(pipe)
+
+
 def test_the_fork_leaves_images_that_the_command_has_begun(
     settings: ConvertSettings, refs: list[ImageRef]
 ) -> None:
@@ -176,6 +258,26 @@ def test_a_machine_without_room_for_another_process_converts_without_it(
     monkeypatch.setattr(os, "fork", refuse)
     with head_start(settings, list):
         assert current_head_start(settings) is None
+    with pytest.raises(ValueError, match="a bug") as raised, head_start(settings, list):
+        raise ValueError("a bug")
+    assert raised.value.__context__ is None, "not for want of a process"
+
+
+def test_an_interrupt_while_the_fork_starts_ends_it(
+    settings: ConvertSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, found = HeadStart.start, list[int]()
+
+    def interrupted(self: HeadStart, list_refs: object) -> None:
+        start(self, signal.pause)  # type: ignore[arg-type]
+        found.append(self.pid)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(HeadStart, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt), head_start(settings, list):
+        raise AssertionError
+    with pytest.raises(ChildProcessError):
+        os.waitpid(found[0], 0)
 
 
 #: Starts a fork that never ends by itself, says so, and waits to be killed.
