@@ -170,6 +170,7 @@ def test_only_references_plans_and_results_cross_from_stage_to_stage(
             assert names <= CROSSING, f"{step}: {hint}"
 
 
+@pytest.mark.slow
 def test_the_description_does_not_grow_with_the_images(bucket: Any, tmp_path: Path) -> None:
     for number in range(300):
         bucket.blob(f"many/ant/{number:08d}.jpg").upload_from_string(b"x")

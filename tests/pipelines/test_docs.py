@@ -199,6 +199,7 @@ def test_every_source_is_documented() -> None:
         assert f"| `{name}` |" in text, name
 
 
+@pytest.mark.slow
 def test_the_settings_by_task_are_accepted(workplace: Path, few_photos: Path) -> None:
     use_photos(workplace, few_photos)
     rows = re.findall(

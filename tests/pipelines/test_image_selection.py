@@ -140,6 +140,7 @@ def test_a_longer_list_of_digests_changes_only_the_shards_of_its_images(make: Ma
     assert written(entries_of(rebuilt.latest)) == before.keys()
 
 
+@pytest.mark.slow
 def test_other_sides_convert_only_what_they_newly_let_in(make: Make, tmp_path: Path) -> None:
     for number in range(12):
         save(tmp_path / "in" / "ab"[number % 2] / f"{number}.png", noise((20 + number, 40), number))

@@ -15,8 +15,9 @@ from PIL import Image
 from shardwright.loader import pin
 from shardwright.pipelines import cli
 from shardwright.pipelines.rebuild import rebuild
+from shardwright.pipelines.rollback import rollback
 from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.errors import DataRefused
+from shardwright.schemas.errors import DataRefused, UsageError
 from shardwright.schemas.version import VersionState
 from shardwright.transforms.versions.listing import list_versions
 
@@ -145,6 +146,21 @@ def test_refused_records_are_not_converted_again_after_a_fix(folder: Path) -> No
     result = rebuild(_job(folder, "  max_count_drop: 0.9\n"))
     assert result.changed and result.outcome["fingerprint"] == refused.fingerprint
     assert result.outcome["work"]["converted"] == 0
+
+
+def test_a_lost_pointer_does_not_switch_gates_off(folder: Path) -> None:
+    output, job = str(folder / "out"), _job(folder, "  max_count_drop: 0.1\n")
+    (first,) = list_versions(output)
+    (folder / "out" / "latest.json").unlink()
+    _fewer(folder)
+    said = f"although version {first.version} was published; .* shardwright rollback {output} {first.version}"
+    with pytest.raises(UsageError, match=said):
+        rebuild(job)
+    assert list_versions(output) == [first]
+    rollback(output, first.version)
+    with pytest.raises(DataRefused):
+        rebuild(job)
+    assert pin(output) == f"{output}@{first.version}"
 
 
 def test_a_version_that_was_rolled_back_is_not_published_again(

@@ -100,6 +100,7 @@ def test_entries_that_are_added_together_give_the_same_files(
         assert mixed.index == one_by_one.index
 
 
+@pytest.mark.slow
 def test_many_lines_of_random_bytes_do_not_change_the_file() -> None:
     """Also where the compressor begins new blocks and drops what is far behind."""
     entries = [
@@ -135,6 +136,7 @@ def test_lines_take_a_fraction_of_the_memory_of_entries(monkeypatch: pytest.Monk
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_entries_that_are_not_wanted_take_no_memory() -> None:
     entries = [Entry("a.jpg", Outcome.WRITTEN, offset=0, length=20), *map(filtered, range(30_000))]
     lines = LedgerLines.of(entries)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
 from helpers.packing import PACKERS, tar_of, tree_members
 from helpers.storage.buckets import Bucket
 
@@ -13,6 +14,7 @@ from shardwright.pipelines.validate import validate
 from shardwright.schemas.codes import FindingCode
 
 
+@pytest.mark.slow
 def test_a_compressed_archive_and_a_folder_are_compared(bucket: Bucket, photos: Path, tmp_path: Path) -> None:
     shutil.copytree(photos / "birds", tmp_path / "in" / "birds")
     members = tree_members(tmp_path / "in")

@@ -38,7 +38,7 @@ def test_class_folders_are_listed_once_and_at_the_same_time(
     assert accepted and accepted[0] == "class_folders"
     prefixes = proxy.names("list")
     assert sorted(prefixes) == sorted({"in/", *(f"in/{name}/" for name in range(FOLDERS))})
-    assert proxy.most_in_flight["list"] >= FOLDERS // 2
+    assert proxy.max_in_flight["list"] >= FOLDERS // 2
 
 
 @pytest.mark.parametrize("listed", [1, 3, 4, 20_000])

@@ -51,6 +51,7 @@ def _of_shards(sent: Counter[str]) -> Counter[str]:
     return Counter({name: size for name, size in sent.items() if name.endswith(".tfrecord")})
 
 
+@pytest.mark.slow
 def test_uploaded_bytes_are_proportional_to_the_changes(source: Bucket, proxy: Proxy, tmp_path: Path) -> None:
     with proxy.watch():
         first = _rebuild(source)

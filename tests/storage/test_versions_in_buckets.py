@@ -79,7 +79,7 @@ def test_the_pointer_can_be_switched(out: str) -> None:
     assert located(out) == f"{out}/versions/{V2}"
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 def test_rollback_and_publish_work(out: str, small_local: Path) -> None:
     assert rollback(out) == (out, V2, V3, True, "")
     assert latest_of(out)["version"] == V2 and state_of(out, V3) == "withdrawn"
@@ -93,7 +93,7 @@ def test_rollback_and_publish_work(out: str, small_local: Path) -> None:
     assert V4.encode() in storage.read_bytes(f"{out}/index.html")
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 def test_versions_can_be_pinned_and_removed(out: str) -> None:
     assert [record.pinned for record in versions(out, pin=V1).versions] == [False, False, True]
     assert not remove_version(out, V1) and not remove_version(out, V3)

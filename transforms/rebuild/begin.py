@@ -84,7 +84,7 @@ def begin(task: RebuildTask) -> PreviousState:
 
     Raises:
       EngineError: If another rebuild is at work, or has overtaken this one.
-      UsageError: If the latest version cannot be read.
+      UsageError: If the latest version is unknown, or cannot be read.
     """
     if read_outcome(task) is not None:
         return PreviousState(ended=True)
@@ -99,6 +99,13 @@ def begin(task: RebuildTask) -> PreviousState:
         records = list_versions(task.output)
         others = [record for record in records if record.version != task.version]
         latest, tag = (found[0].version, found[1]) if found else ("", None)
+        if found is None and (published := _newest_published(others)):
+            release(task.output, task.holder)
+            raise UsageError(
+                f"{printable(task.output)}/latest.json is missing, although version {published} was "
+                "published; name the version in use with shardwright rollback "
+                f"{shell_word(task.output)} {published}, then run again."
+            )
         if is_overtaken(task, records) or any(record.version > task.version for record in others):
             release(task.output, task.holder)
             raise EngineError(
@@ -152,6 +159,16 @@ def _in_doubt(output: str, others: list[VersionRecord], latest: str) -> Iterator
         if record.state is VersionState.DAMAGED and record.version > latest:
             with contextlib.suppress(ShardwrightError, OSError):
                 yield read_dataset(version_path(output, record.version)).fingerprint, record.version
+
+
+def _newest_published(records: Sequence[VersionRecord]) -> str:
+    """Returns the newest version that readers have seen; empty if there is none."""
+    seen = (
+        record.version
+        for record in records
+        if record.state is VersionState.PUBLISHED and not record.is_unseen
+    )
+    return max(seen, default="")
 
 
 def is_overtaken(task: RebuildTask, records: Sequence[VersionRecord]) -> bool:

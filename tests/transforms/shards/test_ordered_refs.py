@@ -56,6 +56,7 @@ def test_parts_are_the_whole(
         assert max(sizes, default=0) <= (most if len(expected) <= most else part)
 
 
+@pytest.mark.slow
 def test_many_references_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     few_at_once(monkeypatch, 1000, 1000, 250)
 

@@ -226,6 +226,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
+@pytest.mark.slow
 def test_many_similar_pictures_are_compared_in_linear_time(compared: list[int]) -> None:
     first = looks()
     for count in (250, 1000):
@@ -237,6 +238,7 @@ def test_many_similar_pictures_are_compared_in_linear_time(compared: list[int]) 
         assert sum(compared) < 130 * count
 
 
+@pytest.mark.slow
 def test_many_white_pages_are_compared_in_linear_time(compared: list[int]) -> None:
     order = np.random.default_rng(1)
     for count in (100, 400):
@@ -267,7 +269,7 @@ class Stream:
             yield pack([(self.digest, row)])
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pixels", "source", "band0"])
 def test_memory_does_not_grow_with_equal_pictures(kind: str) -> None:
     digest = SOURCE.randbytes(16)
