@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -295,6 +296,27 @@ def test_a_bug_ends_all_transfers_loudly(serve: Serve, monkeypatch: pytest.Monke
             reads = [executor.submit(storage.read_version, f"gs://b/{name}", "7") for name in NAMES[:8]]
             assert {type(read.exception(20)) for read in reads} == {ZeroDivisionError}
         assert outcome(f"gs://b/{NAMES[1]}") == body_of(NAMES[1])
+
+
+def test_an_order_that_comes_while_the_thread_fails_starts_another_thread() -> None:
+    shared, done, seen = transfers.Transfers(1), threading.Event(), list[threading.Thread | None]()
+    late = threading.Thread(target=shared._order, args=(lambda _: done.set(), ("late",)))
+
+    class Orders(deque[object]):
+        def __bool__(self) -> bool:
+            if seen or len(self):
+                return len(self) > 0
+            seen.append(shared._thread)  # the late thread may look at it from now on
+            late.start()
+            while not len(self):
+                time.sleep(0.001)
+            return False
+
+    shared._thread, shared._orders = threading.current_thread(), Orders()
+    shared._fail(MemoryError())
+    assert seen == [None] and done.wait(20)
+    late.join(20)
+    shared.stop()
 
 
 @pytest.mark.parametrize("failing", ["_queue", "_run", "_collect", "_open"])

@@ -153,8 +153,10 @@ class Transfers:
             while not transfer.ended.acquire(timeout=_REPORT_SECONDS):
                 transfer.report()
                 thread = self._thread
-                if (thread is None or not thread.is_alive()) and transfer.ended.locked():
-                    raise RuntimeError("the thread of the transfers has ended")
+                if thread is None or not thread.is_alive():
+                    with self._starting:  # it may be ending the transfers just now
+                        if transfer.ended.locked():
+                            raise RuntimeError("the thread of the transfers has ended")
         except BaseException:  # a signal
             self.cancel(transfer)
             raise
@@ -319,18 +321,18 @@ class Transfers:
 
     def _fail(self, error: BaseException) -> None:
         """Ends all transfers after a bug. The next thread begins with new connections."""
-        waiting = dict.fromkeys([*self._running.values(), *self._queued])
         with self._starting:
+            self._thread = None  # first: an order that comes too late for this loop needs another thread
+            waiting = dict.fromkeys([*self._running.values(), *self._queued])
             while self._orders:
                 order, transfers = self._orders.popleft()
                 if order != self._drop:
                     waiting.update(dict.fromkeys(transfers))
             self._running, self._queued, self._multi = {}, {}, None
-            self._thread = None
-        for transfer in waiting:
-            transfer.is_begun, transfer.fault, transfer.error = True, error, (0, str(error))
-            if transfer.ended.locked():
-                transfer.ended.release()
+            for transfer in waiting:
+                transfer.is_begun, transfer.fault, transfer.error = True, error, (0, str(error))
+                if transfer.ended.locked():
+                    transfer.ended.release()
 
 
 def _close(*descriptors: int) -> None:
