@@ -29,6 +29,9 @@ class DiskFileSystem(LocalFileSystem):  # type: ignore[misc]
     def _local(self, path: str) -> str:
         return path.removeprefix(f"{self.scheme()}://")
 
+    def create(self, path: str, *named: Any) -> Any:
+        return super().create(self._local(path), *named)
+
     def _path_open(self, path: str, *named: Any) -> Any:
         if "open" in self.failing:
             raise OSError(self.failing["open"])
