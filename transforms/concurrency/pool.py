@@ -148,7 +148,7 @@ class OrderedMap(Generic[Item, Result]):
     At most about `max_items` items with a total of `max_weight` are in work or wait to be consumed. A single
     heavier item runs alone. A chunk has at most `chunk_items` items with a total of a 64th of `max_weight`,
     or one heavier item. The first exception of `function` is raised at the position of its chunk, and items
-    that have not begun by then are dropped.
+    that have not started by then are dropped.
 
     Args:
       function: function of a chunk that returns a result for each item.
@@ -180,31 +180,31 @@ class OrderedMap(Generic[Item, Result]):
         self._next: OrderedMap[Any, Any] | None = None
 
     def followed_by(self, other: OrderedMap[Any, Any]) -> None:
-        """Lets another map begin in the room that this one leaves when all of its own items have begun.
+        """Lets another map use the room that this one leaves when all of its own items have started.
 
-        The thread that iterates over this map begins the items of the other one.
+        The thread that iterates over this map starts the items of the other one.
         """
         self._next = other
 
     def __iter__(self) -> Iterator[Result]:
         try:
-            self._begin()
+            self._start()
             while self._waiting:
                 future, count, weight = self._waiting.popleft()
                 yield from future.result()
                 self._count -= count
                 self._weight -= weight
-                self._begin()
+                self._start()
         finally:
             self.close()
 
     def close(self) -> None:
-        """Drops the items that have not begun."""
+        """Drops the items that have not started."""
         for future, _, _ in self._waiting:
             future.cancel()
 
-    def _begin(self, count: int = 0, weight: int = 0) -> None:
-        """Begins as many items as there is room for.
+    def _start(self, count: int = 0, weight: int = 0) -> None:
+        """Starts as many items as there is room for.
 
         Args:
           count: number of items of earlier maps that take up room.
@@ -222,7 +222,7 @@ class OrderedMap(Generic[Item, Result]):
             self._count += len(items)
             self._weight += cost
         if self._next is not None:
-            self._next._begin(count + self._count, weight + self._weight)
+            self._next._start(count + self._count, weight + self._weight)
 
 
 def map_ordered(
@@ -240,31 +240,9 @@ def map_ordered(
     Small items are passed in chunks of `chunk_items`, because a future costs as much as a small task. Tasks
     that wait for a network run singly.
     """
-    return map_chunks(
-        lambda chunk: [function(item) for item in chunk],
-        items,
-        executor,
-        weigh=weigh,
-        max_items=max_items,
-        max_weight=max_weight,
-        chunk_items=chunk_items,
-    )
-
-
-def map_chunks(
-    function: Callable[[list[Item]], list[Result]],
-    items: Iterable[Item],
-    executor: ThreadPoolExecutor,
-    *,
-    weigh: Callable[[Item], int],
-    max_items: int,
-    max_weight: int = IN_FLIGHT_BYTES,
-    chunk_items: int = CHUNK_ITEMS,
-) -> Iterator[Result]:
-    """Does the same as `map_ordered` with a function that gets all items of a chunk at once."""
     return iter(
         OrderedMap(
-            function,
+            lambda chunk: [function(item) for item in chunk],
             items,
             executor,
             weigh=weigh,

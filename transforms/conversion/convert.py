@@ -21,7 +21,6 @@ from shardwright.transforms.concurrency.pool import (
     WORKING_BYTES,
     ByteBudget,
     OrderedMap,
-    map_chunks,
     map_ordered,
 )
 from shardwright.transforms.concurrency.progress import PROGRESS
@@ -44,7 +43,7 @@ from shardwright.transforms.images.encode import FORMAT_NAMES
 from shardwright.transforms.images.map_hook import Hook, MappedImage, call_hook, load_hook
 from shardwright.transforms.images.mapped_refs import decoded_image, mapped_ref
 from shardwright.transforms.images.private_metadata import private_metadata
-from shardwright.transforms.images.read import check_sha256, map_refs, read_image
+from shardwright.transforms.images.read import check_sha256, expected_bytes, map_refs, read_image
 from shardwright.transforms.records.build import build_example, check_labels
 from shardwright.transforms.storage import changed, is_remote
 
@@ -56,8 +55,6 @@ _PIXEL_BYTES, _PIXELS_OF_A_BYTE = 4, 16
 _SAMPLE_BYTES = 4
 #: Value of `image/format` -> format of the stored image.
 _KIND_OF_FORMAT = {name: kind for kind, name in FORMAT_NAMES.items()}
-#: Number of bytes reserved for a source of unknown size.
-_UNKNOWN_SIZE = 10**6
 
 
 @dataclass(frozen=True)
@@ -265,7 +262,7 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
             # The source names it as an image: in a row of a manifest, an annotation, a record.
             raise no_image(read.data) from None
         except MemoryError:
-            raise _memory_fault(ref, budget) from None
+            raise _memory_fault(ref) from None
         return _built(ref, read, image, annotated, recipe)
     except LeftOut as left_out:
         return Converted(_left_out_entry(read, left_out), source_bytes=read.source_bytes)
@@ -423,7 +420,7 @@ def _decided_entry(ref: ImageRef) -> Entry:
     )
 
 
-def _memory_fault(ref: ImageRef, budget: ByteBudget | None) -> Exception:
+def _memory_fault(ref: ImageRef) -> Exception:
     """Distinguishes a file that needs absurd memory from a machine that has no memory left.
 
     Any accepted picture fits into the working memory of a process. If that much can be allocated now, the
@@ -486,7 +483,7 @@ def convert_refs(
       threads: number of these threads.
       budget: limit for the pixels that the threads may hold.
       known: key -> the record that an earlier build made of the image.
-      reads: `remote_reads` of all references, if they may have begun; only without `known`.
+      reads: `remote_reads` of all references, if they may have started; only without `known`.
     """
     known = known or {}
     unchanged = {key: item for key, item in known.items() if item.unchanged}
@@ -527,13 +524,14 @@ def _convert_all(
     stored = _stored_bytes(recipe.settings)
     arriving = reads or remote_reads(refs, recipe, executor, known)
     if arriving is None:
-        return map_chunks(
+        local = OrderedMap(
             read_and_convert,
             refs,
             executor,
-            weigh=lambda ref: max(_weigh(ref), stored(_weigh(ref))),
+            weigh=lambda ref: max(expected_bytes(ref), stored(expected_bytes(ref))),
             max_items=waiting,
         )
+        return iter(local)
     return map_ordered(
         convert,
         arriving,
@@ -559,7 +557,3 @@ def _stored_bytes(settings: ConvertSettings) -> Callable[[int], int]:
         return lambda size: width * height * pixel
     # A kept original, or a file of many bytes per pixel, is not packed as much as a photograph.
     return lambda size: size * (_PIXELS_OF_A_BYTE if settings.stored_format == "raw" else 1)
-
-
-def _weigh(ref: ImageRef) -> int:
-    return ref.size if ref.size >= 0 else _UNKNOWN_SIZE

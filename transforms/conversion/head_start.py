@@ -47,8 +47,8 @@ _WORKING_BYTES = 32_000_000
 _MAX_IN_VAIN = 32
 #: Nanoseconds after which a new change of a file gives it a new time, even on a disk with a coarse clock.
 _SETTLED_NS = 2_500_000_000
-#: Images are begun once for their shard, and some of them for the sample before.
-_MAX_BEGUN = 2 * MAX_IMAGES
+#: Images are started once for their shard, and some of them for the sample before.
+_MAX_STARTED = 2 * MAX_IMAGES
 _NUMBER_BYTES = 8
 _NUMBER_MASK = 2**64 - 1
 #: Option of prctl(2) that names the signal for a process whose parent ends.
@@ -113,25 +113,25 @@ class Order:
     def __init__(self, numbers: Sequence[int], lead: int = _LEAD) -> None:
         self._numbers = numbers
         self._lead = lead
-        self._begun: set[int] = set()
+        self._started: set[int] = set()
         self._front = 0
         self._next = 0
 
-    def next(self, begun: Sequence[int]) -> int | None:
+    def next(self, started: Sequence[int]) -> int | None:
         """Returns the place of the next image; None if there is no further one.
 
         Args:
-          begun: numbers of images that the command has begun since the last call.
+          started: numbers of images that the command has started since the last call.
         """
         numbers = self._numbers
-        self._begun.update(begun)
-        while self._front < len(numbers) and numbers[self._front] in self._begun:
+        self._started.update(started)
+        while self._front < len(numbers) and numbers[self._front] in self._started:
             self._front += 1
         if self._front >= max(self._next, 1):
             self._next = self._front + self._lead
         while self._next < len(numbers):
             self._next += 1
-            if numbers[self._next - 1] not in self._begun:
+            if numbers[self._next - 1] not in self._started:
                 return self._next - 1
         return None
 
@@ -155,8 +155,8 @@ class HeadStart:
         self.settings = settings
         self.pid = 0
         self._results = mmap.mmap(-1, max_bytes)
-        #: The command writes it: the number of each image that it begins.
-        self._begun = _Log(_MAX_BEGUN)
+        #: The command writes it: the number of each image that it starts.
+        self._started = _Log(_MAX_STARTED)
         #: The fork writes it: number, place, size and checksum of each result.
         self._made = _Log(4 * MAX_IMAGES)
         self._places: dict[int, tuple[int, int, int]] = {}
@@ -190,7 +190,7 @@ class HeadStart:
         identity = _identity(ref)
         number = _number_of(identity)
         with self._lock:
-            self._begun.append(number)
+            self._started.append(number)
             made = self._made.unread()
             self._places.update(
                 (made[at], (made[at + 1], made[at + 2], made[at + 3])) for at in range(0, len(made), 4)
@@ -243,7 +243,7 @@ class HeadStart:
         numbers = [_number_of(identity) for identity in identities]
         order = Order(numbers)
         end = in_vain = 0
-        while (place := order.next(self._begun.unread())) is not None:
+        while (place := order.next(self._started.unread())) is not None:
             early = _convert_early(refs[place], self.settings)
             if early is None:
                 in_vain += 1
@@ -272,13 +272,13 @@ def _number_of(identity: tuple[str, str, str, int, str]) -> int:
 
 def _convert_early(ref: ImageRef, settings: ConvertSettings) -> EarlyImage | None:
     """Reads and converts an image; returns None if the command has to do it."""
-    begun = time.thread_time()
+    start = time.thread_time()
     try:
         data = read_image(ref, settings.max_source_bytes)
         image = convert_image(data, ref.key, settings, _reserve)
     except Exception:  # the command finds it again, and reports it
         return None
-    return EarlyImage(hashlib.sha256(data).hexdigest(), len(data), time.thread_time() - begun, image)
+    return EarlyImage(hashlib.sha256(data).hexdigest(), len(data), time.thread_time() - start, image)
 
 
 def _reserve(size: int) -> AbstractContextManager[None]:

@@ -68,6 +68,11 @@ def read_image(ref: ImageRef, max_bytes: int) -> bytes:
     raise AssertionError
 
 
+def expected_bytes(ref: ImageRef) -> int:
+    """Returns the number of bytes to reserve for the source of an image."""
+    return ref.size if ref.size >= 0 else _UNKNOWN_SIZE
+
+
 def map_refs(
     function: Callable[[ImageRef], Result],
     refs: Sequence[ImageRef],
@@ -101,7 +106,7 @@ def map_refs(
         read_together,
         refs,
         reading_executor() if remote else executor,
-        weigh=lambda ref: ref.size if ref.size >= 0 else _UNKNOWN_SIZE,
+        weigh=expected_bytes,
         max_items=READS_AHEAD,
         max_weight=max_weight,
         chunk_items=CHUNK_ITEMS if in_groups else 1,  # a thread reads a chunk image by image

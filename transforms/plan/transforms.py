@@ -93,7 +93,7 @@ class BatchRefs(beam.DoFn):
             self._refs, self._weight = [], 0
 
 
-class _SummariseRefs(beam.DoFn):
+class _SummarizeRefs(beam.DoFn):
     """Sums up the batches of a bundle."""
 
     def __init__(self, settings: ConvertSettings) -> None:
@@ -259,8 +259,8 @@ class ForecastDataset(beam.PTransform):
             choose = ChooseParts(settings, FOLD, self._carried, self._found, splits)
             folds = beam.pvalue.AsSingleton(batches | "ChooseFolds" >> choose)  # PartBounds
         # A summary is small, however many references it counts, so one step can add up those of all bundles.
-        summaries = batches | "SummariseRefs" >> beam.ParDo(
-            _SummariseRefs(settings), splits
+        summaries = batches | "SummarizeRefs" >> beam.ParDo(
+            _SummarizeRefs(settings), splits
         ).with_output_types(RefSummary)  # RefSummary of a bundle
         return (
             batches.pipeline

@@ -89,7 +89,7 @@ class VersionView:
 
     Attributes:
       name: Name of the version.
-      began: When the version was begun, as text for people.
+      began: When the work on the version began, as text for people.
       stamp: The same time for programs.
       state: State of the version.
       refusals: Listed violations, errors first.

@@ -252,7 +252,7 @@ class TransferClock:
         self._tell()
 
     def adopt(self, operation: Operation | None) -> None:
-        """Makes the bytes part of an operation that may have begun after the request."""
+        """Makes the bytes part of an operation that may have started after the request."""
         self._operation = operation
         self._tell()
 
@@ -264,8 +264,8 @@ class TransferClock:
                 self._operation.contact.alive()
 
     def restart(self) -> None:
-        """Begins a new period."""
-        self._begun, self._bytes = time.monotonic(), 0
+        """Starts a new period."""
+        self._start, self._bytes = time.monotonic(), 0
 
     def limit(self) -> float:
         """Returns the seconds that the next bytes may take.
@@ -273,7 +273,7 @@ class TransferClock:
         Raises:
           TimeoutError: if no time is left.
         """
-        left = self._begun + STALL_SECONDS - time.monotonic()
+        left = self._start + STALL_SECONDS - time.monotonic()
         if self._operation:
             left = min(left, self._operation.seconds_left())
         if left <= 0:
@@ -287,9 +287,9 @@ class TransferClock:
         return TooSlow("the transfer is too slow") if self._bytes else TimeoutError("timed out")
 
     def count(self, size: int) -> None:
-        """Counts transferred bytes; begins a new period if they were enough."""
+        """Counts transferred bytes; starts a new period if they were enough."""
         self._bytes += size
-        seconds = time.monotonic() - self._begun
+        seconds = time.monotonic() - self._start
         if self._bytes >= BYTES_PER_SECOND * seconds:
             if self._operation and size and (self.is_answer or not self.is_reading):
                 self._operation.flowed(seconds)

@@ -63,7 +63,7 @@ class Transfer:
       curl: the handle. Its callbacks run in the thread of the transfers.
 
     Attributes:
-      is_begun: whether the request is being sent, or has ended.
+      is_started: whether the request is being sent, or has ended.
       error: libcurl's code and message for a transfer that failed; None if it succeeded.
       fault: exception that ended the transfer; None if none did.
       group: the transfers with which it began; None if it began alone.
@@ -77,14 +77,14 @@ class Transfer:
 
     def prepare(self) -> None:
         """Forgets the last request."""
-        self.is_begun = False
+        self.is_started = False
         self.error: tuple[int, str] | None = None
         self.fault: BaseException | None = None
         self.group: Group | None = None
 
     def starts(self) -> None:
         """Notes that the request is being sent."""
-        self.is_begun = True
+        self.is_started = True
 
     def look(self) -> None:
         """Looks at the bytes that have arrived, and at the deadline.
@@ -144,7 +144,7 @@ class Transfers:
 
     def wait(self, transfer: Transfer) -> None:
         """Waits until a transfer has ended. One that is still queued begins at once."""
-        if not transfer.is_begun:
+        if not transfer.is_started:
             self._order(self._hurry, (transfer,))
         group = transfer.group
         try:
@@ -330,7 +330,7 @@ class Transfers:
                     waiting.update(dict.fromkeys(transfers))
             self._running, self._queued, self._multi = {}, {}, None
             for transfer in waiting:
-                transfer.is_begun, transfer.fault, transfer.error = True, error, (0, str(error))
+                transfer.is_started, transfer.fault, transfer.error = True, error, (0, str(error))
                 if transfer.ended.locked():
                     transfer.ended.release()
 

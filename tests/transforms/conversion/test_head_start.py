@@ -207,7 +207,7 @@ def test_the_fork_ends_before_the_command_if_memory_runs_out(fork: HeadStart) ->
         os.close(pipe)
 
 
-def test_the_fork_leaves_images_that_the_command_has_begun(
+def test_the_fork_leaves_images_that_the_command_has_started(
     settings: ConvertSettings, refs: list[ImageRef]
 ) -> None:
     fork = HeadStart(settings)

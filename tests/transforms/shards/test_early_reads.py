@@ -99,12 +99,12 @@ def test_a_shard_is_read_before_the_last_image_of_the_one_before_has_arrived(
     writer: write._WriteShard, read: Any, resumed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     last = {_order_of(number)[-1]: number for number in range(SHARDS - 1)}
-    begun = [threading.Event() for _ in range(SHARDS)]
+    started = [threading.Event() for _ in range(SHARDS)]
 
     def wait(ref: ImageRef) -> None:
-        begun[int(ref.key[0])].set()
+        started[int(ref.key[0])].set()
         if ref.key in last:
-            assert begun[last[ref.key] + 1].wait(SECONDS)
+            assert started[last[ref.key] + 1].wait(SECONDS)
 
     def at_once(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
         done = Future[Any]()
@@ -122,13 +122,13 @@ def test_no_more_is_in_flight_than_for_one_shard(
 ) -> None:
     most = 2
     monkeypatch.setattr("shardwright.transforms.images.read.READS_AHEAD", most)
-    lock, arrived, begun, room = threading.Lock(), 0, 0, 0
+    lock, arrived, started, room = threading.Lock(), 0, 0, 0
 
     def count(_: ImageRef) -> None:
-        nonlocal begun, room
+        nonlocal started, room
         with lock:
-            begun += 1
-            room = max(room, begun - arrived)
+            started += 1
+            room = max(room, started - arrived)
 
     real = convert.convert_read
 
@@ -142,7 +142,7 @@ def test_no_more_is_in_flight_than_for_one_shard(
     monkeypatch.setattr(convert, "convert_read", convert_read)
     _written(writer, map(_shard, range(SHARDS)))
     # As many images as a chunk of the converting threads has may wait to be counted.
-    assert begun == SHARDS * IMAGES and room <= most + convert._WAITING_PER_THREAD
+    assert started == SHARDS * IMAGES and room <= most + convert._WAITING_PER_THREAD
 
 
 def test_a_fault_drops_what_the_next_shard_has_not_requested(

@@ -18,7 +18,6 @@ from shardwright.transforms.concurrency.pool import (
     CHUNK_ITEMS,
     ByteBudget,
     OrderedMap,
-    map_chunks,
     map_ordered,
     merge_streams,
 )
@@ -53,13 +52,13 @@ def test_no_more_items_are_in_flight_than_the_bounds_allow(
     executor: ThreadPoolExecutor, max_items: int, max_weight: int, weight: int
 ) -> None:
     lock = threading.Lock()
-    begun, taken, most = 0, 0, 0
+    started, taken, most = 0, 0, 0
 
     def work(item: int) -> int:
-        nonlocal begun, most
+        nonlocal started, most
         with lock:
-            begun += 1
-            most = max(most, begun - taken)
+            started += 1
+            most = max(most, started - taken)
         return item
 
     for _ in _map(work, range(400), executor, lambda item: weight, max_items, max_weight):
@@ -80,7 +79,7 @@ def test_a_function_gets_the_items_of_a_chunk_together(executor: ThreadPoolExecu
 
     # A chunk may weigh a 64th of the limit: 10.
     weights = [1] * 6 + [4, 4, 4, 30, 1]
-    results = map_chunks(
+    results = OrderedMap(
         double,
         range(len(weights)),
         executor,
@@ -138,18 +137,18 @@ def test_maps_that_follow_each_other_share_their_limits(
     assert arrived == [(place, item) for place, items in enumerate(sequences) for item in range(len(items))]
 
 
-def test_the_next_map_begins_when_the_one_before_has_begun(executor: ThreadPoolExecutor) -> None:
-    begun: set[int] = set()
-    other_begun = threading.Event()
+def test_the_next_map_starts_when_all_items_of_the_one_before_have(executor: ThreadPoolExecutor) -> None:
+    started: set[int] = set()
+    other_started = threading.Event()
 
     def first(chunk: list[int]) -> list[int]:
         if 9 in chunk:
-            assert other_begun.wait(20)
+            assert other_started.wait(20)
         return chunk
 
     def second(chunk: list[int]) -> list[int]:
-        begun.update(chunk)
-        other_begun.set()
+        started.update(chunk)
+        other_started.set()
         return chunk
 
     made = [
@@ -159,7 +158,7 @@ def test_the_next_map_begins_when_the_one_before_has_begun(executor: ThreadPoolE
     made[0].followed_by(made[1])
     results = iter(made[0])
     assert [next(results) for _ in range(6)] == [0, 1, 2, 3, 4, 5]
-    assert not begun
+    assert not started
     assert [*results] == [6, 7, 8, 9]
     assert [*made[1]] == [*range(10)]
 
@@ -198,10 +197,10 @@ def test_sources_are_read_only_as_far_as_needed(executor: ThreadPoolExecutor) ->
 
 
 def test_the_first_exception_is_raised_after_earlier_results(executor: ThreadPoolExecutor) -> None:
-    begun = set()
+    started = set()
 
     def work(item: int) -> int:
-        begun.add(item)
+        started.add(item)
         time.sleep(0.001)
         if item in (40, 60):
             raise RuntimeError(f"item {item}")
@@ -213,7 +212,7 @@ def test_the_first_exception_is_raised_after_earlier_results(executor: ThreadPoo
             got.append(item)
     assert got == list(range(len(got)))
     assert 40 - 8 <= len(got) <= 40, "what is lost before it is at most its own chunk"
-    assert len(begun) < 200, "what had not begun must not begin"
+    assert len(started) < 200, "items that had not started must not start"
 
 
 def test_the_exception_of_a_source_is_raised(executor: ThreadPoolExecutor) -> None:
