@@ -327,25 +327,26 @@ class _Frames:
         begins, ends = list[int](), list[int]()
         header_at, footer_at, crc32c = _HEADER.unpack_from, _FOOTER.unpack_from, google_crc32c.value
         checksums = _LENGTH_CHECKSUMS
-        with memoryview(buffer) as view:
-            while position <= last:
-                length, stored = header_at(buffer, position)
-                begin = position + HEADER_BYTES
-                end = begin + length
-                if end + FOOTER_BYTES > size:
-                    self.cut = True
-                    break
-                if checksums[length] != stored:
-                    break
-                crc = crc32c(bytes(view[begin:end]))
-                if ((crc >> 15 | crc << 17) + _MASK_DELTA) & _ALL_BITS != footer_at(buffer, end)[0]:
-                    self._spent += length
-                    break
-                begins.append(begin)
-                ends.append(end)
-                position = end + FOOTER_BYTES
-            else:
+        # A part of an array is not copied; a memoryview would be refused.
+        data = np.frombuffer(buffer, np.uint8)
+        while position <= last:
+            length, stored = header_at(buffer, position)
+            begin = position + HEADER_BYTES
+            end = begin + length
+            if end + FOOTER_BYTES > size:
                 self.cut = True
+                break
+            if checksums[length] != stored:
+                break
+            crc = crc32c(data[begin:end])
+            if ((crc >> 15 | crc << 17) + _MASK_DELTA) & _ALL_BITS != footer_at(buffer, end)[0]:
+                self._spent += length
+                break
+            begins.append(begin)
+            ends.append(end)
+            position = end + FOOTER_BYTES
+        else:
+            self.cut = True
         return RecordBlock(number, offset, buffer, begins, ends) if ends else None
 
     def _sound_bytes(self, offset: int) -> int:
