@@ -37,8 +37,8 @@ def take_turns(
             turn = ways[name]()
             if number:
                 found[name].append(turn)
-                said = ", ".join(f"{measure} {value:.4g}" for measure, value in turn.items())
-                print(f"round {number}: {name}: {said}", file=sys.stderr, flush=True)
+                text = ", ".join(f"{measure} {value:.4g}" for measure, value in turn.items())
+                print(f"round {number}: {name}: {text}", file=sys.stderr, flush=True)
     return found
 
 

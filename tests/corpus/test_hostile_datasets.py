@@ -40,7 +40,7 @@ class Ran(NamedTuple):
     """The result of a command, and its peak memory in megabytes."""
 
     code: int
-    said: str
+    output: str
     megabytes: float
 
 
@@ -49,13 +49,13 @@ def ran(*argv: object) -> Ran:
         [str(COMMAND), *map(str, argv)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     assert process.stdout is not None
-    said = process.stdout.read()
+    output = process.stdout.read()
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     megabytes = used.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
     print(f"\n{megabytes:6.0f} MB  {' '.join(map(str, argv))}")
-    assert "Traceback" not in said, said
-    return Ran(process.returncode, said, megabytes)
+    assert "Traceback" not in output, output
+    return Ran(process.returncode, output, megabytes)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def made(
     argv = ("convert", "--input", corpora, "--output", output, "--splits=train=0.7,test=0.3",
             "--max_bad_fraction=1", *_SETTINGS[request.param])  # fmt: skip
     done = ran(*argv)
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     assert done.megabytes < HUGE
     yield output
     shutil.rmtree(output)
@@ -92,7 +92,7 @@ def files_below(root: Path) -> list[str]:
 def validated(dataset: Path, *options: object) -> tuple[dict[str, Any], Ran]:
     done = ran("validate", "--dataset", dataset, *options)
     report: dict[str, Any] = json.loads((dataset / "findings.json").read_text())
-    assert done.code == (0 if report["sound"] else 1), done.said
+    assert done.code == (0 if report["sound"] else 1), done.output
     return report, done
 
 
@@ -147,13 +147,13 @@ def test_undamaged_records_are_salvaged_after_random_damage(made: Path, tmp_path
     report, _ = validated(broken, "--fast")
     assert not report["sound"] and report["counts"].keys() & {"SHARD_TRUNCATED", "LENGTH_CRC", "DATA_CRC"}
     done = ran("salvage", "--dataset", broken, "--output", tmp_path / "salvaged")
-    assert done.code in (0, 1), done.said
+    assert done.code in (0, 1), done.output
     again, _ = validated(tmp_path / "salvaged")
     assert again["errors"] == 0, again["counts"]
     doubled = re.search(
-        r"left out: ([\d,]+) records? of no shard", done.said
+        r"left out: ([\d,]+) records? of no shard", done.output
     )  # counts equal records, if records have no keys
-    assert made.name == "bare" or not doubled, done.said
+    assert made.name == "bare" or not doubled, done.output
     left_out = int(doubled[1].replace(",", "")) if doubled else 0
     assert again["records"] + left_out == report["records"] < sound["ledger"]["written"]
     if made.name == "bare":
@@ -165,7 +165,7 @@ def test_undamaged_records_are_salvaged_after_random_damage(made: Path, tmp_path
 
 def test_diff_reports_the_differences_between_two_datasets(made: Path, sound_dataset: Path) -> None:
     done = ran("diff", sound_dataset, made)
-    assert done.code == 0 and "train" in done.said, done.said
+    assert done.code == 0 and "train" in done.output, done.output
     assert done.megabytes < USUAL
 
 

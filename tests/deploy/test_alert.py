@@ -19,12 +19,12 @@ UNIT = "shardwright-rebuild@pets.service"
 
 
 class _Chat(http.server.BaseHTTPRequestHandler):
-    said: ClassVar[list[dict[str, str]]] = []
+    messages: ClassVar[list[dict[str, str]]] = []
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         status = 500 if self.path == "/broken" else 200
-        _Chat.said.append(json.loads(body))
+        _Chat.messages.append(json.loads(body))
         self.send_response(status)
         self.end_headers()
 
@@ -35,7 +35,7 @@ class _Chat(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def chat() -> Iterator[str]:
     """A server for webhooks."""
-    _Chat.said = []
+    _Chat.messages = []
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Chat)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -74,9 +74,9 @@ def test_a_webhook_gets_the_reason_and_the_log(
     reason = {"MONITOR_EXIT_STATUS": status, "MONITOR_SERVICE_RESULT": result}
     done = alert(tmp_path, ALERT_WEBHOOK=chat, **reason)
     assert (done.returncode, done.stderr) == (0, "")
-    (said,) = _Chat.said
-    assert set(said) == {"text"} and says in said["text"] and said["text"].startswith(UNIT)
-    assert said["text"].endswith("first\nlast: �ü\n")
+    (message,) = _Chat.messages
+    assert set(message) == {"text"} and says in message["text"] and message["text"].startswith(UNIT)
+    assert message["text"].endswith("first\nlast: �ü\n")
     assert UNIT in (tmp_path / "asked").read_text().split()
 
 

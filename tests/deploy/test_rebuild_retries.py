@@ -257,11 +257,11 @@ def test_an_abandoned_worker_does_not_disturb_the_next_rebuild(folder: Path) -> 
     lease.write_text(Lease("next", "20990101T000000Z", renewed=time.time()).dumps())
     before = _everything(folder)
     for step in STEPS:
-        said = _again(step)
+        message = _again(step)
         after = _everything(folder)
         changed = {name for name in before if before[name] != after.get(name)}
         assert changed <= {"index.html", "metrics.prom"}, step
-        assert step != "BeginRebuild" or "is running" in said
+        assert step != "BeginRebuild" or "is running" in message
 
 
 def test_an_abandoned_worker_does_not_undo_a_rollback(folder: Path) -> None:

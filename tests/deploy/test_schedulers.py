@@ -94,13 +94,13 @@ def test_the_service_has_few_permissions(units: Path) -> None:
 
 
 def test_the_service_retries_by_exit_code() -> None:
-    said = unit("shardwright-rebuild@.service")
-    assert {int(code) for code in said["RestartPreventExitStatus"][0].split()} == FINAL
-    assert said["SuccessExitStatus"] == [str(int(ExitCode.INTERRUPTED))] and "KillSignal" not in said
-    assert said["Restart"] == ["on-failure"] and said["Type"] == ["oneshot"]
-    (hours,) = re.fullmatch(r"(\d+)h", said["TimeoutStartSec"][0]).groups()  # type: ignore[union-attr]
+    settings = unit("shardwright-rebuild@.service")
+    assert {int(code) for code in settings["RestartPreventExitStatus"][0].split()} == FINAL
+    assert settings["SuccessExitStatus"] == [str(int(ExitCode.INTERRUPTED))] and "KillSignal" not in settings
+    assert settings["Restart"] == ["on-failure"] and settings["Type"] == ["oneshot"]
+    (hours,) = re.fullmatch(r"(\d+)h", settings["TimeoutStartSec"][0]).groups()  # type: ignore[union-attr]
     assert int(hours) * 3600 < DAY_SECONDS
-    (alert,) = said["OnFailure"]
+    (alert,) = settings["OnFailure"]
     assert (SYSTEMD / alert.replace("%n", "")).exists()
 
 
@@ -212,8 +212,8 @@ def test_the_command_knows_all_options_of_the_schedulers(capsys: pytest.CaptureF
     with pytest.raises(SystemExit):
         cli.main(["rebuild", "--help"])
     known = set(re.findall(r"--\w+", capsys.readouterr().out))
-    told = {option for line in calls for option in re.findall(r"--\w+", line)}
-    assert told == {"--job", "--log_format", "--wait"} and told <= known
+    given = {option for line in calls for option in re.findall(r"--\w+", line)}
+    assert given == {"--job", "--log_format", "--wait"} and given <= known
 
 
 #: The variables that schedule.sh requires, and one of each optional kind.

@@ -64,8 +64,8 @@ def test_classic_templates_of_rebuilds_are_refused(
     bucket.blob("jobs/pets.yaml").upload_from_string(JOB.replace("runner: DataflowRunner, ", ""))
     before = objects(bucket)
     assert cli.main(["rebuild", f"--job=gs://{BUCKET}/jobs/pets.yaml", *way]) == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1 and "Flex Template" in told
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "Flex Template" in err
     assert objects(bucket) == before and not os.path.exists(JAR.partition("=")[2])
 
 
@@ -85,6 +85,6 @@ def test_a_wrong_job_file_starts_no_job(
     if content is not None:
         bucket.blob("jobs/pets.yaml").upload_from_string(content)
     assert launch(monkeypatch, f"--job=gs://{BUCKET}/jobs/pets.yaml") == 2
-    told = capsys.readouterr().err
-    assert f"gs://{BUCKET}/jobs/pets.yaml" in told and says in told
+    err = capsys.readouterr().err
+    assert f"gs://{BUCKET}/jobs/pets.yaml" in err and says in err
     assert "made/job.json" not in objects(bucket)

@@ -18,11 +18,11 @@ NOTEBOOK = ROOT / "examples" / "quickstart.ipynb"
 _SECONDS = 600
 
 
-def check_texts(said: str) -> None:
+def check_texts(output: str) -> None:
     """Checks what the cells printed: a sound dataset, a falling loss, and a rebuild of two shards."""
-    assert "sound: True" in said
-    assert "'shards': 2" in said and "'converted': 2" in said and "'added': 2" in said
-    losses = re.search(r"loss: (.*)", said)
+    assert "sound: True" in output
+    assert "'shards': 2" in output and "'converted': 2" in output and "'added': 2" in output
+    losses = re.search(r"loss: (.*)", output)
     assert losses is not None
     first, *_, last = map(float, losses[1].split())
     assert last < first

@@ -247,8 +247,8 @@ def test_rebuilds_equal_those_of_the_in_process_runner(
                 "rebuild", "--job", job, "--input", source, "--output", output, *SETTINGS, *options, *runner
             )
             latest = json.loads((output / "latest.json").read_text())
-            said = re.sub(r"\d{8}T\d{6}Z", "V", complaint).replace(str(output), "OUT")
-            made.append((code, said, latest["fingerprint"]))
+            message = re.sub(r"\d{8}T\d{6}Z", "V", complaint).replace(str(output), "OUT")
+            made.append((code, message, latest["fingerprint"]))
             assert latest["fingerprint"] == fingerprint(output / "versions" / latest["version"])
             assert not (output / "lease.json").exists()
         return made

@@ -204,8 +204,12 @@ def _members() -> Iterator[tuple[str, bytes]]:
 def _webdataset(root: Path) -> Path:
     with tarfile.open(_made(root) / "00000.tar", "w") as file:
         for i, (name, data) in enumerate(_members()):
-            said = json.dumps({"price": i}).encode()
-            for member, content in ((name, data), (f"{i:03}.cls", b"%d" % (i % 2)), (f"{i:03}.json", said)):
+            columns = json.dumps({"price": i}).encode()
+            for member, content in (
+                (name, data),
+                (f"{i:03}.cls", b"%d" % (i % 2)),
+                (f"{i:03}.json", columns),
+            ):
                 entry = tarfile.TarInfo(member)
                 entry.size = len(content)
                 file.addfile(entry, io.BytesIO(content))

@@ -28,7 +28,7 @@ def settings_of(layout: str, **values: Any) -> ConvertSettings:
 
 def annotated(
     data: bytes,
-    said: Annotations | None,
+    annotations: Annotations | None,
     layout: str = "detection",
     ids: Mapping[str, int] = IDS,
     **values: Any,
@@ -36,7 +36,7 @@ def annotated(
     """Converts an image file and its annotations."""
     settings = settings_of(layout, **values)
     image = convert_image(data, "a.png", settings)
-    ref = ImageRef("a.png", "a.png", annotations=said.encode() if said else "")
+    ref = ImageRef("a.png", "a.png", annotations=annotations.encode() if annotations else "")
     return image, annotate(ref, image, settings, ids, read_mask(ref, settings))
 
 

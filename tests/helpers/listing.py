@@ -58,7 +58,7 @@ class Listed(NamedTuple):
     ids: dict[str, int]
     input: Input
 
-    def said(self, key: str) -> Annotations:
+    def annotations_of(self, key: str) -> Annotations:
         """Returns the annotations of a candidate."""
         ref = self.refs[key]
         assert ref.is_candidate, ref

@@ -62,8 +62,8 @@ def write_shard(
 def line_of(record: bytes) -> dict[str, Any]:
     example = tf.train.Example.FromString(record)
     names = {"key": "image/filename", "sha256": "image/key/sha256", "label": "image/class/text"}
-    said = {name: b"".join(texts(example, feature)).decode() for name, feature in names.items()}
-    return {"outcome": "written", **said}
+    values = {name: b"".join(texts(example, feature)).decode() for name, feature in names.items()}
+    return {"outcome": "written", **values}
 
 
 def ledger_path(dataset: Path, shard: str) -> Path:

@@ -15,7 +15,7 @@ DAY = 86_400.0
 
 
 def add_version(
-    output: object, dataset: Path | None, version: str, state: str = "published", **said: Any
+    output: object, dataset: Path | None, version: str, state: str = "published", **fields: Any
 ) -> str:
     """Adds a version and returns its directory; without a dataset the version is incomplete."""
     directory = f"{output}/versions/{version}"
@@ -29,7 +29,7 @@ def add_version(
     document = {
         "format_version": 1, "version": version, "state": state, "created": began, "finished": began + 60,
         "previous": "", "fingerprint": fingerprint, "records": 7, "total_bytes": 7000, "work": {},
-        "changes": {}, "refusals": [], "accepted": [], **said,
+        "changes": {}, "refusals": [], "accepted": [], **fields,
     }  # fmt: skip
     storage.write_bytes(f"{directory}/version.json", json.dumps(document).encode())
     return directory

@@ -31,8 +31,8 @@ def test_reading_without_beam(dataset_of_format: dict[str, Path], tmp_path: Path
     for name in dataset_of_format:
         assert (tmp_path / f"{name}.png").stat().st_size > 1000
     assert "shardwright convert needs " in done.stderr
-    for said in ("gs:// needs google-cloud-storage", "s3:// needs boto3", "needs Apache Beam"):
-        assert said in done.stderr
+    for need in ("gs:// needs google-cloud-storage", "s3:// needs boto3", "needs Apache Beam"):
+        assert need in done.stderr
 
 
 @pytest.mark.slow  # its process imports TensorFlow; `make package-test` runs it, too

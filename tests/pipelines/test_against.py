@@ -417,14 +417,14 @@ def test_several_named_inputs_are_compared(source: Path, tmp_path: Path) -> None
 def test_impossible_comparisons_are_refused(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def said(*arguments: str) -> str:
+    def refusal(*arguments: str) -> str:
         assert main(list(arguments)) == 2
         return capsys.readouterr().err
 
     shards = str(made / "kept" / "train-*.tfrecord")
-    assert "--against needs a dataset.json" in said("--dataset", shards, "--against", str(made / "source"))
+    assert "--against needs a dataset.json" in refusal("--dataset", shards, "--against", str(made / "source"))
     dataset = ("--dataset", str(made / "kept"), "--report", str(tmp_path / "report.json"))
-    assert "--against /nowhere does not exist" in said(*dataset, "--against", "/nowhere")
-    assert "name the source with --against" in said(*dataset, "--image_root", str(tmp_path))
-    assert "no such" not in said(*dataset, "--against", str(made / "source"), "--source", "coco")
+    assert "--against /nowhere does not exist" in refusal(*dataset, "--against", "/nowhere")
+    assert "name the source with --against" in refusal(*dataset, "--image_root", str(tmp_path))
+    assert "no such" not in refusal(*dataset, "--against", str(made / "source"), "--source", "coco")
     assert main([*dataset, "--against", str(made / "source")]) == 0

@@ -90,9 +90,9 @@ def test_boxes_are_stored_correctly(coco: Path, tmp_path: Path, capsys: pytest.C
     assert warning.count("(object 2: its box (") == 3
     assert made.dataset.class_counts["train"] == {"beak": len(BIRDS) - wide, "wing": len(BIRDS)}
     print_convert_summary(made)
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"boxes: {boxes['written']} written" in said
-    assert "5 bad ones dropped" in said
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"boxes: {boxes['written']} written" in out
+    assert "5 bad ones dropped" in out
 
 
 def test_ledgers_count_the_boxes_of_each_image(coco: Path, tmp_path: Path) -> None:

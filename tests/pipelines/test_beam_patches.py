@@ -272,8 +272,8 @@ def _raise_in_a_thread(function: Any) -> list[threading.ExceptHookArgs]:
 def test_tracebacks_of_beams_workers_are_hidden_and_all_others_shown(
     beam_as_installed: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(threading, "excepthook", lambda raised: said.append(str(raised.exc_value)))
+    shown: list[str] = []
+    monkeypatch.setattr(threading, "excepthook", lambda raised: shown.append(str(raised.exc_value)))
     of_beam: dict[str, Any] = {"__name__": "apache_beam.runners.worker.made_up"}
     exec("def fail():\n    raise ValueError('of a worker')", of_beam)
 
@@ -288,13 +288,13 @@ def test_tracebacks_of_beams_workers_are_hidden_and_all_others_shown(
     with suppress_beam_logs(False), patching():
         apply_patches()
         both()
-        assert said == ["our own"] and capsys.readouterr().err == ""
+        assert shown == ["our own"] and capsys.readouterr().err == ""
     both()
-    assert said[1:] == ["of a worker", "our own"] and capsys.readouterr().err == "a traceback\n"
+    assert shown[1:] == ["of a worker", "our own"] and capsys.readouterr().err == "a traceback\n"
     with suppress_beam_logs(True), patching():
         apply_patches()
         both()
-        assert said[3:] == ["of a worker", "our own"] and capsys.readouterr().err == "a traceback\n"
+        assert shown[3:] == ["of a worker", "our own"] and capsys.readouterr().err == "a traceback\n"
 
 
 def test_a_late_worker_is_waited_for_but_not_for_long(
@@ -439,8 +439,8 @@ def test_results_are_equal_without_patches(
     settings = {"splits": "train=0.7,test=0.3", "shards": "train=2,test=1", "resize": "24", "limit": "12"}
     plain, patched = tmp_path / "plain", tmp_path / "patched"
     (tmp_path / "plain.py").write_text(_PLAIN)
-    said = [":".join(item) for item in settings.items()]
-    argv = [str(tmp_path / "plain.py"), str(PHOTOS), str(plain), *said]
+    given = [":".join(item) for item in settings.items()]
+    argv = [str(tmp_path / "plain.py"), str(PHOTOS), str(plain), *given]
     if own_process:
         subprocess.run([sys.executable, *argv], check=True, timeout=300)
     else:

@@ -124,8 +124,8 @@ def test_a_full_disk_below_one_stream_is_reported_on_the_other(
         monkeypatch.setattr(sys, stream, full)
         assert cli.main(["layouts"]) == 0
         assert cli.main(["layouts", "no_such_layout"]) == 2
-    said = capsys.readouterr().err
-    assert ("the rest is not shown: no space left on device" in said) == (stream == "stdout")
+    err = capsys.readouterr().err
+    assert ("the rest is not shown: no space left on device" in err) == (stream == "stdout")
 
 
 def test_an_error_of_the_writer_is_not_reported_as_one_of_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +146,7 @@ def test_too_little_memory_to_start_is_a_failure_of_the_machine() -> None:
 def test_a_command_that_cannot_be_imported_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    for error, said in (
+    for error, message in (
         (MemoryError(), "not enough memory to start"),
         (ImportError("libx.so: failed to map segment from shared object"), "not enough memory to start"),
         (ImportError("no module of that name"), "(ImportError: no module of that name); install"),
@@ -157,7 +157,7 @@ def test_a_command_that_cannot_be_imported_is_reported(
 
         monkeypatch.setattr(cli, "import_module", fail)
         assert cli.main(["plan"]) == 3
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.slow

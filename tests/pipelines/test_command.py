@@ -72,11 +72,11 @@ def test_the_help_explains_other_options(capsys: Capture, beam: BeamOptions) -> 
     with pytest.raises(SystemExit) as left:
         make(beam=beam).main(["--help"])
     assert left.value.code == 0
-    said = capsys.readouterr().out
-    assert said.startswith("usage: shardwright paint ")
-    assert all(text in said for text in ("Paints.", "--colour COLOUR", "--verbose", "--stuck_after"))
+    out = capsys.readouterr().out
+    assert out.startswith("usage: shardwright paint ")
+    assert all(text in out for text in ("Paints.", "--colour COLOUR", "--verbose", "--stuck_after"))
     end = f"example:\n  shardwright paint --colour blue\n\n{beam.value}".rstrip()
-    assert said.endswith(f"\n\n{end}\n")
+    assert out.endswith(f"\n\n{end}\n")
 
 
 @pytest.mark.parametrize("beam", [BeamOptions.STORAGE, BeamOptions.NONE])
@@ -140,8 +140,8 @@ def test_only_verbose_shows_a_traceback(capsys: Capture, error: Exception, code:
     assert failing(error).main([]) == code
     assert capsys.readouterr().err == "shardwright: No.\n"
     assert failing(error).main(["--verbose"]) == code
-    said = capsys.readouterr().err
-    assert said.startswith("Traceback") and said.endswith("shardwright: No.\n")
+    err = capsys.readouterr().err
+    assert err.startswith("Traceback") and err.endswith("shardwright: No.\n")
 
 
 @pytest.mark.parametrize(("resumable", "advice"), [(True, "run again with --resume."), (False, "run again.")])
@@ -184,10 +184,10 @@ def test_a_failure_is_an_object_too(capsys: Capture, error: BaseException, code:
     assert failing(error).main(["--json"]) == code
     taken = capsys.readouterr()
     value = the_object(taken.out)
-    said = "interrupted; run again." if code == 130 else "No."
+    message = "interrupted; run again." if code == 130 else "No."
     messages = [] if code else [{"level": "note", "message": "No."}]
-    assert value == {**COMMON, "exit_code": code, "error": said if code else None, "messages": messages}
-    assert said in taken.err
+    assert value == {**COMMON, "exit_code": code, "error": message if code else None, "messages": messages}
+    assert message in taken.err
 
 
 @pytest.mark.parametrize("argv", [["--json", "--colour"], ["--colour", "--json"], ["--json", "--log-format"]])

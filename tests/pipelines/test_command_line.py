@@ -164,8 +164,8 @@ def test_help_accepts_a_command(capsys: Capture) -> None:
 
 def test_a_rebuild_without_a_job_file_explains_how_to_write_one(capsys: Capture) -> None:
     assert cli.main(["rebuild"]) == 2
-    said = capsys.readouterr().err
-    assert "--job" in said and "shardwright init" in said
+    err = capsys.readouterr().err
+    assert "--job" in err and "shardwright init" in err
     assert cli.main(["rebuild", "a.yaml", "b.yaml"]) == 2
     assert "Name one job file, not 2" in capsys.readouterr().err
 
@@ -255,8 +255,8 @@ def test_an_unchanged_state_is_printed_once(capsys: Capture, monkeypatch: pytest
 
     monkeypatch.setattr(progress, "progress_text", state)
     progress._in_lines(stop, "", progress._Found("", 0.0))
-    said = capsys.readouterr().err.splitlines()
-    assert said == [f"shardwright: {text}" for text in ("starting", "listing", "starting")]
+    err = capsys.readouterr().err.splitlines()
+    assert err == [f"shardwright: {text}" for text in ("starting", "listing", "starting")]
 
 
 def test_the_example_pipeline_explains_its_arguments() -> None:

@@ -74,11 +74,11 @@ def zsh_shows(typed: str, wanted: str) -> bool:
 
 
 def _read_until(terminal: int, wanted: str) -> str:
-    said, end = "", time.monotonic() + 60
-    while wanted not in said and time.monotonic() < end:
+    output, end = "", time.monotonic() + 60
+    while wanted not in output and time.monotonic() < end:
         if select.select([terminal], [], [], 1)[0]:
-            said += os.read(terminal, 4096).decode(errors="replace")
-    return said
+            output += os.read(terminal, 4096).decode(errors="replace")
+    return output
 
 
 @pytest.mark.sampled(3)
@@ -103,9 +103,9 @@ def test_zsh_completes(workplace: Path, line: str, offered: set[str]) -> None:
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_command_prints_the_script(capsys: pytest.CaptureFixture[str], shell: str) -> None:
     assert cli.main(["completion", shell]) == 0
-    said = capsys.readouterr().out
-    assert said == completion(shell).script
-    assert all(name in said for name in cli.COMMANDS)
+    out = capsys.readouterr().out
+    assert out == completion(shell).script
+    assert all(name in out for name in cli.COMMANDS)
 
 
 def test_an_unknown_shell() -> None:

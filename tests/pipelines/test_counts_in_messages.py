@@ -40,11 +40,11 @@ def numbers_of_things(text: str) -> Iterator[tuple[int, str]]:
             if isinstance(value, ast.Constant):
                 before = str(value.value)
             elif isinstance(after, ast.Constant) and _PLURAL.match(str(after.value)):
-                said = ast.unparse(node)
+                code = ast.unparse(node)
                 if not before.endswith(("more than ", "at least ")) and not any(
-                    item in said for item in _OTHERS
+                    item in code for item in _OTHERS
                 ):
-                    yield node.lineno, said
+                    yield node.lineno, code
                 before = ""
             else:
                 before = ""

@@ -126,10 +126,9 @@ def test_a_gate_file_can_state_requirements_for_the_new_dataset(
     arguments = ["diff", str(sound_dataset), str(edited), f"--thresholds={gates}", f"--report={report}"]
     gates.write_text("min_images: 50\nmin_width: 9999\nfail_on: [DARK]\n")
     assert main(arguments) == 0
-    said = capsys.readouterr().err
+    err = capsys.readouterr().err
     assert (
-        f"{gates}: diff reads no shards, so it ignores fail_on and warn_on, min_width; use shardwright"
-        in said
+        f"{gates}: diff reads no shards, so it ignores fail_on and warn_on, min_width; use shardwright" in err
     )
     gates.write_text("min_images: 500\nallowed_classes: [birds]\n")
     assert main(arguments) == 1

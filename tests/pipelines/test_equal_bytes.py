@@ -63,8 +63,8 @@ def test_convert_reports_them_at_every_verification(folder: Path, tmp_path: Path
 
 def test_convert_prints_them(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert convert_main(["--input", str(folder), "--output", str(tmp_path / "out"), "--shards", "2"]) == 0
-    said = capsys.readouterr().out
-    assert "1 LABEL_CONFLICT" in said and "1 SPLIT_LEAKAGE" in said
+    out = capsys.readouterr().out
+    assert "1 LABEL_CONFLICT" in out and "1 SPLIT_LEAKAGE" in out
 
 
 @pytest.mark.sampled(1)

@@ -38,8 +38,8 @@ def test_work_files_that_cannot_be_removed_are_a_warning(
     monkeypatch.setattr(Spool, "remove", _refuse)
     monkeypatch.setattr(dataset_files, "remove_temporary", _refuse)
     assert cli.main(argv) == 0
-    said = capsys.readouterr().out
-    assert said.count("warning: Some work files are left and can be removed by hand: Cannot clean up") == 2
+    out = capsys.readouterr().out
+    assert out.count("warning: Some work files are left and can be removed by hand: Cannot clean up") == 2
     assert json.loads((tmp_path / "out" / "dataset.json").read_text())["ledger"]["written"] == 1
 
 
@@ -50,8 +50,8 @@ def test_a_staging_directory_that_cannot_be_removed_is_a_warning(
     capsys.readouterr()
     monkeypatch.setattr(commit, "discard_staging", _refuse)
     assert cli.main([*argv, "--overwrite"]) == 0
-    said = capsys.readouterr().out
-    assert "warning: Some work files are left" in said
+    out = capsys.readouterr().out
+    assert "warning: Some work files are left" in out
     outcome = json.loads((tmp_path / "out" / "_work" / "outcome.json").read_text())
     assert outcome["warnings"][-1].startswith("Some work files are left")
 
@@ -65,8 +65,8 @@ def test_an_engine_that_fails_after_the_commit_is_a_warning(
 
     monkeypatch.setattr(convert_module, "run_pipeline", run)
     assert cli.main(argv) == 0
-    said = capsys.readouterr().out
-    assert "warning: The dataset is published and complete; after that the run failed: The engine" in said
+    out = capsys.readouterr().out
+    assert "warning: The dataset is published and complete; after that the run failed: The engine" in out
 
 
 def test_an_engine_that_fails_before_the_commit_is_an_error_despite_an_older_dataset(

@@ -152,8 +152,8 @@ def test_signals_at_any_time_end_in_order(
         time.sleep(0.01)
     os.kill(process.pid, number)
     done = wait(process, tmp_path / "log")
-    told = "" if number == signal.SIGINT else f"it was told to end ({number.name}); "
-    assert done == (130, "", f"shardwright: interrupted; {told}run again with --resume to go on.\n")
+    reason = "" if number == signal.SIGINT else f"it was told to end ({number.name}); "
+    assert done == (130, "", f"shardwright: interrupted; {reason}run again with --resume to go on.\n")
     assert finish(capfd, argv, tmp_path / "out", clean) >= 2
 
 

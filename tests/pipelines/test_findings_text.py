@@ -133,7 +133,7 @@ def test_no_color_in_a_pipe(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
 
 
 def test_a_dataset_with_only_notes_is_sound(capsys: pytest.CaptureFixture[str]) -> None:
-    for report, said in (
+    for report, message in (
         (report_of(), "out: Sound; 1,234 records"),
         (report_of(DARK, depth="quality"), "out: Sound; "),
         (report_of(depth="fast"), "out: Sound, but images were not decoded; "),
@@ -142,7 +142,7 @@ def test_a_dataset_with_only_notes_is_sound(capsys: pytest.CaptureFixture[str]) 
         (report_of(DARK, gates=Gates(("DARK",))), "out: NOT SOUND; "),
     ):
         print_findings(report)
-        assert said in capsys.readouterr().out
+        assert message in capsys.readouterr().out
 
 
 def test_findings_of_an_earlier_check_are_marked(capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,10 +154,10 @@ def test_findings_of_an_earlier_check_are_marked(capsys: pytest.CaptureFixture[s
             found={"LABEL_CONFLICT": 1}, previous=(past,), time="2026-10-06T00:00:00Z",
         )
     )  # fmt: skip
-    said = capsys.readouterr().out
-    assert "1 DATA_CRC (error), found by the quality check of 2026-10-05 14:03 UTC" in said
-    assert "3 LABEL_CONFLICT (warning), 2 of them found by the quality check of 2026-10-05" in said
-    assert "NOT SOUND" in said and "The exit code is 0 because this check did not look for them." in said
+    out = capsys.readouterr().out
+    assert "1 DATA_CRC (error), found by the quality check of 2026-10-05 14:03 UTC" in out
+    assert "3 LABEL_CONFLICT (warning), 2 of them found by the quality check of 2026-10-05" in out
+    assert "NOT SOUND" in out and "The exit code is 0 because this check did not look for them." in out
 
 
 def test_a_finding_about_the_dataset_has_no_place() -> None:

@@ -53,9 +53,9 @@ def test_a_gate_file_may_name_findings_and_limits_on_differences_are_ignored(
         "warn_on: [SIDECAR_MISMATCH]\nmax_count_drop: 0.1\nmin_records: 1000\nmax_bad_fraction: 0.5\n"
     )
     assert run(copy, "--expect", str(gates)) == 0
-    said = capsys.readouterr().err
-    assert f"{gates}: min_records: write min_images instead\n" in said
-    assert f"{gates}: min_records, max_count_drop compare two datasets, so they are ignored here; use" in said
+    err = capsys.readouterr().err
+    assert f"{gates}: min_records: write min_images instead\n" in err
+    assert f"{gates}: min_records, max_count_drop compare two datasets, so they are ignored here; use" in err
     assert run(copy, "--expect", str(gates), "--fail_on", "SIDECAR_MISMATCH") == 1, "options count more"
     gates.write_text("# nothing\n")
     assert run(copy, "--expect", str(gates)) == 2
@@ -75,7 +75,7 @@ def test_gates_change_errors_to_warnings_and_back(dataset: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--fail_on", "DRAK"], "--fail_on DRAK: there is no such finding; did you mean DARK?"),
         (["--fail_on", "XYZ"], "--fail_on XYZ: there is no such finding; shardwright validate --help lists"),
@@ -94,11 +94,11 @@ def test_gates_change_errors_to_warnings_and_back(dataset: Path, tmp_path: Path)
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_read(
-    dataset: Path, options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    dataset: Path, options: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = (dataset / "dataset.json").stat(), sorted(dataset.iterdir())
     assert run(dataset, *options) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert ((dataset / "dataset.json").stat(), sorted(dataset.iterdir())) == before
 
 
@@ -119,8 +119,8 @@ def test_nothing_is_read_if_nothing_can_be_written(
     monkeypatch.setattr(os, "access", lambda *_, **__: False)  # like on a read-only file system
     monkeypatch.setattr("shardwright.pipelines.validate.run_pipeline", lambda *_: pytest.fail("it ran"))
     assert run(dataset) == 3
-    said = capsys.readouterr().err
-    assert "findings.json" in said and "choose another place with --report" in said
+    err = capsys.readouterr().err
+    assert "findings.json" in err and "choose another place with --report" in err
 
 
 def test_the_help_lists_every_code(capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,14 +134,14 @@ def test_commands_accept_a_positional_dataset_and_name_the_report(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["validate", f"{dataset}/", "--fast", "--junit", str(tmp_path / "a.xml")]) == 0
-    said = capsys.readouterr().out
-    assert f"{dataset}/report.html" in said and f"{dataset}/findings.json" in said and "a.xml" in said
+    out = capsys.readouterr().out
+    assert f"{dataset}/report.html" in out and f"{dataset}/findings.json" in out and "a.xml" in out
     assert main(["salvage", str(dataset), "--fast", "--output", str(tmp_path / "saved")]) == 0
 
 
 def test_names_that_could_control_a_terminal_are_shown_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     finding = Finding(FindingCode.DATA_CRC, "wrong\x1b]0;x\x07", "s\x1b[2J", 1, 2, "a\nb\x9b31m")
     print_findings(ValidationReport("d\x1b[1m", "fast", None, 1, 1, 1, {"DATA_CRC": 1}, (finding,)))
-    said = capsys.readouterr().out
-    assert not any(char in said for char in "\x1b\x07\x9b")
-    assert "a\\nb" in said and "\\x1b[2J" in said
+    out = capsys.readouterr().out
+    assert not any(char in out for char in "\x1b\x07\x9b")
+    assert "a\\nb" in out and "\\x1b[2J" in out

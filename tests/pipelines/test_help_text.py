@@ -45,16 +45,16 @@ def test_every_help_fits_the_terminal(capsys: Capture, monkeypatch: pytest.Monke
     monkeypatch.setenv("COLUMNS", str(columns))
     longest = {}
     for name in ("", *cli.COMMANDS):
-        said = help_of(capsys, *filter(None, [name]))
-        longest[name] = max(said.splitlines(), key=len)
-        assert said.startswith(f"usage: shardwright {name or 'COMMAND'} [options]")
+        text = help_of(capsys, *filter(None, [name]))
+        longest[name] = max(text.splitlines(), key=len)
+        assert text.startswith(f"usage: shardwright {name or 'COMMAND'} [options]")
     assert {name: line for name, line in longest.items() if len(line) > columns} == {}
     assert len(longest["convert"]) > columns - 20, "the room is used"
 
 
-def groups_of(said: str) -> dict[str, list[str]]:
+def groups_of(help_text: str) -> dict[str, list[str]]:
     """Returns the options of each group of a help text."""
-    parts = re.split(r"^(\S.*):$", said, flags=re.MULTILINE)[1:]
+    parts = re.split(r"^(\S.*):$", help_text, flags=re.MULTILINE)[1:]
     return {title: re.findall(r"^  (?:-h, )?--(\w+)", text, re.MULTILINE)
             for title, text in zip(parts[::2], parts[1::2])}  # fmt: skip
 
@@ -76,9 +76,9 @@ def test_the_settings_stand_in_groups_by_topic(capsys: Capture) -> None:
 
 
 def test_choices_that_do_not_fit_are_in_the_text(capsys: Capture) -> None:
-    said = " ".join(help_of(capsys, "convert").split())
-    assert "--source SOURCE the kind of input" in said and "box_table, parquet, manifest, cvat" in said
-    assert "--fit {stretch,contain,cover,fit,pad}" in said
+    text = " ".join(help_of(capsys, "convert").split())
+    assert "--source SOURCE the kind of input" in text and "box_table, parquet, manifest, cvat" in text
+    assert "--fit {stretch,contain,cover,fit,pad}" in text
 
 
 def test_common_commands_show_three_cases(capsys: Capture) -> None:
@@ -92,10 +92,10 @@ def test_common_commands_show_three_cases(capsys: Capture) -> None:
 def test_a_long_example_is_one_that_a_shell_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     command = "shardwright convert photos/ out/ --resize 224 --splits train=0.9,test=0.1 --overwrite"
-    said = examples_text(command)
-    assert said.startswith("example:\n  shardwright") and max(map(len, said.splitlines())) <= 60
-    assert " ".join(said.replace("\\\n", " ").removeprefix("example:").split()) == command
-    assert re.search(r"--splits train", said), "an option stays with its value"
+    text = examples_text(command)
+    assert text.startswith("example:\n  shardwright") and max(map(len, text.splitlines())) <= 60
+    assert " ".join(text.replace("\\\n", " ").removeprefix("example:").split()) == command
+    assert re.search(r"--splits train", text), "an option stays with its value"
 
 
 def test_colors_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:

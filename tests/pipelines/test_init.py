@@ -71,7 +71,7 @@ RIGHT: dict[str, list[Any]] = {
 }
 
 
-def said(job: JobFile) -> dict[str, Any]:
+def settings_of(job: JobFile) -> dict[str, Any]:
     """Returns the settings of a job, except the one that follows from its gates."""
     return {name: value for name, value in job.settings.items() if name != "verify"}
 
@@ -111,7 +111,7 @@ def test_the_file_contains_the_given_settings(
     path = tmp_path_factory.getbasetemp() / "asked.yaml"
     path.write_bytes(job_text(asked, keep=keep, runner=runner, detected_as=["a\nb: c"]).encode())
     job = read_job(str(path), environ={}, now=0)
-    assert said(job) == asked
+    assert settings_of(job) == asked
     assert job.retention == Retention(keep, 0)
     assert job.beam == tuple(f"--{name}={value}" for name, value in runner.items())
 
@@ -122,7 +122,7 @@ def test_awkward_texts_are_written_correctly(tmp_path: Path, text: str) -> None:
     path = tmp_path / "job.yaml"
     asked = {"input": ("a", text), "output": "b", "label_column": text, "rename_labels": text}
     path.write_bytes(job_text(asked, keep=1, runner={}).encode())
-    assert said(read_job(str(path), environ={})) == asked
+    assert settings_of(read_job(str(path), environ={})) == asked
 
 
 def test_gates_are_on_and_disabled_lines_can_be_enabled(tmp_path: Path) -> None:
@@ -137,12 +137,12 @@ def test_gates_are_on_and_disabled_lines_can_be_enabled(tmp_path: Path) -> None:
         new_classes=Policy.WARN,
     )
     assert job.gates.findings.fail_on == ("SPLIT_LEAKAGE",) and job.retention == Retention(7, 0)
-    assert said(job) == {"input": (str(PHOTOS),), "output": "out", "resize": "32"}
+    assert settings_of(job) == {"input": (str(PHOTOS),), "output": "out", "resize": "32"}
     assert not job.hooks and not job.beam
     switched = re.sub(r"^#(?! \S|$)", "", made.text, flags=re.MULTILINE)
     (tmp_path / "all.yaml").write_text(switched)
     whole = read_job(str(tmp_path / "all.yaml"), environ={})
-    assert ConvertSettings(**said(whole)) == ConvertSettings(**said(job))
+    assert ConvertSettings(**settings_of(whole)) == ConvertSettings(**settings_of(job))
     assert set(whole.settings) == set(setting_fields()) - {"overwrite", "resume"}
     assert set(whole.hooks) == {"refused", "failure"} and whole.beam[0] == "--runner=DataflowRunner"
     assert whole.gates.expectations.min_images and whole.gates.findings.warn_on
@@ -174,7 +174,7 @@ def test_the_command_writes_a_file(
     code, out, err = command(capfd, *asked, *beam)
     assert code == 0 and "shardwright rebuild --job job.yaml" in out and "class folders" in out, err
     job = read_job("job.yaml")
-    assert said(job) == {"input": (str(PHOTOS),), "output": "out", "label_depth": "1"}
+    assert settings_of(job) == {"input": (str(PHOTOS),), "output": "out", "label_depth": "1"}
     assert job.beam == ("--runner=DirectRunner", "--experiments=a", "--experiments=b", "--streaming")
     assert job.retention.keep == 3
     code, _, err = command(capfd, *asked)
@@ -239,7 +239,7 @@ def test_wrong_answers_on_a_terminal_are_asked_again(
         assert question in err
     for refusal in ("Name a folder", "--input nope does not exist", "--resize big", "--splits train=2,"):
         assert f"  {refusal}" in err
-    assert said(read_job("job.yaml")) == {
+    assert settings_of(read_job("job.yaml")) == {
         "input": (str(PHOTOS),),
         "output": "dataset",
         "resize": "64",
@@ -254,7 +254,7 @@ def test_only_missing_answers_are_asked_on_a_terminal(
     monkeypatch.setattr(sys, "stdin", Terminal("there\n"))
     code, _, err = command(capfd, f"--input={PHOTOS}")
     assert code == 0 and "Resize" not in err
-    assert said(read_job("job.yaml")) == {"input": (str(PHOTOS),), "output": "there"}
+    assert settings_of(read_job("job.yaml")) == {"input": (str(PHOTOS),), "output": "there"}
     monkeypatch.setattr(sys, "stdin", Terminal(""))
     code, _, err = command(capfd, f"--input={PHOTOS}", "--overwrite")
     assert code == 2 and "The answers ended before the last question" in err
@@ -273,6 +273,6 @@ def test_an_input_that_this_machine_cannot_read_is_accepted(
     path = tmp_path / "job.yaml"
     code, _, err = command(capfd, "--input=gs://b/photos", "--output=gs://b/pets", f"--file={path}")
     assert code == 0 and "the input was not examined: Cannot list gs://b/photos" in err
-    assert said(read_job(str(path))) == {"input": ("gs://b/photos",), "output": "gs://b/pets"}
+    assert settings_of(read_job(str(path))) == {"input": ("gs://b/photos",), "output": "gs://b/pets"}
     with pytest.raises(UsageError, match="--resume is not a setting of a rebuild"):
         init(file="", input="a", output="b", resume=True)

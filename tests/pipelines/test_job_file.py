@@ -131,7 +131,7 @@ def test_the_command_line_overrides_values_which_are_not_read(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("said", "asked", "verify"),
+    ("settings", "asked", "verify"),
     [
         ("", "", "fast"),
         ("verify: quality", "", "quality"),
@@ -150,8 +150,10 @@ def test_the_command_line_overrides_values_which_are_not_read(tmp_path: Path) ->
         ("verify: none", "expect: {min_images: 3}", "none"),
     ],
 )
-def test_gates_decide_how_a_version_is_checked(tmp_path: Path, said: str, asked: str, verify: str) -> None:
-    path = write(tmp_path, f"input: a\noutput: b\n{said}\ngates:\n  {asked}\n")
+def test_gates_decide_how_a_version_is_checked(
+    tmp_path: Path, settings: str, asked: str, verify: str
+) -> None:
+    path = write(tmp_path, f"input: a\noutput: b\n{settings}\ngates:\n  {asked}\n")
     job = read_job(path)
     assert job.settings["verify"] == verify
     assert read_job(path, {"verify": "quality"}).settings["verify"] == "quality"
@@ -165,8 +167,8 @@ def test_paths_of_expectations_are_relative_to_the_job_file(
     expect.write_text("min_images: 7\n")
     text = "input: a\noutput: b\ngates: {expect: %s}\n"
     monkeypatch.chdir(tmp_path / "jobs")
-    for path, said in (("job.yaml", "expect.yaml"), (tmp_path / "jobs/job.yaml", expect)):
-        Path(path).write_text(text % said)
+    for path, name in (("job.yaml", "expect.yaml"), (tmp_path / "jobs/job.yaml", expect)):
+        Path(path).write_text(text % name)
         assert read_job(str(path)).gates.expectations == Expectations(min_images=7)
     monkeypatch.chdir(tmp_path)
     Path("jobs/job.yaml").write_text(text % "./expect.yaml")

@@ -82,7 +82,7 @@ def test_class_names_may_agree_with_the_plan(chain: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("names", "told"),
+    ("names", "fault"),
     [
         (["10", "cat", "ant", "dog"], "gives class 'dog' the id 3, which has id 2 in"),
         (["10", "cat", "elk"], "lacks class 'dog', which has id 2 in"),
@@ -91,13 +91,13 @@ def test_class_names_may_agree_with_the_plan(chain: Path, tmp_path: Path) -> Non
     ],
 )
 def test_class_names_that_contradict_the_plan_are_refused(
-    chain: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], names: list[str], told: str
+    chain: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], names: list[str], fault: str
 ) -> None:
     file, plan = names_file(tmp_path, names), str(chain / "out0")
     for command in (["convert", "--output", tmp_path / "out"], ["plan"]):
         argv = [*command, "--input", chain / "in0", "--plan_from", plan, "--class_names", file]
         message = refused(capfd, tmp_path, *argv)
-        assert f"--class_names {file} {told} --plan_from {plan}" in message
+        assert f"--class_names {file} {fault} --plan_from {plan}" in message
     assert not (tmp_path / "out").exists()
 
 

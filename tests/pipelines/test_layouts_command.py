@@ -50,10 +50,10 @@ def test_it_lists_every_layout(capsys: pytest.CaptureFixture[str]) -> None:
         assert layout.summary[:20] in rows[layout.name]
     assert "…" not in out  # a pipe gets whole lines
     code, out, _ = run(capsys, "--json")
-    said = json.loads(out)["layouts"]
-    assert [item["name"] for item in said] == list(LAYOUTS)
-    assert all(item.keys() == {"name", "summary", "first_label", "needs"} for item in said)
-    assert {"layouts": said} == layouts()
+    found = json.loads(out)["layouts"]
+    assert [item["name"] for item in found] == list(LAYOUTS)
+    assert all(item.keys() == {"name", "summary", "first_label", "needs"} for item in found)
+    assert {"layouts": found} == layouts()
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -72,19 +72,19 @@ def test_it_explains_each(name: str, capsys: pytest.CaptureFixture[str]) -> None
     assert ("bare pixels" in words) == layout.pixels
     assert ("Optional features are left out" in words) == any(item.optional for item in layout.features)
     code, out, _ = run(capsys, "--json", name)
-    said = json.loads(out)
-    assert said.items() >= layouts(name).items()
-    assert [item["name"] for item in said["features"]] == [feature.name for feature in layout.features]
-    assert said["parsing_spec"] == spec
-    for item, feature in zip(said["features"], layout.features):
+    found = json.loads(out)
+    assert found.items() >= layouts(name).items()
+    assert [item["name"] for item in found["features"]] == [feature.name for feature in layout.features]
+    assert found["parsing_spec"] == spec
+    for item, feature in zip(found["features"], layout.features):
         assert f"    {json.dumps(item['name'])}: {item['parsing']},\n" in spec
         assert feature.fill is not None and item["what"]
         if feature.fill.value not in ("encoded", "format"):  # these depend on the layout
             assert item["what"] == FEATURE_ROLES[feature.fill].what
 
 
-def features_of(said: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {item["name"]: item for item in said["features"]}
+def features_of(explained: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {item["name"]: item for item in explained["features"]}
 
 
 def test_spelling_and_pixels_depend_on_the_layout() -> None:
@@ -113,11 +113,11 @@ def test_it_explains_a_custom_layout(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "always it's" in words
     assert "as serialized tensor of float32, any x 4 (tf.io.parse_tensor)" in words
     assert "as URL-safe base64 (tf.io.decode_base64)" in words
-    said = features_of(layouts(str(path)))
-    assert "image/key/sha256" not in said
-    assert said['the "picture"']["fill"] == "encoded"
-    assert said["version"]["shape"] == [2, 2]
-    assert said["corners"]["tensor_shape"] == [None, 4]
+    features = features_of(layouts(str(path)))
+    assert "image/key/sha256" not in features
+    assert features['the "picture"']["fill"] == "encoded"
+    assert features["version"]["shape"] == [2, 2]
+    assert features["corners"]["tensor_shape"] == [None, 4]
 
 
 @pytest.mark.parametrize(

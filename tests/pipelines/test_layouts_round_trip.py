@@ -96,8 +96,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[Needs, Mapping[s
             for i, (category, x, y, w, h) in enumerate(objects)
         ]  # fmt: skip
         present = sorted(set(ids_of(name).ravel().tolist()))
-        said = [{"id": number_, "category_id": number_, "iscrowd": 0} for number_ in present]
-        segments.append({"image_id": number, "file_name": name, "segments_info": said})
+        info = [{"id": number_, "category_id": number_, "iscrowd": 0} for number_ in present]
+        segments.append({"image_id": number, "file_name": name, "segments_info": info})
     categories = [{"id": i, "name": name, "isthing": 1} for i, name in enumerate(LABELS, 1)]
     for category in categories:
         category["keypoints"] = ["first", "last"]

@@ -47,8 +47,8 @@ def test_only_data_that_was_read_is_sound(depth: CheckDepth, capsys: pytest.Capt
     assert ValidationReport.from_json(document) == report
     assert verdict(document) == (("✓ Sound", "good") if known else ("? Not verified", "unknown"))
     print_findings(report)
-    said = capsys.readouterr().out
-    assert ("out: Sound" in said) == bool(known) and ("out: not verified" in said) != bool(known)
+    out = capsys.readouterr().out
+    assert ("out: Sound" in out) == bool(known) and ("out: not verified" in out) != bool(known)
 
 
 def test_an_error_counts_even_if_nothing_was_read() -> None:
@@ -119,6 +119,6 @@ def test_a_version_published_during_a_validation_does_not_change_the_output(
     monkeypatch.setattr(command, "run_pipeline", then_publish)
     capsys.readouterr()
     assert main([output, "--quality"]) == 0
-    said = capsys.readouterr().out
-    assert f"{first.version}/report.html" in said and f"{second.version}/report.html" not in said
-    assert [line.split()[1] for line in said.splitlines() if line.split()[:1] == ["train"]] == ["5"]
+    out = capsys.readouterr().out
+    assert f"{first.version}/report.html" in out and f"{second.version}/report.html" not in out
+    assert [line.split()[1] for line in out.splitlines() if line.split()[:1] == ["train"]] == ["5"]

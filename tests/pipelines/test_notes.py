@@ -87,10 +87,12 @@ def test_convert_reports_a_background_that_no_picture_shows(capsys: Capture, tmp
         (folder / "ant").mkdir(parents=True)
         Image.new("RGBA", (12, 8), (9, 9, 9, alpha)).save(folder / "ant" / "a.png")
         Image.new("RGB", (12, 8), (7, 9, 9)).save(folder / "ant" / "b.png")
-    said = []
+    noted = []
     for folder, options in ((opaque, []), (opaque, ["--resize=8", "--fit=pad"]), (through, [])):
-        out = tmp_path / f"out{len(said)}"
+        out = tmp_path / f"out{len(noted)}"
         given = ["convert", str(folder), str(out), "--background", "#ff0000", *options]
         assert cli.main(given) == 0
-        said.append("note: --background has no effect because no image was padded" in capsys.readouterr().out)
-    assert said == [True, False, False]
+        noted.append(
+            "note: --background has no effect because no image was padded" in capsys.readouterr().out
+        )
+    assert noted == [True, False, False]

@@ -90,9 +90,9 @@ def files_beside_the_shards(output: Path) -> set[str]:
 
 def hashes_beside_the_shards(output: Path) -> dict[str, str]:
     """The checksums of these files in dataset.json, which must be true."""
-    said: dict[str, str] = document(output)["sidecars"]
-    assert said == {name: hashlib.sha256((output / name).read_bytes()).hexdigest() for name in said}
-    return said
+    digests: dict[str, str] = document(output)["sidecars"]
+    assert digests == {name: hashlib.sha256((output / name).read_bytes()).hexdigest() for name in digests}
+    return digests
 
 
 def cut(path: Path) -> None:

@@ -52,11 +52,11 @@ def test_the_description_may_come_from_another_process(
 ) -> None:
     path = Path(Spool(str(tmp_path)).tree_path)
     path.parent.mkdir(parents=True)
-    for run, said in (
+    for run, output in (
         (1.0, ""),
         (2.5, "shardwright: found: 1 class, 2 images\n"),
     ):  # the first one is another run's
         path.write_text('{"run": 2.5, "tree": "1 class, 2 images"}')
         with show_progress(True, str(tmp_path), run):
             pass
-        assert capsys.readouterr().err == said and not path.exists()
+        assert capsys.readouterr().err == output and not path.exists()

@@ -215,8 +215,8 @@ def test_leakage_is_found_from_the_ledgers_alone(place: Place) -> None:
     assert not (version / "_checks").exists()
     found = json.loads((version / "findings.json").read_text())
     # Records contain the checksum of their source, so a validation finds the same.
-    said = validate(version, mode="fast", report=place.folder / "findings.json", fail_on="SPLIT_LEAKAGE")
-    assert [item.as_json() for item in said.findings] == [
+    report = validate(version, mode="fast", report=place.folder / "findings.json", fail_on="SPLIT_LEAKAGE")
+    assert [item.as_json() for item in report.findings] == [
         {name: value for name, value in item.items() if name not in ("severity", "depth", "time")}
         for item in found["findings"]
     ]
@@ -239,16 +239,16 @@ def test_a_damaged_ledger_refuses_the_version(place: Place, monkeypatch: pytest.
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
-    ("said", "asked", "mode"),
+    ("verify", "asked", "mode"),
     [
         ("fast", "fail_on: [DARK]", "quality"),
         ("fast", "warn_on: [BOX_RANGE]", "full"),
         ("fast", "fail_on: [SHARD_CHECKSUM, SPLIT_LEAKAGE]", "frames"),
     ],
 )
-def test_gates_decide_the_depth_of_the_check(place: Place, said: str, asked: str, mode: str) -> None:
+def test_gates_decide_the_depth_of_the_check(place: Place, verify: str, asked: str, mode: str) -> None:
     job = place.job(f"input: x\noutput: y\ngates: {{{asked}}}\n")
-    made = place.rebuild(said, job)
+    made = place.rebuild(verify, job)
     assert json.loads((Path(made.path) / "findings.json").read_text())["mode"] == mode
     assert (place.watched.decoded > 0) == (mode != "frames")
 
@@ -257,8 +257,8 @@ def test_a_conversion_can_measure_its_pictures(tmp_path: Path, convert_photos: C
     made = Path(convert_photos(resize=24, verify="quality", splits="train=0.8,test=0.2", shards=2).path)
     document = json.loads((made / "findings.json").read_text())
     assert document["mode"] == "quality"
-    said = validate(made, mode="quality", report=tmp_path / "findings.json")
-    assert said.counts == document["counts"]
+    report = validate(made, mode="quality", report=tmp_path / "findings.json")
+    assert report.counts == document["counts"]
     for name in ("statistics.json", "stats.pb"):
         assert (made / name).read_bytes() == (tmp_path / name).read_bytes()
     assert not (made / "_checks").exists()

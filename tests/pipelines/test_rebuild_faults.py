@@ -169,8 +169,8 @@ def test_the_second_rebuild_names_the_first(folder: Path, capsys: pytest.Capture
     (folder / "out" / LEASE_JSON).write_text(lease.dumps())
     argv = ["rebuild", "--input", str(folder / "in"), "--output", str(folder / "out"), "--shards=4"]
     assert cli.main(argv) == 3
-    said = capsys.readouterr().err
-    assert "another-host" in said and "20990101T000000Z" in said and "Traceback" not in said
+    err = capsys.readouterr().err
+    assert "another-host" in err and "20990101T000000Z" in err and "Traceback" not in err
     assert json.loads((folder / "out" / LEASE_JSON).read_text())["holder"] == "somebody"
     silent = Lease("dead", "", "another-host", pid=7, renewed=1.0, seconds=60.0)
     (folder / "out" / LEASE_JSON).write_text(silent.dumps())
@@ -202,8 +202,8 @@ def test_signals_end_a_rebuild_in_order(
         argv = ["rebuild", "--input", str(folder / "in"), "--output", str(folder / "out"), "--shards=4"]
         assert cli.main(argv) == 130
     thread.join()
-    said = capsys.readouterr().err
-    assert "shardwright: interrupted; " in said and "run again" in said and "--resume" not in said
+    err = capsys.readouterr().err
+    assert "shardwright: interrupted; " in err and "run again" in err and "--resume" not in err
     assert not (folder / "out" / LEASE_JSON).exists()
     assert _rebuild(folder).changed
     _check_sound(folder, 2)
@@ -227,8 +227,8 @@ def test_a_signal_for_the_launcher_alone_ends_its_workers_too(
             time.sleep(0.05)
         job.send_signal(number)
         assert job.wait(60) == 130
-        said = job.stderr.read() if job.stderr else ""
-    assert "shardwright: interrupted; " in said and "Traceback" not in said
+        err = job.stderr.read() if job.stderr else ""
+    assert "shardwright: interrupted; " in err and "Traceback" not in err
     assert not (folder / "out" / LEASE_JSON).exists()
 
 
@@ -246,20 +246,20 @@ def test_failed_runs_do_not_pile_up(folder: Path) -> None:
 
 
 def test_hooks_are_called_for_each_event(folder: Path) -> None:
-    told = folder / "told.json"
+    posted = folder / "told.json"
     job = folder / "job.yaml"
     job.write_text(
         f"input: {folder}/in\noutput: {folder}/out\nshards: 4\nhooks:\n"
-        f"  on_any: {{command: [sh, -c, 'cat > {told}']}}\n"
+        f"  on_any: {{command: [sh, -c, 'cat > {posted}']}}\n"
     )
     rebuild(job)
-    assert json.loads(told.read_text())["event"] == "success"
+    assert json.loads(posted.read_text())["event"] == "success"
     rebuild(job)
-    assert json.loads(told.read_text())["event"] == "no_change"
+    assert json.loads(posted.read_text())["event"] == "no_change"
     (folder / "in" / "ant" / "new.jpg").write_bytes(b"")
     with pytest.raises(Exception, match="refused"):
         rebuild(job)
-    assert json.loads(told.read_text())["event"] == "refused"
+    assert json.loads(posted.read_text())["event"] == "refused"
     shutil.rmtree(folder / "in")
     with pytest.raises(UsageError):
         rebuild(job)
@@ -298,5 +298,5 @@ def test_the_name_of_the_interrupted_step_is_not_in_the_message(capsys: pytest.C
         raise KeyboardInterrupt("it was told to end (SIGTERM); run again. [while running 'Write/Shard']")
 
     assert exit_code_of(command, lambda: False) == 130
-    said = "shardwright: interrupted; it was told to end (SIGTERM); run again.\n"
-    assert capsys.readouterr().err == said
+    message = "shardwright: interrupted; it was told to end (SIGTERM); run again.\n"
+    assert capsys.readouterr().err == message

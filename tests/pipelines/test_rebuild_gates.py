@@ -114,16 +114,16 @@ def test_a_gate_refuses_and_its_message_says_what_to_run(
     output, before = str(folder / "out"), (folder / "out" / "latest.json").read_bytes()
     change(folder)
     assert cli.main(["rebuild", "--job", str(_job(folder, gates))]) == ExitCode.REFUSED
-    said = capsys.readouterr().err
-    assert f"shardwright: gated: refused: {name}\n" in said, "and no warning"
-    sentence = said.splitlines()[-1]
+    err = capsys.readouterr().err
+    assert f"shardwright: gated: refused: {name}\n" in err, "and no warning"
+    sentence = err.splitlines()[-1]
     assert f"was refused and readers keep {json.loads(before)['version']}: " in sentence
     assert ". " not in sentence and sentence.endswith(".")
     assert (folder / "out" / "latest.json").read_bytes() == before
     record = list_versions(output)[-1]
     assert record.state is VersionState.REFUSED
     assert {(item.gate, item.name) for item in record.refusals if item.severity == "error"} == {(gate, name)}
-    commands = re.findall(r"`shardwright ([^`]+)`", said)
+    commands = re.findall(r"`shardwright ([^`]+)`", err)
     assert [command.split()[0] for command in commands] == ["report", "publish"]
     for command in commands:
         assert cli.main(command.split()) == ExitCode.DONE, capsys.readouterr().err
@@ -153,8 +153,10 @@ def test_a_lost_pointer_does_not_switch_gates_off(folder: Path) -> None:
     (first,) = list_versions(output)
     (folder / "out" / "latest.json").unlink()
     _fewer(folder)
-    said = f"although version {first.version} was published; .* shardwright rollback {output} {first.version}"
-    with pytest.raises(UsageError, match=said):
+    message = (
+        f"although version {first.version} was published; .* shardwright rollback {output} {first.version}"
+    )
+    with pytest.raises(UsageError, match=message):
         rebuild(job)
     assert list_versions(output) == [first]
     rollback(output, first.version)
@@ -208,10 +210,10 @@ def test_a_rebuild_prints_a_summary(folder: Path, capsys: pytest.CaptureFixture[
     job = _job(folder, "  {}\n", "max_bad_fraction: 0.5\n")
     _bad(folder)
     assert cli.main(["rebuild", "--job", str(job)]) == ExitCode.DONE
-    said = capsys.readouterr().out
+    out = capsys.readouterr().out
     record = list_versions(str(folder / "out"))[-1]
-    assert f"against {record.previous}: no image changed\n" in said
-    assert f"see {folder}/out/versions/{record.version}/quarantine.jsonl\n" in said
+    assert f"against {record.previous}: no image changed\n" in out
+    assert f"see {folder}/out/versions/{record.version}/quarantine.jsonl\n" in out
     assert cli.main(["rebuild", "--job", str(job), "--resize=9"]) == ExitCode.DONE
     assert ": 18 re-encoded\n" in capsys.readouterr().out
 

@@ -122,7 +122,7 @@ def test_arrays_are_read_completely_and_only_changes_are_decoded(make: Make, tmp
 def test_changed_boxes_convert_only_their_image(make: Make, tmp_path: Path) -> None:
     photos = write_bmps(tmp_path / "in", 4)
     names = [str(path.relative_to(tmp_path / "in")) for path in photos]
-    said: dict[str, Any] = {
+    document: dict[str, Any] = {
         "images": [{"id": i, "file_name": name, "width": 8, "height": 8} for i, name in enumerate(names)],
         "categories": [{"id": 1, "name": "ant"}, {"id": 2, "name": "bee"}],
         "annotations": [
@@ -130,18 +130,18 @@ def test_changed_boxes_convert_only_their_image(make: Make, tmp_path: Path) -> N
         ],
     }
     file = tmp_path / "in" / "annotations.json"
-    file.write_text(json.dumps(said))
+    file.write_text(json.dumps(document))
     rebuilt = make(layout="detection", source="coco")
     assert unchanged(rebuilt)
-    said["annotations"][1]["bbox"] = [2, 2, 3, 3]
-    file.write_text(json.dumps(said))
+    document["annotations"][1]["bbox"] = [2, 2, 3, 3]
+    file.write_text(json.dumps(document))
     assert work(rebuilt)[2] == 1
-    said["images"].append({"id": 9, "file_name": "gone.png", "width": 8, "height": 8})
-    file.write_text(json.dumps(said))
+    document["images"].append({"id": 9, "file_name": "gone.png", "width": 8, "height": 8})
+    file.write_text(json.dumps(document))
     work(rebuilt)
     assert unchanged(rebuilt)
-    said["categories"] = [{"id": 1, "name": "ant"}, {"id": 2, "name": "cat"}]
-    file.write_text(json.dumps(said))
+    document["categories"] = [{"id": 1, "name": "ant"}, {"id": 2, "name": "cat"}]
+    file.write_text(json.dumps(document))
     assert work(rebuilt)[2] == 2
 
 

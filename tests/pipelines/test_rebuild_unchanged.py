@@ -377,16 +377,16 @@ def test_hooks_and_notes_are_those_of_a_whole_rebuild(
     )
     from shardwright.pipelines.rebuild import main
 
-    said = []
+    outputs = []
     assert main(["job.yaml", "--dedupe", "exact", "--label_depth", "1"]) == 0
     capfd.readouterr()
     for early in (True, False):
         if not early:
             (Path("out") / INPUT_JSON).unlink()
         assert main(["job.yaml", "--dedupe", "exact", "--label_depth", "1"]) == 0
-        said.append(sorted(capfd.readouterr().err.splitlines()))  # another thread shows what was found
+        outputs.append(sorted(capfd.readouterr().err.splitlines()))  # another thread shows what was found
     assert Path("told").read_text().split() == ["no_change"] * 2
-    assert said[0] == said[1]
+    assert outputs[0] == outputs[1]
 
 
 def test_files_inside_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,5 +123,5 @@ def test_the_command_line_reports_the_repair(capfd: Capture, rebuilt: Rebuilt) -
     assert "none is damaged" in done.out and "scrubbed: 2 of 3 shards" in done.err
     assert "read again" not in run(capfd, *command, "--scrub=0").out
     for wrong in ("2", "-1", "half", "1/0", "nan"):
-        said = sentence_of(run(capfd, *command, f"--scrub={wrong}"), 2)
-        assert said.endswith(f"--scrub {wrong}: write a share from 0 to 1, such as 0.1 or 1/30.")
+        message = sentence_of(run(capfd, *command, f"--scrub={wrong}"), 2)
+        assert message.endswith(f"--scrub {wrong}: write a share from 0 to 1, such as 0.1 or 1/30.")

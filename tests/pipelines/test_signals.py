@@ -48,8 +48,10 @@ def test_every_signal_to_end_ends_in_order(capsys: Capture, number: signal.Signa
         return 0
 
     assert exit_code_of(command, lambda: False, resumable=True) == 130
-    told = "" if number == signal.SIGINT else f"it was told to end ({number.name}); "
-    assert capsys.readouterr().err == (f"shardwright: interrupted; {told}run again with --resume to go on.\n")
+    reason = "" if number == signal.SIGINT else f"it was told to end ({number.name}); "
+    assert capsys.readouterr().err == (
+        f"shardwright: interrupted; {reason}run again with --resume to go on.\n"
+    )
     assert signal.getsignal(number) is signal.default_int_handler
 
 
@@ -145,7 +147,7 @@ def test_another_process_with_the_same_id_is_not_ended() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         (-9, "killed (signal 9, SIGKILL), probably because the machine ran out of memory; use fewer"),
         (
@@ -157,8 +159,8 @@ def test_another_process_with_the_same_id_is_not_ended() -> None:
         (1, "ended by itself (exit code 1); see the full log"),
     ],
 )
-def test_the_end_of_a_worker_process_is_described(code: int, said: str) -> None:
-    assert describe_end(code).startswith(f"A worker process {'was ' * (code != 1)}{said}")
+def test_the_end_of_a_worker_process_is_described(code: int, message: str) -> None:
+    assert describe_end(code).startswith(f"A worker process {'was ' * (code != 1)}{message}")
 
 
 def test_ends_of_workers_are_recorded_if_beam_only_prints_them() -> None:
@@ -215,8 +217,8 @@ def test_a_conversion_ends_with_its_worker_processes(
     assert len(_workers_of(job)) == 2
     job.send_signal(number)
     assert job.wait(60) == 130
-    said = job.stderr.read() if job.stderr else ""
-    assert said.endswith(
+    err = job.stderr.read() if job.stderr else ""
+    assert err.endswith(
         f"shardwright: interrupted; it was told to end ({number.name}); run again with --resume to go on.\n"
     )
     assert not _workers_of(job)
@@ -226,6 +228,6 @@ def test_a_conversion_ends_with_its_worker_processes(
 def test_a_killed_worker_process_is_reported_as_killed(job: subprocess.Popen[str]) -> None:
     os.kill(_workers_of(job)[0], signal.SIGKILL)
     assert job.wait(60) == 3
-    said = job.stderr.read() if job.stderr else ""
-    assert "shardwright: A worker process was killed (signal 9, SIGKILL), probably" in said
-    assert "Channel closed" not in said and not _workers_of(job)
+    err = job.stderr.read() if job.stderr else ""
+    assert "shardwright: A worker process was killed (signal 9, SIGKILL), probably" in err
+    assert "Channel closed" not in err and not _workers_of(job)

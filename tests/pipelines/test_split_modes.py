@@ -103,13 +103,13 @@ def test_groups_stay_whole(mode: str, tmp_path: Path, capsys: Capture) -> None:
     if mode == "stratified":
         for counts, total in zip(class_counts(out).values(), (100, 110)):
             assert all(abs(found - share * total) <= 4 for found, share in zip(counts, (0.7, 0.2, 0.1)))
-    said = f"{mode} splits: train {records['train']} (wanted 147), "
-    assert said in " ".join(capsys.readouterr().out.split())
+    message = f"{mode} splits: train {records['train']} (wanted 147), "
+    assert message in " ".join(capsys.readouterr().out.split())
     shares = json.loads((out / "run.json").read_text())["split_shares"]
     assert shares["splits"]["test"] == {"records": records["test"], "wanted": 21.0}
     assert ("worst_class" in shares) is (mode == "stratified")
     report.report(out)
-    assert said in html.unescape((out / "report.html").read_text())
+    assert message in html.unescape((out / "report.html").read_text())
 
 
 def test_plan_shows_the_numbers(tmp_path: Path, capsys: Capture) -> None:
@@ -117,17 +117,17 @@ def test_plan_shows_the_numbers(tmp_path: Path, capsys: Capture) -> None:
     assert (
         plan.main([str(tmp_path / "in"), "--splits", SPLITS, "--split_mode", "exact", "--limit", "30"]) == 0
     )
-    said = "exact splits: train 21 (wanted 21), validation 6 (wanted 6), test 3 (wanted 3)"
-    assert said in " ".join(capsys.readouterr().out.split())
+    message = "exact splits: train 21 (wanted 21), validation 6 (wanted 6), test 3 (wanted 3)"
+    assert message in " ".join(capsys.readouterr().out.split())
 
 
 def test_splits_of_the_source_are_kept(tmp_path: Path, capsys: Capture) -> None:
     for split in ("train", "test"):
         write(tmp_path / "in" / split, "cat", range(7))
     assert plan.main([str(tmp_path / "in"), "--splits", SPLITS, "--split_mode", "exact"]) == 0
-    said = "--split_mode has no effect because the source names the split of every image."
+    message = "--split_mode has no effect because the source names the split of every image."
     streams = capsys.readouterr()
-    assert said in " ".join((streams.out + streams.err).split())
+    assert message in " ".join((streams.out + streams.err).split())
     assert "exact splits" not in streams.out
     forecast = plan.plan(input=tmp_path / "in", splits=SPLITS, split_mode="exact", folds=2)
     assert not any("--split_mode" in warning for warning in forecast.warnings)

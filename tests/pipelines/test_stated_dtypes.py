@@ -128,8 +128,8 @@ def test_images_that_would_lose_information_are_quarantined(
     lines = (tmp_path / "out" / "quarantine.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
     assert {item["reason"] for item in found} == {"WRONG_DTYPE"}
-    told = {f"its samples are {other}, and the layout stores {dtype}" for other in lost}
-    assert {item["message"].partition(";")[0] for item in found} == told
+    messages = {f"its samples are {other}, and the layout stores {dtype}" for other in lost}
+    assert {item["message"].partition(";")[0] for item in found} == messages
     assert f"a/{kept}" in Records(tmp_path / "out").keys
 
 

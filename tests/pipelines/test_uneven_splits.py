@@ -41,10 +41,10 @@ def test_plan_warns_before_anything_is_written(uneven: Path, capsys: Capture) ->
     out = " ".join(capsys.readouterr().out.split())
     assert f"warning: {UNEVEN}" in out and f"warning: {MISSING}" in out
     assert plan.main(["--input", str(uneven), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["warnings"] == [UNEVEN, MISSING]
-    assert said["split_class_counts"] == {name: dict(sorted(c.items())) for name, c in COUNTS.items()}
-    assert said["splits_from"] == "source"
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["warnings"] == [UNEVEN, MISSING]
+    assert printed["split_class_counts"] == {name: dict(sorted(c.items())) for name, c in COUNTS.items()}
+    assert printed["splits_from"] == "source"
 
 
 def test_convert_and_the_report_state_the_same_numbers(uneven: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -92,7 +92,7 @@ class _Failing:
 
 
 @pytest.mark.sampled(5)
-@pytest.mark.parametrize(("number", "said"), [
+@pytest.mark.parametrize(("number", "message"), [
     (errno.EACCES, "permission denied"), (errno.EIO, "input/output error"),
     (errno.EMFILE, "too many files are open"),
 ])  # fmt: skip
@@ -102,12 +102,12 @@ class _Failing:
 ])  # fmt: skip
 def test_unreadable_files_are_not_findings(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, copy: Path, function: str, file: str, number: int,
-    said: str,
+    message: str,
 ) -> None:  # fmt: skip
     before = reports_of(copy)
     fail_on(monkeypatch, function, file, number)
     sentence = sentence_of(run(capfd, "validate", "--dataset", copy), 3)
-    assert said in sentence and file in sentence and "--resume" not in sentence
+    assert message in sentence and file in sentence and "--resume" not in sentence
     assert reports_of(copy) == before
 
 

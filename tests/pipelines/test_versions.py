@@ -198,8 +198,8 @@ def test_rollback_refuses_versions_that_cannot_be_latest(
     capfd: Capture, out: Path, sound_dataset: Path
 ) -> None:
     add_version(out, sound_dataset, V4, "refused", refusals=[refusal("drift", "max_count_drop")])
-    said = sentence_of(run(capfd, "rollback", out, V4), 2)
-    assert f"shardwright publish {out}@{V4} --accept max_count_drop" in said
+    message = sentence_of(run(capfd, "rollback", out, V4), 2)
+    assert f"shardwright publish {out}@{V4} --accept max_count_drop" in message
     add_version(out, None, V1, "building")
     shutil.rmtree(out / "versions" / V1)
     add_version(out, None, V1, "building")
@@ -311,10 +311,10 @@ def test_publish_names_the_refusals_that_are_not_accepted(
 ) -> None:
     add_version(out, sound_dataset, V4, "refused", refusals=REFUSALS)
     options = [option for word in accept for option in ("--accept", word)]
-    said = sentence_of(run(capfd, "publish", f"{out}@{V4}", *options), 1)
-    assert said.endswith(f"run shardwright publish {out}@{V4} --accept {command}.")
+    message = sentence_of(run(capfd, "publish", f"{out}@{V4}", *options), 1)
+    assert message.endswith(f"run shardwright publish {out}@{V4} --accept {command}.")
     assert latest_of(out)["version"] == V3 and state_of(out, V4) == "refused"
-    done = run(capfd, *said.rpartition("run shardwright ")[2].rstrip(".").split())
+    done = run(capfd, *message.rpartition("run shardwright ")[2].rstrip(".").split())
     assert done.code == 0, done
     assert latest_of(out)["version"] == V4 and latest_of(out)["previous"] == V3
     document = json.loads((out / "versions" / V4 / "version.json").read_text())
@@ -338,8 +338,8 @@ def test_the_person_and_reason_of_an_acceptance_are_recorded_and_shown(
 ) -> None:
     add_version(out, sound_dataset, V4, "refused", refusals=REFUSALS)
     options = ["--accept", "all", "--reason", " the shoes\nwere deleted "]
-    said = run(capfd, "publish", f"{out}@{V4}", *options)
-    assert said.code == 0 and f"all accepted by {this_account()}" in said.out
+    result = run(capfd, "publish", f"{out}@{V4}", *options)
+    assert result.code == 0 and f"all accepted by {this_account()}" in result.out
     (stored,) = json.loads((out / "versions" / V4 / "version.json").read_text())["acceptances"]
     assert stored["names"] == ["all"] and stored["reason"] == "the shoes\nwere deleted"
     assert stored["who"] == this_account() and abs(stored["when"] - time.time()) < 600
@@ -352,14 +352,14 @@ def test_the_person_and_reason_of_an_acceptance_are_recorded_and_shown(
 
 def test_a_reason_needs_an_accepted_refusal(capfd: Capture, out: Path, sound_dataset: Path) -> None:
     add_version(out, sound_dataset, V4, "refused", refusals=REFUSALS)
-    said = sentence_of(run(capfd, "publish", f"{out}@{V4}", "--reason", "why not"), 2)
-    assert "name the refusal with --accept" in said and state_of(out, V4) == "refused"
+    message = sentence_of(run(capfd, "publish", f"{out}@{V4}", "--reason", "why not"), 2)
+    assert "name the refusal with --accept" in message and state_of(out, V4) == "refused"
 
 
 def test_accepting_other_names_is_refused(capfd: Capture, out: Path, sound_dataset: Path) -> None:
     add_version(out, sound_dataset, V4, "refused", refusals=REFUSALS)
-    said = sentence_of(run(capfd, "publish", f"{out}@{V4}", "--accept", "SPLIT_LEAKAGES"), 2)
-    assert "did you mean SPLIT_LEAKAGE?" in said
+    message = sentence_of(run(capfd, "publish", f"{out}@{V4}", "--accept", "SPLIT_LEAKAGES"), 2)
+    assert "did you mean SPLIT_LEAKAGE?" in message
     assert "it was refused because of max_count_drop" in sentence_of(
         run(capfd, "publish", f"{out}@{V4}", "--accept", "x"), 2
     )
@@ -433,15 +433,15 @@ def test_a_narrow_terminal_does_not_break_names(
 def test_accepting_a_version_that_passed_changes_nothing(capfd: Capture, out: Path) -> None:
     done = run(capfd, "publish", f"{out}@{V3}", "--accept", "all")
     assert done.code == 0 and "let pass" not in done.out
-    said = sentence_of(run(capfd, "publish", f"{out}@{V3}", "--accept", "nonsense"), 2)
-    assert said.endswith("for that reason; it was not refused, so leave --accept out.")
+    message = sentence_of(run(capfd, "publish", f"{out}@{V3}", "--accept", "nonsense"), 2)
+    assert message.endswith("for that reason; it was not refused, so leave --accept out.")
 
 
 def test_a_missing_latest_version_is_reported_with_a_rollback(capfd: Capture, out: Path) -> None:
     shutil.rmtree(out / "versions" / V3)
-    said = run(capfd, "versions", out).out
-    assert f"latest.json names version {V3}, which is missing; return" in said
-    done = run(capfd, *said.rpartition("shardwright ")[2].strip().rstrip(".").split())
+    text = run(capfd, "versions", out).out
+    assert f"latest.json names version {V3}, which is missing; return" in text
+    done = run(capfd, *text.rpartition("shardwright ")[2].strip().rstrip(".").split())
     assert done.code == 0 and f"{V2} is the latest" in done.out
     assert V3 not in done.out, "nobody can go back to it"
     assert latest_of(out)["version"] == V2

@@ -38,7 +38,7 @@ def output(sound_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     made = tmp_path_factory.mktemp("versions") / "pets & <i>more"
     (made / "versions" / _BUILDING).mkdir(parents=True)
     fingerprint = json.loads((sound_dataset / "dataset.json").read_text())["fingerprint"]
-    said = (
+    violations = (
         *(Violation("drift", f"max_rise.{_LONG}", Severity.ERROR, f"{_LONG} rose {n}") for n in range(3)),
         Violation("findings", "SPLIT_LEAKAGE", Severity.WARNING, "two pictures are in two splits"),
     )
@@ -49,7 +49,7 @@ def output(sound_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
         record = VersionRecord(
             version, state, 0, previous=_GOOD if refused else "", fingerprint=fingerprint, records=61,
             total_bytes=10**9, work={"shards": 5, "converted": 61}, changes={"added": 7} if refused else {},
-            refusals=said if refused else (),
+            refusals=violations if refused else (),
         )  # fmt: skip
         (directory / "version.json").write_text(record.dumps())
         report(str(directory))

@@ -215,11 +215,11 @@ def test_messages_name_the_mistake_and_its_place(text: str, message: str) -> Non
 
 
 @given(st.dictionaries(st.text(), st.one_of(st.text(), st.integers(), st.floats(), st.booleans())))
-def test_any_file_gives_limits_or_a_message(said: dict[str, Any]) -> None:
+def test_any_file_gives_limits_or_a_message(document: dict[str, Any]) -> None:
     import yaml
 
     try:
-        parse_thresholds(yaml.safe_dump(said, allow_unicode=True))
+        parse_thresholds(yaml.safe_dump(document, allow_unicode=True))
     except UsageError:
         return
-    assert said.keys() <= set(gate_names())
+    assert document.keys() <= set(gate_names())

@@ -66,9 +66,9 @@ def test_class_names_that_would_move_an_id_are_refused(
         assert names[place : place + 1] != [carried[place]]
         with pytest.raises(UsageError) as caught:
             check_carried(names, carried, first_label, "names.txt", "old")
-        told = caught.value.message
-        assert "--class_names names.txt" in told and "--plan_from old" in told
-        assert f"{carried[place]!r}" in told and f"id {first_label + place} in" in told
+        message = caught.value.message
+        assert "--class_names names.txt" in message and "--plan_from old" in message
+        assert f"{carried[place]!r}" in message and f"id {first_label + place} in" in message
 
 
 @given(st.lists(st.sampled_from(NAMES), unique=True), st.lists(st.sampled_from(NAMES), unique=True))

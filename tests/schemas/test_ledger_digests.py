@@ -155,8 +155,8 @@ def test_the_digest_covers_shape_and_order_of_raw_pixels() -> None:
 def test_the_state_of_a_record_covers_its_masks() -> None:
     def digest(version: str, **where: Any) -> str:
         place = ByteRange("", 5, 9)._replace(**where).encode()
-        said = Annotations(objects=(ObjectAnnotation("a", mask_place=place),), semantic_place=place)
-        return digest_of(REF._replace(version=version).annotated(said), [0])
+        annotations = Annotations(objects=(ObjectAnnotation("a", mask_place=place),), semantic_place=place)
+        return digest_of(REF._replace(version=version).annotated(annotations), [0])
 
     moved = digest("7", file="/versions/2/_work/spool", offset=77, file_size=99, file_version="5")
     assert digest("7") == moved != digest("8")

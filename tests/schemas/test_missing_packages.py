@@ -1,4 +1,4 @@
-"""What is said where a package is not installed."""
+"""The messages where a package is not installed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DISTRIBUTIONS = {
 }
 #: What every installation has, because reading needs it.
 _ALWAYS = {"google-crc32c", "numpy", "pillow", "rich", "simplejpeg"}
-#: Without it, reads take more processor time, and nothing is said.
+#: Without it, reads take more processor time, and there is no message.
 _ONLY_FASTER = {"obstore"}
 
 
@@ -78,7 +78,7 @@ def test_the_reader_accepts_the_same_versions() -> None:
         assert project("reader/pyproject.toml")[field] == project("pyproject.toml")[field]
 
 
-def said(monkeypatch: pytest.MonkeyPatch, module: str, *distributions: str) -> str:
+def message_of(monkeypatch: pytest.MonkeyPatch, module: str, *distributions: str) -> str:
     def distribution(name: str) -> None:
         if name not in distributions:
             raise importlib.metadata.PackageNotFoundError(name)
@@ -118,11 +118,11 @@ def said(monkeypatch: pytest.MonkeyPatch, module: str, *distributions: str) -> s
 def test_the_message_fits_what_is_installed(
     monkeypatch: pytest.MonkeyPatch, module: str, installed: str, message: str
 ) -> None:
-    assert said(monkeypatch, module, installed) == f"This needs {message}"
+    assert message_of(monkeypatch, module, installed) == f"This needs {message}"
 
 
 def test_where_both_are_installed_the_full_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "'shardwright[aws]'" in said(monkeypatch, "boto3", FULL, READER)
+    assert "'shardwright[aws]'" in message_of(monkeypatch, "boto3", FULL, READER)
 
 
 def test_other_modules_are_not_explained() -> None:

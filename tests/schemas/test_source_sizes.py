@@ -35,10 +35,10 @@ def test_shards_add_up_to_the_same_in_any_order() -> None:
     for part in parts:
         merged.merge(SourceSizes.from_state(json.loads(json.dumps(part.state()))))
     assert merged.state() == whole.state()
-    said = whole.as_json()
-    assert said["images"] == 10
-    assert (said["width"]["min"], said["width"]["max"], said["width"]["mean"]) == (101, 110, 105.5)
-    assert said["bytes"]["sum"] == 55_000 and said["height"]["std"] == 0
+    sizes = whole.as_json()
+    assert sizes["images"] == 10
+    assert (sizes["width"]["min"], sizes["width"]["max"], sizes["width"]["mean"]) == (101, 110, 105.5)
+    assert sizes["bytes"]["sum"] == 55_000 and sizes["height"]["std"] == 0
 
 
 def test_unknown_sizes_are_reported_as_unknown() -> None:

@@ -110,16 +110,16 @@ def test_other_documents_are_refused(kind: type[VersionRecord] | type[Pointer], 
 
 
 @pytest.mark.parametrize(
-    "said",
+    "change",
     [
         {"state": "new"}, {"records": "7"}, {"records": None}, {"changes": {"added": "2"}}, {"changes": []},
         {"created": "today"}, {"refusals": [1]}, {"refusals": [{"gate": "drift"}]}, {"more": 1},
         {"accepted": 3}, {"fingerprint": 3}, {"acceptances": [1]}, {"acceptances": [{"who": "x"}]},
     ],
 )  # fmt: skip
-def test_damaged_records_are_refused(said: dict[str, object]) -> None:
+def test_damaged_records_are_refused(change: dict[str, object]) -> None:
     with pytest.raises(ValueError):
-        VersionRecord.loads(json.dumps({**json.loads(RECORD.dumps()), **said}).encode())
+        VersionRecord.loads(json.dumps({**json.loads(RECORD.dumps()), **change}).encode())
 
 
 def test_a_record_without_acceptances_has_the_format_of_version_0_1() -> None:
@@ -131,9 +131,9 @@ def test_a_record_without_acceptances_has_the_format_of_version_0_1() -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [{"version": "../x"}, {"version": 7}, {"published": "x"}, {"previous": None}]
+    "change", [{"version": "../x"}, {"version": 7}, {"published": "x"}, {"previous": None}]
 )
-def test_damaged_pointers_are_refused(said: dict[str, object]) -> None:
+def test_damaged_pointers_are_refused(change: dict[str, object]) -> None:
     document = json.loads(Pointer(V, "ab", 1.0).dumps())
     with pytest.raises(ValueError):
-        Pointer.loads(json.dumps({**document, **said}).encode())
+        Pointer.loads(json.dumps({**document, **change}).encode())

@@ -57,9 +57,12 @@ def test_a_mask_has_the_state_of_its_object(bucket: Bucket, tmp_path: Path) -> N
     name = put(tmp_path / "in")
     bucket.put_tree(tmp_path / "in", "in/")
     found = listed(f"{bucket.url}/in/{name}", layout)
-    said = found.said("eagle.jpg")
-    state = storage.stat(said.panoptic_mask)
-    assert state is not None and (said.mask_size, said.mask_version) == (state.size, state.version)
+    annotations = found.annotations_of("eagle.jpg")
+    state = storage.stat(annotations.panoptic_mask)
+    assert state is not None and (annotations.mask_size, annotations.mask_version) == (
+        state.size,
+        state.version,
+    )
 
 
 @pytest.mark.parametrize("most", [10_000, 3])

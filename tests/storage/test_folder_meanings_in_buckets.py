@@ -40,17 +40,17 @@ def test_folders_in_a_bucket_mean_the_same_as_on_a_disk(
     monkeypatch.setattr(storage_of_project, "has_folders", lambda directory: by_folder)
     places = [str(tmp_path / "in"), f"{bucket.url}/in"]
     for folders in ("auto", "splits", "classes", "ignore"):
-        told = []
+        listed = []
         for place in places:
             try:
                 found = by_key(list_refs(place, "class_folders", folders=folders))
             except UsageError as error:
-                told.append(error.message.replace(place, "IN"))
+                listed.append(error.message.replace(place, "IN"))
                 continue
-            told.append({key: (ref.split, ref.label, ref.reason) for key, ref in found.items()})
-        assert told[0] == told[1]
+            listed.append({key: (ref.split, ref.label, ref.reason) for key, ref in found.items()})
+        assert listed[0] == listed[1]
         if folders == "auto":
-            assert (says in told[0] and isinstance(told[0], str)) if says else isinstance(told[0], dict)
+            assert (says in listed[0] and isinstance(listed[0], str)) if says else isinstance(listed[0], dict)
     if says and by_folder:  # the job is refused before it starts
         with pytest.raises(UsageError, match=says):
             check_inputs(ConvertSettings(input=(places[1],)), None)
@@ -69,11 +69,11 @@ def test_metadata_files_in_a_bucket_are_found(
     bucket.put("in/00000_stats.json", b"{}")
     (tmp_path / "in" / "00000_stats.json").write_bytes(b"{}")
     monkeypatch.setattr(storage_of_project, "has_folders", lambda directory: by_folder)
-    said = []
+    listed = []
     for place in (str(tmp_path / "in"), f"{bucket.url}/in"):
         found = list_refs(place, "class_folders", extra_columns="n:string")
         refs = by_key(found)
-        said.append({key: (ref.label, ref.extra, ref.reason) for key, ref in refs.items()})
+        listed.append({key: (ref.label, ref.extra, ref.reason) for key, ref in refs.items()})
         assert sum(isinstance(one, ClassId) for one in found) == 5
-    assert said[0] == said[1] and len(said[0]) == 6
-    assert said[0]["00001/4.jpg"][0] == "4" and said[0]["00000_stats.json"][2] == "not_an_image"
+    assert listed[0] == listed[1] and len(listed[0]) == 6
+    assert listed[0]["00001/4.jpg"][0] == "4" and listed[0]["00000_stats.json"][2] == "not_an_image"

@@ -27,17 +27,19 @@ def in_parts_and_whole(
     path: str, name: str = "class_folders", **given: str
 ) -> tuple[list[Counter[str] | str], list[int]]:
     """Returns what an input contains, or the refusal, in parts and as a whole; and the numbers of parts."""
-    item, told, counts = Input(path, "in/", name), list[Counter[str] | str](), list[int]()
+    item, results, counts = Input(path, "in/", name), list[Counter[str] | str](), list[int]()
     source = source_by_name(name)
     for one_worker in (False, True):
         context = Context(ConvertSettings(input=(path,), **given), Spool("unused"), one_worker)
         try:
             parts = list(source.split(item, context))
             counts.append(len(parts))
-            told.append(Counter(repr(found) for part in parts for found in source.list_part(part, context)))
+            results.append(
+                Counter(repr(found) for part in parts for found in source.list_part(part, context))
+            )
         except UsageError as error:
-            told.append(error.message)
-    return told, counts
+            results.append(error.message)
+    return results, counts
 
 
 @given(st.dictionaries(_NAMES, _DATA, max_size=8), st.sampled_from(["auto", "classes", "splits", "ignore"]))

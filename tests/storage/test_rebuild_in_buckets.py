@@ -92,10 +92,10 @@ def test_a_storage_that_disappears_ends_the_rebuild_and_the_next_one_continues(
 
 
 def test_a_lost_storage_is_reported(source: Bucket, proxy: Proxy, tmp_path: Path, retries: Retries) -> None:
-    job, told, gone = tmp_path / "job.yaml", tmp_path / "told.json", threading.Event()
+    job, posted, gone = tmp_path / "job.yaml", tmp_path / "told.json", threading.Event()
     job.write_text(
         f"input: {source.url}/in\noutput: {source.url}/out\n"
-        f"hooks:\n  on_failure: {{command: [sh, -c, 'cat > {told}']}}\n"
+        f"hooks:\n  on_failure: {{command: [sh, -c, 'cat > {posted}']}}\n"
     )
 
     def rule(request: Request) -> Fault | None:
@@ -106,7 +106,7 @@ def test_a_lost_storage_is_reported(source: Bucket, proxy: Proxy, tmp_path: Path
 
     with proxy.watch(rule), pytest.raises(EngineError, match="answers with 503"):
         rebuild(job)
-    assert json.loads(told.read_text())["event"] == "failure"
+    assert json.loads(posted.read_text())["event"] == "failure"
 
 
 @pytest.mark.slow

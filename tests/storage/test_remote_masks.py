@@ -57,8 +57,8 @@ def test_a_mask_that_changed_since_its_listing_stops_the_job(bucket: Bucket) -> 
     uri = f"{bucket.url}/mask.png"
     found = storage.stat(uri)
     assert found is not None
-    said = Annotations(semantic_mask=uri, mask_size=found.size, mask_version=found.version)
-    ref = ImageRef("a.jpg", "a.jpg", annotations=said.encode())
+    annotations = Annotations(semantic_mask=uri, mask_size=found.size, mask_version=found.version)
+    ref = ImageRef("a.jpg", "a.jpg", annotations=annotations.encode())
     assert read_mask(ref, SETTINGS) == mask_of(BIRDS[0])
     bucket.put("mask.png", mask_of(BIRDS[1]))
     with pytest.raises(EngineError, match="changed"):
@@ -66,6 +66,6 @@ def test_a_mask_that_changed_since_its_listing_stops_the_job(bucket: Bucket) -> 
 
 
 def test_a_missing_mask_is_a_fault_of_its_image(bucket: Bucket, tmp_path: Path) -> None:
-    said = Annotations(semantic_mask=f"{bucket.url}/none.png")
+    annotations = Annotations(semantic_mask=f"{bucket.url}/none.png")
     with pytest.raises(ImageFault, match=r"its mask none\.png: no such object"):
-        read_mask(ImageRef("a.jpg", "a.jpg", annotations=said.encode()), SETTINGS)
+        read_mask(ImageRef("a.jpg", "a.jpg", annotations=annotations.encode()), SETTINGS)

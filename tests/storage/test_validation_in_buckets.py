@@ -92,8 +92,8 @@ def test_a_failing_storage_is_not_a_finding(
     with proxy.watch(every(fault, kind, name)):
         sentence = sentence_of(run(capfd, "validate", "--dataset", f"{stored.url}/out"), 3)
     assert sentence.startswith("Cannot ") and f"{stored.url}/{name}".rstrip("/") in sentence
-    said = {503: "answers with 503", 403: "permission denied", 0: "does not answer"}
-    assert said[int(fault.value)] in sentence and "--resume" not in sentence
+    messages = {503: "answers with 503", 403: "permission denied", 0: "does not answer"}
+    assert messages[int(fault.value)] in sentence and "--resume" not in sentence
     assert stored.get("out/findings.json") == BEFORE
 
 

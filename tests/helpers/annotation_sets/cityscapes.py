@@ -33,8 +33,8 @@ def put_city(root: Path, split: str, names: tuple[str, ...], kind: str = "gtFine
             rectangle("license plate", 20, 20, 30, 30),
             rectangle("bus", 1, 2, 30, 40) | {"deleted": 1},
         ]
-        said = {"imgHeight": height, "imgWidth": width, "objects": objects}
-        (gt / f"{stem}_{kind}_polygons.json").write_text(json.dumps(said))
+        document = {"imgHeight": height, "imgWidth": width, "objects": objects}
+        (gt / f"{stem}_{kind}_polygons.json").write_text(json.dumps(document))
         ids = np.zeros((height, width), np.uint8)
         ids[:50], ids[50:100] = CLASSES.index("sky"), CLASSES.index("car")
         Image.fromarray(ids).save(gt / f"{stem}_{kind}_labelIds.png")

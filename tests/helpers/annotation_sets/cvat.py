@@ -17,8 +17,8 @@ META = """<?xml version="1.0" encoding="utf-8"?>
 def box_of(name: str, left: float, top: float, right: float, bottom: float, more: str = "") -> str:
     sides = f'xtl="{left:.2f}" ytl="{top:.2f}" xbr="{right:.2f}" ybr="{bottom:.2f}"'
     attribute = '<attribute name="color">red</attribute>'
-    said = f'label={quoteattr(name)} source="manual" occluded="1" {sides} {more} z_order="0"'
-    return f"    <box {said}>{attribute}</box>\n"
+    attributes = f'label={quoteattr(name)} source="manual" occluded="1" {sides} {more} z_order="0"'
+    return f"    <box {attributes}>{attribute}</box>\n"
 
 
 def image_of(photo: Photo, number: int, more: str = "", shapes: str | None = None) -> str:

@@ -10,14 +10,14 @@ from helpers.listing import Photo, put_photos
 
 
 def shape(label: str, kind: str, *points: tuple[float, float], **more: Any) -> dict[str, Any]:
-    said = {
+    content = {
         "label": label,
         "points": [[*point] for point in points],
         "group_id": None,
         "description": "",
         "shape_type": kind,
     }
-    return said | {"flags": {}, "mask": None} | more
+    return content | {"flags": {}, "mask": None} | more
 
 
 def document(photo: Photo, folder: str = "", data: str | None = None, **more: Any) -> dict[str, Any]:
@@ -26,13 +26,13 @@ def document(photo: Photo, folder: str = "", data: str | None = None, **more: An
         shape(name, "rectangle", (right, lower), (left, upper))
         for name, left, upper, right, lower in photo.boxes
     ]
-    said = {"version": "5.5.0", "flags": {}, "shapes": shapes, "imagePath": folder + photo.name}
-    return said | {"imageData": data, "imageHeight": photo.size[1], "imageWidth": photo.size[0]} | more
+    content = {"version": "5.5.0", "flags": {}, "shapes": shapes, "imagePath": folder + photo.name}
+    return content | {"imageData": data, "imageHeight": photo.size[1], "imageWidth": photo.size[0]} | more
 
 
-def save(path: Path, said: dict[str, Any]) -> None:
+def save(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(said, indent=2))
+    path.write_text(json.dumps(content, indent=2))
 
 
 def put_labelme(root: Path, names: tuple[str, ...] = ("eagle", "apple", "house", "seagull")) -> list[Photo]:

@@ -49,13 +49,13 @@ def parsed(name: str, value: object) -> Expectations:
     return parse_gates(f"{name}: {value!r}\n".replace("'", '"'), "--expect", "e.yaml").alone
 
 
-@pytest.mark.parametrize(("name", "met", "missed", "said"), CASES, ids=[case[0] for case in CASES])
+@pytest.mark.parametrize(("name", "met", "missed", "message"), CASES, ids=[case[0] for case in CASES])
 def test_each_expectation_is_met_up_to_its_limit_and_no_further(
-    name: str, met: object, missed: object, said: str
+    name: str, met: object, missed: object, message: str
 ) -> None:
     assert list(unmet(parsed(name, met), FACTS)) == []
     (violation,) = unmet(parsed(name, missed), FACTS)
-    assert (violation.name, violation.message) == (name, f"{name}: {said}")
+    assert (violation.name, violation.message) == (name, f"{name}: {message}")
     assert (violation.gate, violation.severity) == ("expectations", "error")
     assert parsed(name, met).names == (name,)
 
@@ -76,7 +76,7 @@ def test_unknown_facts_miss_no_expectation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("min_imagse: 3", "line 1, column 1: there is no gate 'min_imagse'; did you mean min_images?"),
         (
@@ -107,8 +107,8 @@ def test_unknown_facts_miss_no_expectation() -> None:
         ("a: [", "it is not YAML in line"),
     ],
 )
-def test_wrong_files_are_refused_with_the_line_and_what_to_write(text: str, said: str) -> None:
+def test_wrong_files_are_refused_with_the_line_and_what_to_write(text: str, message: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_gates(text, "--expect", "e.yaml")
     assert str(refused.value).startswith("--expect e.yaml")
-    assert said in str(refused.value)
+    assert message in str(refused.value)

@@ -15,8 +15,8 @@ SECTION = (ROOT / "docs" / "layouts.md").read_text().partition("## Feature names
 def row(layout: Layout) -> str:
     """Returns the line of the table in docs/layouts.md that lists a layout's features."""
     required, optional = (
-        ", ".join(f"`{spec.name}`" for spec in layout.features if spec.optional is said)
-        for said in (False, True)
+        ", ".join(f"`{spec.name}`" for spec in layout.features if spec.optional is is_optional)
+        for is_optional in (False, True)
     )
     return f"| `{layout.name}` | {required} | {optional} |"
 

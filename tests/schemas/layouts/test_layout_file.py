@@ -330,11 +330,11 @@ FEATURES = st.one_of(
 
 @given(NAMES.filter(lambda name: name not in LAYOUTS), st.dictionaries(NAMES, FEATURES, max_size=5))
 def test_a_custom_layout_survives_as_a_setting(name: str, features: dict[str, Any]) -> None:
-    columns = [said["column"] for said in features.values() if "column" in said]
+    columns = [spec["column"] for spec in features.values() if "column" in spec]
     if len(set(columns)) < len(columns) or {"image", "label"} & features.keys():
         return
-    said = {"name": name, "extends": "minimal", "features": features}
-    layout = read(yaml.dump(said, Dumper=_WithoutAliases, allow_unicode=True))
+    content = {"name": name, "extends": "minimal", "features": features}
+    layout = read(yaml.dump(content, Dumper=_WithoutAliases, allow_unicode=True))
     inline = inline_layout(layout)
     assert inline.startswith("{")
     assert layout_by_name(inline) == layout

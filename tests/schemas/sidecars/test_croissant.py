@@ -148,8 +148,8 @@ def test_classes_whose_names_are_codes(tmp_path: Path) -> None:
     dataset = read(described("gray"))
     texts = ("bird, fowl", "", *dataset.labels[2:])
     found = made(replace(dataset, plan=replace(dataset.plan, texts=texts)), tmp_path)
-    told = [(row["labels/name"], row["labels/text"]) for row in found.records("labels")]
-    assert told == list(zip(dataset.labels, ("bird, fowl", *dataset.labels[1:])))
+    rows = [(row["labels/name"], row["labels/text"]) for row in found.records("labels")]
+    assert rows == list(zip(dataset.labels, ("bird, fowl", *dataset.labels[1:])))
     target = {name: field.references.field for name, field in fields(found).items() if field.references}
     assert target["image/class/synset"] == "labels/name" and target["image/class/text"] == "labels/text"
 

@@ -114,8 +114,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every dataset, converted, with its `parse.py`, in a directory with a strange name."""
     root = tmp_path_factory.mktemp("parse")
     make_inputs(root)
-    for name, said in CASES.items():
-        settings = {"input": "classes", **said}
+    for name, case in CASES.items():
+        settings = {"input": "classes", **case}
         for option in _PATHS:
             place = root / str(settings.get(option, "-"))
             if place.exists():
@@ -181,11 +181,11 @@ def test_values_equal_the_stored_values(name: str, root: Path, found: Mapping[st
     assert found[name]["labels"] == dataset.labels
     first, *_ = PLAIN[name]
     for split in dataset.splits:
-        told = sorted(found[name]["splits"][split], key=lambda example: key_of(example, first))
+        parsed = sorted(found[name]["splits"][split], key=lambda example: key_of(example, first))
         there = sorted(records_of(root / name, dataset, split), key=lambda record: key_of(record, first))
-        assert len(told) == len(there) == found[name]["lengths"][split] == dataset.records(split)
-        assert told, "nothing to compare"
-        for example, record in zip(told, there):
+        assert len(parsed) == len(there) == found[name]["lengths"][split] == dataset.records(split)
+        assert parsed, "nothing to compare"
+        for example, record in zip(parsed, there):
             assert example.keys() == {spec.name for spec in dataset.features}
             for feature in PLAIN[name]:
                 np.testing.assert_array_equal(np.ravel(example[feature]), record.get(feature, []))
@@ -197,15 +197,15 @@ def test_pictures_equal_the_stored_pictures(name: str, root: Path, found: Mappin
     picture = next(spec.name for spec in dataset.features if spec.fill is FeatureRole.ENCODED)
     raw = dataset.plan.settings["image_format"] == "raw"
     for split in dataset.splits:
-        told = [example[picture] for example in found[name]["splits"][split]]
-        assert all(pixels.dtype == np.uint8 and pixels.ndim == 3 for pixels in told)
+        parsed = [example[picture] for example in found[name]["splits"][split]]
+        assert all(pixels.dtype == np.uint8 and pixels.ndim == 3 for pixels in parsed)
         stored = [record[picture][0] for record in records_of(root / name, dataset, split)]
         if raw:
             bare = [base64.urlsafe_b64decode(data) if name == "tfrecorder" else data for data in stored]
-            assert sorted(pixels.tobytes() for pixels in told) == sorted(bare)
+            assert sorted(pixels.tobytes() for pixels in parsed) == sorted(bare)
             continue
         left = [pixels_of(data) for data in stored]
-        for pixels in told:  # JPEG decoders differ slightly if nothing names the transform
+        for pixels in parsed:  # JPEG decoders differ slightly if nothing names the transform
             near = [i for i, other in enumerate(left) if other.shape == pixels.shape and _same(pixels, other)]
             assert near, f"{name}: a picture of shape {pixels.shape} is none that was stored"
             del left[near[0]]
@@ -294,12 +294,12 @@ def made_up(
     layout: str, labels: tuple[str, ...] = HOSTILE, name: str = "made up", **settings: Any
 ) -> Dataset:
     """A dataset that exists only in memory."""
-    said = {
+    values = {
         "resize": "", "fit": "stretch", "color": "rgb", "image_format": "keep", "compression": "none",
         "layout": layout, "unlabelled": "quarantine", **settings,
     }  # fmt: skip
     splits = {'od"""d\\': (), "train": (Shard("train-00000-of-00001.tfrecord", 1, 2, "3"),)}
-    plan = Plan(labels, {split: len(shards) for split, shards in splits.items()}, {}, said)
+    plan = Plan(labels, {split: len(shards) for split, shards in splits.items()}, {}, values)
     chosen = LAYOUTS[layout]
     return Dataset(name, layout, chosen.features, plan, {}, splits, {}, {}, chosen.first_label)
 

@@ -58,10 +58,10 @@ def test_any_objects_give_a_sound_record_or_fail_their_image(
     objects: list[ObjectAnnotation], relative: bool, orientation: int, fit: str, target: str, policy: str
 ) -> None:
     data = pictures.file_of(Image.new("L", (WIDTH, HEIGHT)), "PNG", orientation)
-    said = Annotations(tuple(objects), relative=relative)
+    annotations = Annotations(tuple(objects), relative=relative)
     wanted: dict[str, Any] = {"resize": target, "fit": fit, "bad_boxes": policy}
     try:
-        image, result = annotated(data, said, **wanted)
+        image, result = annotated(data, annotations, **wanted)
     except ImageFault as fault:
         assert policy == "fail" and fault.message.startswith("object ")
         return

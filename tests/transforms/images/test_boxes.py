@@ -65,10 +65,10 @@ def test_a_box_contains_the_same_pixels_after_every_step(
     pixels = np.zeros((height, width), np.uint8)
     pixels[box[1] : box[3], box[0] : box[2]] = 255
     wanted = {} if fit == "none" else {"resize": "{}x{}".format(*target), "fit": fit}
-    said = [box[0] / width, box[1] / height, box[2] / width, box[3] / height] if relative else box
+    sides = [box[0] / width, box[1] / height, box[2] / width, box[3] / height] if relative else box
     image, result = annotated(
         gray_file(pixels, orientation),
-        Annotations((cat(*said),), relative=relative),
+        Annotations((cat(*sides),), relative=relative),
         resample="nearest", image_format="png", background="black", color="gray", **wanted,
     )  # fmt: skip
     shown = pictures.pixels_of(image) > 0
@@ -99,20 +99,22 @@ def test_a_rotated_box_contains_the_rotated_pixels(orientation: int) -> None:
 def test_the_size_shows_that_boxes_are_for_the_upright_picture(orientation: int) -> None:
     turned = orientation >= 5
     for size in [(WIDTH, HEIGHT), (HEIGHT, WIDTH)]:
-        said = Annotations((cat(2, 4, 19, 9),), size=size)
+        annotations = Annotations((cat(2, 4, 19, 9),), size=size)
         if size != (WIDTH, HEIGHT) and not turned:
             with pytest.raises(ImageFault, match="are for 30 x 40 pixels, but the image has 40 x 30"):
-                annotated(plain_file(orientation=orientation), said)
+                annotated(plain_file(orientation=orientation), annotations)
             continue
         expected = (2, 4, 19, 9)
         if size == (WIDTH, HEIGHT):
             expected = turn(expected, size, orientation)
-        assert boxes_of(*annotated(plain_file(orientation=orientation), said)) == [pytest.approx(expected)]
+        assert boxes_of(*annotated(plain_file(orientation=orientation), annotations)) == [
+            pytest.approx(expected)
+        ]
 
 
 def test_a_size_of_zero_is_ignored() -> None:
-    said = Annotations((cat(2, 4, 19, 9),), size=(0, 0))
-    assert boxes_of(*annotated(plain_file(), said)) == [pytest.approx((2, 4, 19, 9))]
+    annotations = Annotations((cat(2, 4, 19, 9),), size=(0, 0))
+    assert boxes_of(*annotated(plain_file(), annotations)) == [pytest.approx((2, 4, 19, 9))]
 
 
 NAN, INF = math.nan, math.inf
@@ -136,18 +138,18 @@ def test_bad_boxes_are_dropped_clipped_or_fail_the_image(what: str, relative: bo
     scale = (WIDTH, HEIGHT, WIDTH, HEIGHT) if relative else (1, 1, 1, 1)
     bad = cat(*(side / factor for side, factor in zip(box, scale)))
     good = cat(*(side / factor for side, factor in zip((1, 2, 3, 4), scale)))
-    said = Annotations((good, bad), relative=relative)
-    image, result = annotated(plain_file(), said)
+    annotations = Annotations((good, bad), relative=relative)
+    image, result = annotated(plain_file(), annotations)
     assert boxes_of(image, result) == [pytest.approx((1, 2, 3, 4))]
     assert result.counts == {"written": 1, "dropped": 1}
-    image, result = annotated(plain_file(), said, bad_boxes="clip")
+    image, result = annotated(plain_file(), annotations, bad_boxes="clip")
     if clipped:
         assert boxes_of(image, result)[1] == pytest.approx(clipped)
         assert result.counts == {"written": 2, "clipped": 1}
     else:
         assert result.counts == {"written": 1, "dropped": 1}
     with pytest.raises(ImageFault, match=rf"object 1: its box \(.*{what}") as raised:
-        annotated(plain_file(), said, bad_boxes="fail")
+        annotated(plain_file(), annotations, bad_boxes="fail")
     assert raised.value.reason is QuarantineReason.BAD_ANNOTATION
 
 
@@ -172,15 +174,15 @@ def test_incomplete_objects_are_bad(bad: ObjectAnnotation, why: str) -> None:
 
 
 def test_half_a_pixel_outside_the_picture_is_rounding() -> None:
-    said = Annotations((cat(-TOLERANCE, 3, WIDTH + TOLERANCE, 9),))
-    image, result = annotated(plain_file(), said, bad_boxes="fail")
+    annotations = Annotations((cat(-TOLERANCE, 3, WIDTH + TOLERANCE, 9),))
+    image, result = annotated(plain_file(), annotations, bad_boxes="fail")
     assert boxes_of(image, result) == [(0, pytest.approx(3), WIDTH, pytest.approx(9))]
     assert result.counts == {"written": 1}
 
 
 def test_a_crop_clips_boxes_and_removes_those_outside() -> None:
-    said = Annotations((cat(0, 0, 4, 30), cat(0, 0, 10, 30), cat(0, 0, 5.04, 30), cat(5, 0, 35, 30)))
-    image, result = annotated(plain_file(), said, resize="30x30", fit="fit")  # columns 5 to 35
+    annotations = Annotations((cat(0, 0, 4, 30), cat(0, 0, 10, 30), cat(0, 0, 5.04, 30), cat(5, 0, 35, 30)))
+    image, result = annotated(plain_file(), annotations, resize="30x30", fit="fit")  # columns 5 to 35
     assert boxes_of(image, result) == [pytest.approx((0, 0, 5, 30)), pytest.approx((0, 0, 30, 30))]
     assert result.counts == {"written": 2, "clipped": 1, "vanished": 2}
 
@@ -213,7 +215,7 @@ def test_shares_are_32_bit_floats_in_order(
 
 
 def test_objects_keep_their_order_and_properties() -> None:
-    said = Annotations(
+    annotations = Annotations(
         (
             ObjectAnnotation("owl", (0, 0, 10, 10), area=50, difficult=True, view="Left"),
             ObjectAnnotation("cow", (0, 0, 10, 10), truncated=True),
@@ -221,7 +223,7 @@ def test_objects_keep_their_order_and_properties() -> None:
         ),
         captions=("An owl.", "Zwei Tiere \u00fc"),
     )
-    _, result = annotated(plain_file(), said, resize="20x60")
+    _, result = annotated(plain_file(), annotations, resize="20x60")
     values = result.values
     assert values["object_label"] == [7, 1]
     assert values["object_text"] == [b"owl", b"cat"]
@@ -236,14 +238,14 @@ def test_objects_keep_their_order_and_properties() -> None:
 
 
 def test_a_clipped_object_keeps_its_share_of_the_area() -> None:
-    said = Annotations((cat(0, 0, 10, 30, area=200), cat(0, 0, 10, 30), cat(0, 0, 10, 30, area=NAN)))
-    _, result = annotated(plain_file(), said, resize="60x60", fit="fit")  # columns 5 to 35, doubled
+    annotations = Annotations((cat(0, 0, 10, 30, area=200), cat(0, 0, 10, 30), cat(0, 0, 10, 30, area=NAN)))
+    _, result = annotated(plain_file(), annotations, resize="60x60", fit="fit")  # columns 5 to 35, doubled
     assert result.values["object_area"] == pytest.approx([400, 600, 600])
 
 
-@pytest.mark.parametrize("said", [None, Annotations(), Annotations(())])
-def test_an_image_without_objects_has_empty_lists(said: Annotations | None) -> None:
-    _, result = annotated(plain_file(), said)
+@pytest.mark.parametrize("annotations", [None, Annotations(), Annotations(())])
+def test_an_image_without_objects_has_empty_lists(annotations: Annotations | None) -> None:
+    _, result = annotated(plain_file(), annotations)
     assert result.counts is None
     assert all(list(values) == [] for values in result.values.values())
 

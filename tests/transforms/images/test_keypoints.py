@@ -49,8 +49,8 @@ def points_of(result: Annotated) -> list[tuple[float, float, int]]:
 
 def plain(*objects: ObjectAnnotation, names: tuple[str, ...] = ("eye", "tail"), **values: Any) -> Annotated:
     """Converts a gray picture of 40 x 30 pixels with objects."""
-    said = Annotations(objects, keypoint_names=names)
-    return annotated(gray_file(np.zeros((HEIGHT, WIDTH), np.uint8)), said, "keypoints", **values)[1]
+    annotations = Annotations(objects, keypoint_names=names)
+    return annotated(gray_file(np.zeros((HEIGHT, WIDTH), np.uint8)), annotations, "keypoints", **values)[1]
 
 
 @pytest.mark.sampled
@@ -78,12 +78,12 @@ def test_a_point_stays_on_its_pixels(
         for column in (0, 1)
     ]
     unit = (2 * width, 2 * height) if relative else (1, 1)
-    said = [value for x, y in middles for value in (x / unit[0], y / unit[1], 2)]
+    points = [value for x, y in middles for value in (x / unit[0], y / unit[1], 2)]
     box = (0, 0, 1, 1) if relative else (0, 0, 2 * width, 2 * height)
     wanted = {} if fit == "none" else {"resize": "{}x{}".format(*target), "fit": fit}
     image, result = annotated(
         gray_file(quartered(width, height), orientation),
-        Annotations((cat(*box, keypoints=said),), relative=relative, keypoint_names=NAMES),
+        Annotations((cat(*box, keypoints=points),), relative=relative, keypoint_names=NAMES),
         "keypoints", resample="nearest", image_format="png", background="black", color="gray", **wanted,
     )  # fmt: skip
     shown = pictures.pixels_of(image)
@@ -168,14 +168,14 @@ def test_wrong_values_are_bad_objects(values: tuple[float, ...], message: str) -
 
 
 def test_other_layouts_do_not_look_at_key_points() -> None:
-    said = Annotations((cat(0, 0, 9, 9, keypoints=(NAN,)),), keypoint_names=("eye",))
-    found = annotated(gray_file(np.zeros((HEIGHT, WIDTH), np.uint8)), said)[1]
+    annotations = Annotations((cat(0, 0, 9, 9, keypoints=(NAN,)),), keypoint_names=("eye",))
+    found = annotated(gray_file(np.zeros((HEIGHT, WIDTH), np.uint8)), annotations)[1]
     assert found.counts == {"written": 1} and not any("keypoint" in role for role in found.values)
 
 
 def test_references_carry_key_points() -> None:
-    said = Annotations((cat(0, 0, 9, 9, keypoints=(1, 2.5, 2)),), keypoint_names=("eye",))
-    found = decode_annotations(said.encode())
+    annotations = Annotations((cat(0, 0, 9, 9, keypoints=(1, 2.5, 2)),), keypoint_names=("eye",))
+    found = decode_annotations(annotations.encode())
     assert found.keypoint_names == ("eye",) and found.objects is not None
     assert list(found.objects[0].keypoints or ()) == [1, 2.5, 2]
     assert "keypoint" not in Annotations((cat(0, 0, 9, 9),)).encode()

@@ -152,11 +152,11 @@ def test_a_hook_receives_boxes_in_pixels_of_the_upright_picture() -> None:
     thing = ObjectAnnotation("cat", (0.0, 0.25, 0.5, 1.0), segmentation=outline, keypoints=points)
     ref = described(thing, relative=True)
     # Orientation 6: the stored picture (8 x 4) is turned clockwise by 90 degrees.
-    told = decoded_image(ref, Image.new("RGB", (4, 8)), frame_of((8, 4), 6))
-    assert told.objects is not None
-    assert told.objects[0].box == (0.0, 0.0, 3.0, 4.0)
-    assert told.objects[0].segmentation == [[3.0, 0.0, 3.0, 4.0, 0.0, 4.0]]
-    assert told.objects[0].keypoints == [3.0, 0.0, 2, 4.0, 0.0, 0]
+    decoded = decoded_image(ref, Image.new("RGB", (4, 8)), frame_of((8, 4), 6))
+    assert decoded.objects is not None
+    assert decoded.objects[0].box == (0.0, 0.0, 3.0, 4.0)
+    assert decoded.objects[0].segmentation == [[3.0, 0.0, 3.0, 4.0, 0.0, 4.0]]
+    assert decoded.objects[0].keypoints == [3.0, 0.0, 2, 4.0, 0.0, 0]
 
 
 def test_objects_of_a_hook_replace_those_of_the_source() -> None:

@@ -197,14 +197,14 @@ def part_of(path: Path, pixels: np.ndarray) -> str:
 def test_masks_may_be_parts_of_files(tmp_path: Path) -> None:
     ids, instances = random_ids(WIDTH, HEIGHT, 9), random_ids(WIDTH, HEIGHT, 10).astype(np.uint16) * 9
     path = tmp_path / "spool"
-    said = Annotations(
+    annotations = Annotations(
         semantic_place=part_of(path, ids),
         category_place=part_of(path, ids + 1),
         instance_place=part_of(path, instances),
     )
-    _, result = annotated(picture(), said, "segmentation")
+    _, result = annotated(picture(), annotations, "segmentation")
     assert np.array_equal(png_pixels(result.values["semantic_mask"][0]), ids)
-    _, result = annotated(picture(), said, "panoptic")
+    _, result = annotated(picture(), annotations, "panoptic")
     assert np.array_equal(png_pixels(result.values["panoptic_category"][0]), ids + 1)
     assert np.array_equal(png_pixels(result.values["panoptic_instance"][0]), instances)
 
@@ -229,8 +229,8 @@ def test_a_panoptic_mask_becomes_classes_and_instances(tmp_path: Path) -> None:
     found = np.array([5, 70_000, 300, 9, 77, 0])
     columns = np.repeat(found, 2)
     path = panoptic_file(tmp_path / "a.png", np.tile(columns, (HEIGHT, 1)))
-    said = Annotations(panoptic_mask=path, segments=SEGMENTS)
-    _, result = annotated(picture(), said, "panoptic")
+    annotations = Annotations(panoptic_mask=path, segments=SEGMENTS)
+    _, result = annotated(picture(), annotations, "panoptic")
     category = png_pixels(result.values["panoptic_category"][0])
     instance = png_pixels(result.values["panoptic_instance"][0])
     assert category.dtype == instance.dtype == np.uint8
@@ -238,8 +238,8 @@ def test_a_panoptic_mask_becomes_classes_and_instances(tmp_path: Path) -> None:
     assert (instance == np.repeat([1, 2, 0, 0, 0, 0], 2)).all()
     assert result.counts == {"written": 3, "dropped": 3, "unlisted": 1, "vanished": 1}
     with pytest.raises(ImageFault, match="segment 9: its category 'cow' is not among the class names"):
-        annotated(picture(), said, "panoptic", bad_boxes="fail")
-    _, result = annotated(picture(), said, "panoptic", resize="12x12", fit="pad")
+        annotated(picture(), annotations, "panoptic", bad_boxes="fail")
+    _, result = annotated(picture(), annotations, "panoptic", resize="12x12", fit="pad")
     padded = png_pixels(result.values["panoptic_category"][0])
     assert np.array_equal(padded[2:11], category)
     assert not padded[[0, 1, 11]].any()
@@ -248,8 +248,8 @@ def test_a_panoptic_mask_becomes_classes_and_instances(tmp_path: Path) -> None:
 def test_void_segments_are_ignored(tmp_path: Path) -> None:
     path = panoptic_file(tmp_path / "a.png", np.tile(np.repeat([5, 300, 10], 4), (HEIGHT, 1)))
     void = (PanopticSegment(300, "", void=True), PanopticSegment(10**30, "", void=True))
-    said = Annotations(panoptic_mask=path, segments=(SEGMENTS[0], *void))
-    _, result = annotated(picture(), said, "panoptic", bad_boxes="fail")
+    annotations = Annotations(panoptic_mask=path, segments=(SEGMENTS[0], *void))
+    _, result = annotated(picture(), annotations, "panoptic", bad_boxes="fail")
     category = png_pixels(result.values["panoptic_category"][0])
     assert (category == np.repeat([7, 0, 0], 4)).all()
     assert result.counts == {"written": 1, "unlisted": 1}  # the void segment is listed
@@ -257,20 +257,20 @@ def test_void_segments_are_ignored(tmp_path: Path) -> None:
 
 def test_more_than_255_instances_take_16_bits(tmp_path: Path) -> None:
     numbers = np.arange(1, 401).reshape(20, 20)
-    said = Annotations(
+    annotations = Annotations(
         panoptic_mask=panoptic_file(tmp_path / "a.png", numbers * 50),
         segments=tuple(PanopticSegment(int(number) * 50, "cat") for number in numbers.ravel()),
     )
-    _, result = annotated(picture(width=20, height=20), said, "panoptic")
+    _, result = annotated(picture(width=20, height=20), annotations, "panoptic")
     assert np.array_equal(png_pixels(result.values["panoptic_instance"][0]), numbers)
     assert png_pixels(result.values["panoptic_category"][0]).dtype == np.uint8
 
 
 def test_class_ids_that_are_too_large_for_a_mask_are_refused(tmp_path: Path) -> None:
     path = panoptic_file(tmp_path / "a.png", np.full((HEIGHT, WIDTH), 5))
-    said = Annotations(panoptic_mask=path, segments=SEGMENTS)
+    annotations = Annotations(panoptic_mask=path, segments=SEGMENTS)
     with pytest.raises(ImageFault, match="the id 70000 is above 65535"):
-        annotated(picture(), said, "panoptic", ids={"owl": 70_000})
+        annotated(picture(), annotations, "panoptic", ids={"owl": 70_000})
 
 
 def test_a_panoptic_mask_of_palette_entries_is_refused(tmp_path: Path) -> None:

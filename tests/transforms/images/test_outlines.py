@@ -85,16 +85,16 @@ def test_the_mask_of_an_object_is_transformed_like_its_picture(
     mask[0, 0] = 1
     data = pictures.file_of(Image.fromarray(mask), "PNG", orientation)
     wanted = {} if fit == "none" else {"resize": "{}x{}".format(*target), "fit": fit}
-    said = Annotations((cat(0, 0, *size, segmentation=packed(mask)),))
+    annotations = Annotations((cat(0, 0, *size, segmentation=packed(mask)),))
     image, result = annotated(
-        data, said, resample="nearest", image_format="png", color="gray", background="black", **wanted
+        data, annotations, resample="nearest", image_format="png", color="gray", background="black", **wanted
     )
     assert np.array_equal(png_pixels(result.values["object_mask"][0]), pictures.pixels_of(image))
 
 
 def test_masks_are_gray_pngs_of_zero_and_one_as_in_the_detection_api() -> None:
-    said = Annotations((cat(2, 3, 8, 9, segmentation=[[2, 3, 8, 3, 8, 9, 2, 9]]),))
-    _, result = annotated(blank(), said)
+    annotations = Annotations((cat(2, 3, 8, 9, segmentation=[[2, 3, 8, 3, 8, 9, 2, 9]]),))
+    _, result = annotated(blank(), annotations)
     with Image.open(io.BytesIO(result.values["object_mask"][0])) as mask:
         assert (mask.format, mask.mode, mask.size) == ("PNG", "L", (WIDTH, HEIGHT))
         shown = np.asarray(mask)
@@ -105,8 +105,8 @@ def test_masks_are_gray_pngs_of_zero_and_one_as_in_the_detection_api() -> None:
 
 def test_objects_without_an_outline_get_an_empty_mask_if_others_have_one() -> None:
     outline = [[2, 3, 8, 3, 8, 9, 2, 9]]
-    said = Annotations((cat(1, 1, 5, 5), cat(2, 3, 8, 9, segmentation=outline)))
-    _, result = annotated(blank(), said)
+    annotations = Annotations((cat(1, 1, 5, 5), cat(2, 3, 8, 9, segmentation=outline)))
+    _, result = annotated(blank(), annotations)
     empty, full = map(png_pixels, result.values["object_mask"])
     assert empty.shape == full.shape == (HEIGHT, WIDTH)
     assert not empty.any() and full.any()
@@ -118,10 +118,10 @@ def test_an_outline_without_a_box_gives_the_box() -> None:
     mask = np.zeros((HEIGHT, WIDTH), np.uint8)
     mask[4:6, 3:17] = 1
     outlined = [[2, 3, 8.5, 3, 8, 9], [10, 1, 12, 1, 12, 2]]
-    said = Annotations(
+    annotations = Annotations(
         (cat(segmentation=outlined), cat(segmentation=unpacked(mask)), cat(segmentation=[[1, 2]]))
     )
-    image, result = annotated(blank(), said)
+    image, result = annotated(blank(), annotations)
     assert boxes_of(image, result) == [pytest.approx((2, 1, 12, 9)), pytest.approx((3, 4, 17, 6))]
     assert result.counts == {"written": 2, "dropped": 1}
 
@@ -156,10 +156,10 @@ def test_relative_corners_are_shares_of_the_picture() -> None:
 )
 def test_damaged_outlines_are_bad_objects(outline: Any, why: str) -> None:
     for box in [(1, 1, 5, 5), ()]:
-        said = Annotations((cat(*box, segmentation=outline),))
-        assert annotated(blank(), said)[1].counts == {"dropped": 1}
+        annotations = Annotations((cat(*box, segmentation=outline),))
+        assert annotated(blank(), annotations)[1].counts == {"dropped": 1}
         with pytest.raises(ImageFault, match=why):
-            annotated(blank(), said, bad_boxes="fail")
+            annotated(blank(), annotations, bad_boxes="fail")
 
 
 @given(st.binary(max_size=40).map(lambda data: data.decode("latin-1")))
@@ -176,8 +176,8 @@ def test_run_lengths_never_crash(counts: str) -> None:
 
 def test_the_area_is_that_of_the_mask_after_the_crop() -> None:
     outline = [[0, 0, 20, 0, 20, 5, 0, 5]]
-    said = Annotations((cat(0, 0, 20, 14, area=100, segmentation=outline),))
-    _, result = annotated(blank(), said, resize="20x10", fit="fit")  # rows 2 to 12
+    annotations = Annotations((cat(0, 0, 20, 14, area=100, segmentation=outline),))
+    _, result = annotated(blank(), annotations, resize="20x10", fit="fit")  # rows 2 to 12
     assert png_pixels(result.values["object_mask"][0]).sum() == 60
     assert result.values["object_area"] == pytest.approx([60])
 

@@ -104,10 +104,10 @@ json.dump([json.load(sys.stdin), told, sys.argv[2:]], open(sys.argv[1], "w"))
 """
     facts = {**FACTS, "bad": float("nan"), "nul": "a\0b", "work": {"shards": 3}, "long": "é" * 100_000}
     assert run_hooks(python(script, tmp_path / "told", "$HOME; exit 1"), "refused", facts) == []
-    told, environment, arguments = json.loads((tmp_path / "told").read_text())
+    body, environment, arguments = json.loads((tmp_path / "told").read_text())
     assert arguments == ["$HOME; exit 1"]
-    assert told["event"] == "refused" and told["bad"] is None and told["work"] == {"shards": 3}
-    assert told["text"] == (
+    assert body["event"] == "refused" and body["bad"] is None and body["work"] == {"shards": 3}
+    assert body["text"] == (
         "shardwright: gs://b/pets refused version 20261121T020000Z: Two classes <vanished>."
     )
     assert environment["SHARDWRIGHT_EVENT"] == "refused" and environment["SHARDWRIGHT_N"] == "7"
@@ -160,8 +160,8 @@ open(sys.argv[1] + ".new", "w").write(str(child.pid))
 os.rename(sys.argv[1] + ".new", sys.argv[1])
 time.sleep(600)
 """
-    told = python("import sys; open(sys.argv[1], 'w')", tmp_path / "next")
-    (warning,) = run_hooks((*python(script, tmp_path / "pid"), *told), "success", FACTS)
+    after = python("import sys; open(sys.argv[1], 'w')", tmp_path / "next")
+    (warning,) = run_hooks((*python(script, tmp_path / "pid"), *after), "success", FACTS)
     assert "did not end within" in warning and (tmp_path / "next").exists()
     pid, deadline = int((tmp_path / "pid").read_text()), time.monotonic() + 30
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
@@ -186,9 +186,9 @@ def test_a_webhook_gets_the_facts(server: Server) -> None:
     assert post(server, "/services/hook") == []
     (request,) = server.seen
     assert request.method == "POST" and request.headers["Content-Type"].startswith("application/json")
-    told = json.loads(request.body)
-    assert told["version"] == FACTS["version"] and told["message"] == FACTS["message"]
-    assert told["text"].endswith("refused version 20261121T020000Z: Two classes &lt;vanished&gt;.")
+    body = json.loads(request.body)
+    assert body["version"] == FACTS["version"] and body["message"] == FACTS["message"]
+    assert body["text"].endswith("refused version 20261121T020000Z: Two classes &lt;vanished&gt;.")
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])

@@ -123,10 +123,10 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
     for name in ("write_bytes", "write_if_match"):
         monkeypatch.setattr(storage, name, made.noting(getattr(storage, name)))
     monkeypatch.setattr(storage, "modified_at", lambda path: made.written.get(path))
-    told = SimpleNamespace(
+    fake_time = SimpleNamespace(
         time=made.now, monotonic=made.monotonic, strftime=time.strftime, gmtime=time.gmtime
     )
-    monkeypatch.setattr(leases, "time", told)
+    monkeypatch.setattr(leases, "time", fake_time)
     return made
 
 
@@ -199,7 +199,7 @@ def test_a_process_of_another_user_counts_as_alive(monkeypatch: pytest.MonkeyPat
 
 def test_a_live_holder_is_waited_for(tmp_path: Path, clocks: Clocks) -> None:
     clocks.take(tmp_path, Lease("theirs", VERSION, seconds=600.0), 0.0)
-    told: list[str] = []
+    messages: list[str] = []
     naps: list[float] = []
 
     def sleep(seconds: float) -> None:
@@ -209,9 +209,9 @@ def test_a_live_holder_is_waited_for(tmp_path: Path, clocks: Clocks) -> None:
             release(str(tmp_path), "theirs")
 
     lease = Lease("ours", VERSION)
-    acquire(str(tmp_path), lease, 300.0, clocks.now, sleep, clocks.monotonic, told.append)
+    acquire(str(tmp_path), lease, 300.0, clocks.now, sleep, clocks.monotonic, messages.append)
     assert stored(tmp_path).holder == "ours" and len(naps) == 8 and max(naps) <= 5.0
-    assert len(told) == 1 and VERSION in told[0]
+    assert len(messages) == 1 and VERSION in messages[0]
 
 
 def test_waiting_ends_on_time(tmp_path: Path, clocks: Clocks) -> None:

@@ -150,9 +150,9 @@ def test_a_first_version_that_changed_nothing_says_so() -> None:
 def test_names_are_shown_as_text_everywhere(field: str) -> None:
     for name in HOSTILE:
         parts = {"gate": "drift", "name": "a", "message": "b", field: name}
-        said = (Violation(parts["gate"], parts["name"], Severity.ERROR, parts["message"]),)
+        violations = (Violation(parts["gate"], parts["name"], Severity.ERROR, parts["message"]),)
         made = {key: name for key in ("fingerprint", "previous") if key == field}
-        records = records_of(2, state=VersionState.REFUSED, refusals=said, accepted=(name,), **made)
+        records = records_of(2, state=VersionState.REFUSED, refusals=violations, accepted=(name,), **made)
         outer = {field: name} if field == "output" else {}
         page = render_index(index_of(records, **outer))
         read = Read(page)
@@ -185,8 +185,8 @@ def test_a_page_of_many_versions_stays_small() -> None:
 
 @pytest.mark.slow
 def test_a_page_of_many_long_refusals_stays_small() -> None:
-    said = tuple(refusal(f"max_rise.CLASS_{number}", "<&>\u202e" * 100) for number in range(50))
-    records = records_of(1_000, state=VersionState.REFUSED, refusals=said)
+    violations = tuple(refusal(f"max_rise.CLASS_{number}", "<&>\u202e" * 100) for number in range(50))
+    records = records_of(1_000, state=VersionState.REFUSED, refusals=violations)
     page = render_index(index_of(records))
     assert len(page.encode()) < 5_000_000
     text = Read(page).text
@@ -291,8 +291,8 @@ def test_the_latest_version_has_a_row_wherever_it_is() -> None:
 def test_the_command_accepts_exactly_the_refusals(
     names: list[str], accepted: tuple[str, ...], command: str
 ) -> None:
-    said = (*(refusal(name) for name in names), refusal("warned", error=False))
-    record = VersionRecord("V", VersionState.REFUSED, 0, refusals=said, accepted=accepted)
+    violations = (*(refusal(name) for name in names), refusal("warned", error=False))
+    record = VersionRecord("V", VersionState.REFUSED, 0, refusals=violations, accepted=accepted)
     assert accept_command("a b@V", record) == command
 
 
@@ -326,6 +326,6 @@ _JSON = st.recursive(
     st.sampled_from(list(VersionState)),
     _JSON,
 )
-def test_any_document_gives_a_page(fields: dict[str, Any], state: VersionState, said: Any) -> None:
-    records = records_of(2, state=state, **fields, refusals=(Violation(said, said, Severity.ERROR, said),))
+def test_any_document_gives_a_page(fields: dict[str, Any], state: VersionState, text: Any) -> None:
+    records = records_of(2, state=state, **fields, refusals=(Violation(text, text, Severity.ERROR, text),))
     Read(render_index(index_of(records, next(iter(records)))))

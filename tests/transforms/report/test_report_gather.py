@@ -161,7 +161,9 @@ def test_statistics_of_another_build_are_not_shown(copied: Path) -> None:
         (copied / "statistics.json").write_text(json.dumps({"fingerprint": build}))
         data = gather(str(copied))
         assert (data.statistics is not None) == shown
-        assert any("statistics.json is about another build" in said for said in data.left_out) != shown
+        assert (
+            any("statistics.json is about another build" in sentence for sentence in data.left_out) != shown
+        )
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"counts": 3}', "nul", "[" * 100_000, '{"a": "\\ud800"}'])

@@ -82,8 +82,8 @@ def test_unwritten_documents_take_precedence_over_stored_ones(version: Callable[
 
 
 def test_a_refused_version_shows_why_and_the_command_to_accept_it(version: Callable[..., Path]) -> None:
-    said = Violation("drift", "max_added_fraction", Severity.ERROR, "max_added_fraction: too many came")
-    directory = version(record_of(said), drift=True)
+    violation = Violation("drift", "max_added_fraction", Severity.ERROR, "max_added_fraction: too many came")
+    directory = version(record_of(violation), drift=True)
     page = render(gather(str(directory)))
     assert "✗ Version refused" in page and "max_added_fraction" in page
     assert page.count("too many came") == 1  # diff.json contains the same
@@ -94,11 +94,11 @@ def test_a_refused_version_shows_why_and_the_command_to_accept_it(version: Calla
 def test_warnings_and_accepted_refusals_of_a_published_version_are_shown(
     version: Callable[..., Path],
 ) -> None:
-    said = (
+    violations = (
         Violation("drift", "new_classes", Severity.WARNING, "1 new class"),
         Violation("findings", "SPLIT_LEAKAGE", Severity.ERROR, "two are in two"),
     )
-    record = replace(record_of(*said), state=VersionState.PUBLISHED, accepted=("findings",))
+    record = replace(record_of(*violations), state=VersionState.PUBLISHED, accepted=("findings",))
     page = render(gather(str(version(record))))
     assert "1 new class" in page and "(<bdi>findings</bdi>, accepted)" in page
     assert "shardwright publish" not in page
@@ -140,8 +140,8 @@ def test_a_diff_of_another_build_is_not_shown(version: Callable[..., Path]) -> N
 
 def test_names_in_refusals_are_shown_as_text() -> None:
     for name in HOSTILE:
-        said = Violation(name, name, Severity.ERROR, name)
-        data = replace(made_up(("a",)), of_version=OfVersion(_VERSION, record_of(said, previous=name)))
+        violation = Violation(name, name, Severity.ERROR, name)
+        data = replace(made_up(("a",)), of_version=OfVersion(_VERSION, record_of(violation, previous=name)))
         page = render(replace(data, place=f"{name}@{_VERSION}"))
         assert page.count("<script") == 1 and "\u202e" not in page and " onmouseover='" not in page
 

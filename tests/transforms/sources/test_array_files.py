@@ -99,9 +99,9 @@ def test_shapes_of_images_are_recognized(shape: tuple[int, ...], given_shape: st
 
 def test_unusable_labels_give_no_class() -> None:
     reader = LabelReader("a.npz!labels", names=["ant", "bee"])
-    said = reader.read(np.array([1.0, np.nan, -1, 2, 0]))
-    assert [item.label for item in said] == ["bee", "", "", "", "ant"]
-    assert [bool(item.reason) for item in said] == [False, False, False, True, False]
+    labels = reader.read(np.array([1.0, np.nan, -1, 2, 0]))
+    assert [item.label for item in labels] == ["bee", "", "", "", "ant"]
+    assert [bool(item.reason) for item in labels] == [False, False, False, True, False]
     assert list(reader.class_ids()) == [ClassId("ant", 0), ClassId("bee", 1)]
 
 

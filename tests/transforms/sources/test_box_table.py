@@ -26,9 +26,11 @@ def check(found: object, photos: list[Photo], prefix: str = "") -> None:
     with_boxes = [photo for photo in photos if photo.boxes]
     assert found.refs.keys() == {prefix + photo.name for photo in with_boxes}  # type: ignore[attr-defined]
     for photo in with_boxes:
-        said = found.said(prefix + photo.name)  # type: ignore[attr-defined]
-        scale = np.array(photo.size * 2) if said.relative else 1
-        boxes = sorted((item.label, *np.round(np.array(item.box) * scale)) for item in said.objects or ())
+        annotations = found.annotations_of(prefix + photo.name)  # type: ignore[attr-defined]
+        scale = np.array(photo.size * 2) if annotations.relative else 1
+        boxes = sorted(
+            (item.label, *np.round(np.array(item.box) * scale)) for item in annotations.objects or ()
+        )
         assert boxes == sorted(photo.boxes)
 
 
@@ -41,8 +43,8 @@ def test_rows_of_an_image_may_be_anywhere(tmp_path: Path, photos: list[Photo], o
     assert found.input.source == "box_table" and not found.reasons() and not found.ids
     check(found, photos)
     for photo in photos[1:]:
-        said = found.said(photo.name)
-        assert said.size == photo.size and not said.relative
+        annotations = found.annotations_of(photo.name)
+        assert annotations.size == photo.size and not annotations.relative
     assert "corners in pixels" in found.input.detected_as and "'filename'" in found.input.detected_as
 
 
@@ -74,8 +76,8 @@ def test_files_without_a_header_are_read(tmp_path: Path, photos: list[Photo]) ->
     rows.insert(2, f"images/{photos[0].name},,,,,")
     found = listed(put(tmp_path / "train.csv", "", rows))
     assert "no header" in found.input.detected_as
-    said = found.said(f"images/{photos[0].name}")
-    assert said.objects == ()
+    annotations = found.annotations_of(f"images/{photos[0].name}")
+    assert annotations.objects == ()
     del found.refs[f"images/{photos[0].name}"]
     check(found, photos, "images/")
 
@@ -94,7 +96,7 @@ def test_files_without_a_header_may_have_numbers_as_classes(tmp_path: Path, phot
 def test_shares_are_recognized(tmp_path: Path, photos: list[Photo]) -> None:
     found = listed(put(tmp_path / "boxes.csv", HEADER, rows_of(photos, share=True)))
     assert "shares of width and height" in found.input.detected_as
-    assert all(found.said(photo.name).relative for photo in photos[1:])
+    assert all(found.annotations_of(photo.name).relative for photo in photos[1:])
     check(found, photos)
 
 

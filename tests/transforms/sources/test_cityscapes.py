@@ -45,7 +45,7 @@ def test_objects_are_listed(city: Path) -> None:
         key_of("val", "house"): "val",
         key_of("train_extra", "seagull"): "train_extra",
     }
-    car, group = found.said(key_of("train", "eagle")).objects or ()
+    car, group = found.annotations_of(key_of("train", "eagle")).objects or ()
     assert (car.label, car.box, car.crowd) == ("car", (10, 20, 110, 70), False)
     assert (group.label, group.box, group.crowd) == ("person", (0, 5, 40, 60), True)
     assert car.segmentation == [[10, 20, 110, 20, 110, 70, 10, 70]]
@@ -86,7 +86,7 @@ def test_missing_and_broken_partners_are_reported(city: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("document", "why"),
     [
         ({}, "no list of objects"),
         ({"objects": [{"polygon": []}]}, "object 0 has no label"),
@@ -94,9 +94,9 @@ def test_missing_and_broken_partners_are_reported(city: Path) -> None:
         ({"objects": [{"label": "car", "polygon": [[1, 2], [3, "4"], [5, 6]]}]}, "a corner of object 0"),
     ],
 )
-def test_broken_polygons_are_faults(said: object, why: str) -> None:
+def test_broken_polygons_are_faults(document: object, why: str) -> None:
     with pytest.raises(AnnotationFault, match=why):
-        parse_polygons(json.dumps(said).encode())
+        parse_polygons(json.dumps(document).encode())
 
 
 def test_other_folders_are_not_cityscapes(tmp_path: Path) -> None:

@@ -36,9 +36,9 @@ def test_images_and_objects_are_listed(tmp_path: Path, photos: list[Photo]) -> N
     assert "val2017" in found.input.detected_as and found.input.source == "coco"
     assert found.refs.keys() == {photo.name for photo in photos}
     for photo in photos:
-        said = found.said(photo.name)
-        assert said.size == photo.size and not said.relative
-        boxes = [(item.label, *item.box) for item in said.objects or () if item.box]
+        annotations = found.annotations_of(photo.name)
+        assert annotations.size == photo.size and not annotations.relative
+        boxes = [(item.label, *item.box) for item in annotations.objects or () if item.box]
         assert sorted(boxes) == sorted(photo.boxes)
         assert found.refs[photo.name].labels == tuple(sorted({box[0] for box in photo.boxes}))
         assert found.refs[photo.name].size == (tmp_path / "val2017" / photo.name).stat().st_size
@@ -92,7 +92,7 @@ def test_run_lengths_are_kept_as_they_are(tmp_path: Path, photos: list[Photo]) -
             }
     path = save(tmp_path / "val2017" / "x.json", document)
     found = listed(path)
-    outlines = [item.segmentation for ref in found.refs for item in found.said(ref).objects or ()]
+    outlines = [item.segmentation for ref in found.refs for item in found.annotations_of(ref).objects or ()]
     assert sorted(map(str, outlines)) == sorted(str(item["segmentation"]) for item in document["annotations"])
     made = convert(input=path, output=tmp_path / "out", layout="detection")
     assert made.dataset.ledger["written"] == len(photos)
@@ -127,7 +127,7 @@ def test_a_folder_of_splits_may_have_captions_and_key_points(tmp_path: Path, pho
         for key, ref in found_refs.refs.items():
             assert ref.split == ("train" if "train" in key else "val")
             name = key.rpartition("/")[2]
-            assert found_refs.said(key).captions == (f"{name} no. 0", f"{name} no. 1")
+            assert found_refs.annotations_of(key).captions == (f"{name} no. 0", f"{name} no. 1")
     made = convert(input=tmp_path, output=tmp_path.parent / "made", layout="detection")
     assert set(made.dataset.splits) == {"train", "val"}
     record = examples(tmp_path.parent / "made")["train"][0]
@@ -140,8 +140,8 @@ def test_one_file_gives_no_split_and_captions_alone_suffice(tmp_path: Path, phot
     path = save(tmp_path / "captions_val2017.json", {"images": document["images"], "annotations": captions})
     found = listed(path)
     assert {ref.split for ref in found.refs.values()} == {""}
-    assert found.said(photos[0].name).captions == ("a bird",)
-    assert found.said(photos[0].name).objects is None
+    assert found.annotations_of(photos[0].name).captions == ("a bird",)
+    assert found.annotations_of(photos[0].name).objects is None
 
 
 def test_the_annotations_folder_can_be_the_input(
@@ -398,13 +398,13 @@ def test_a_message_says_that_key_points_are_left_out(tmp_path: Path, photos: lis
     assert "key points" not in listed(path).input.detected_as
     document["categories"][0] |= {"keypoints": ["beak", "tail"], "skeleton": [[1, 2]]}
     document["images"][-1]["padding"] = "x" * (2 << 20)
-    said = listed(save(path, document)).input.detected_as
-    assert said.endswith(
+    detected = listed(save(path, document)).input.detected_as
+    assert detected.endswith(
         "left out: the key points of instances_val2017.json (--layout keypoints stores them)"
     )
     save(tmp_path / "person_keypoints_val2017.json", document)
-    said = listed(tmp_path).input.detected_as
-    assert "person_keypoints_val2017.json (--layout keypoints stores them)" in said
+    detected = listed(tmp_path).input.detected_as
+    assert "person_keypoints_val2017.json (--layout keypoints stores them)" in detected
 
 
 def test_fiftyones_export_is_read(tmp_path: Path, photos: list[Photo]) -> None:
@@ -446,7 +446,9 @@ def test_paths_of_another_machine_are_found_by_name(
     found = listed(path, **where)
     assert not found.reasons()
     assert found.refs.keys() == {photo.name if beside else f"inner/{photo.name}" for photo in photos}
-    assert [len(found.said(key).objects or ()) for key in found.refs] == [len(p.boxes) for p in photos]
+    assert [len(found.annotations_of(key).objects or ()) for key in found.refs] == [
+        len(p.boxes) for p in photos
+    ]
     (root / "other").mkdir()
     shutil.copy(root / ("" if beside else "inner") / photos[1].name, root / "other" / photos[1].name)
     found = listed(path, **where)

@@ -70,11 +70,11 @@ def test_key_points_beside_instances_are_joined_by_id(tmp_path: Path, photos: li
             np.reshape(values(record, KEYPOINT + name), (count, 2)) for name in ("x", "y", "visibility")
         )
         for place, item in enumerate(objects):
-            said = known.anns.get(item["id"], {}).get("keypoints", [0] * 6)
+            stated = known.anns.get(item["id"], {}).get("keypoints", [0] * 6)
             for i in range(2):
-                point = np.array(said[3 * i : 3 * i + 2]) * (said[3 * i + 2] > 0)
+                point = np.array(stated[3 * i : 3 * i + 2]) * (stated[3 * i + 2] > 0)
                 np.testing.assert_allclose([x[place, i], y[place, i]], point / size, rtol=1e-6)
-                assert seen[place, i] == said[3 * i + 2]
+                assert seen[place, i] == stated[3 * i + 2]
         assert values(record, KEYPOINT + "num") == (seen > 0).sum(1).tolist()
         labelled += int((seen > 0).sum())
     assert labelled == 3
@@ -91,15 +91,17 @@ def test_points_of_all_categories_are_stored_for_every_object(tmp_path: Path, ph
     path = save(tmp_path / "instances_val2017.json", with_points(coco_of(photos)))
     found = listed(path, layout="keypoints")
     for photo in photos:
-        said = found.said(photo.name)
-        assert sorted(said.keypoint_names) == sorted({*BIRD, *THING})
-        for item in said.objects or ():
+        annotations = found.annotations_of(photo.name)
+        assert sorted(annotations.keypoint_names) == sorted({*BIRD, *THING})
+        for item in annotations.objects or ():
             if item.label == "thing":
                 assert item.keypoints is None
             else:
-                points = dict(zip(said.keypoint_names, np.reshape(item.keypoints or (), (-1, 3)).tolist()))
+                points = dict(
+                    zip(annotations.keypoint_names, np.reshape(item.keypoints or (), (-1, 3)).tolist())
+                )
                 assert points["corner"] == points["edge"] == [0, 0, 0] != points["beak"]
-    assert not any(item.keypoints for item in listed(path).said(photos[0].name).objects or ())
+    assert not any(item.keypoints for item in listed(path).annotations_of(photos[0].name).objects or ())
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_files_without_key_points_are_refused(
     change(document)
     path = save(tmp_path / "instances_val2017.json", document)
     if not message:
-        assert listed(path, layout="keypoints").said(photos[0].name).keypoint_names
+        assert listed(path, layout="keypoints").annotations_of(photos[0].name).keypoint_names
         return
     with pytest.raises(UsageError, match=message):
         listed(path, layout="keypoints")

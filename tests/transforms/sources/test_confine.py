@@ -112,8 +112,8 @@ def test_masks_and_buckets_are_confined(place: Path) -> None:
     context = Context(ConvertSettings(confine=True), Spool(str(place / "_work")))
     local = Confinement(Input(str(place), ""), context)
     for mask, reason in ((str(place / "mask.png"), ""), (str(place.parent / "out" / "m.png"), "UNREADABLE")):
-        said = Annotations(semantic_mask=mask).encode()
-        ref = ImageRef(key="k", uri=str(place / "inner.png"), annotations=said)
+        annotations = Annotations(semantic_mask=mask).encode()
+        ref = ImageRef(key="k", uri=str(place / "inner.png"), annotations=annotations)
         assert local.check(ref).reason == reason
     assert not local.holds("gs://bucket/x.png") and not local.holds("a\0b")
     remote = Confinement(Input("gs://bucket/rows.csv", "", is_file=True), context)

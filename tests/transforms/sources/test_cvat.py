@@ -25,10 +25,10 @@ def test_images_and_shapes_are_listed(tmp_path: Path, by: str) -> None:
     assert found.input.source == "cvat" and not found.reasons()
     prefix = "images/" if by == "folder" else ""
     for photo in photos:
-        said = found.said(prefix + photo.name)
-        assert said.size == photo.size
-        assert [(item.label, *(item.box or ())) for item in said.objects or ()] == [*photo.boxes]
-        assert all(item.occluded for item in said.objects or ())
+        annotations = found.annotations_of(prefix + photo.name)
+        assert annotations.size == photo.size
+        assert [(item.label, *(item.box or ())) for item in annotations.objects or ()] == [*photo.boxes]
+        assert all(item.occluded for item in annotations.objects or ())
 
 
 def test_subsets_of_a_project_give_splits(tmp_path: Path) -> None:

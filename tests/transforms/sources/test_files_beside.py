@@ -37,12 +37,12 @@ def img2dataset(root: Path, **fields: Any) -> Path:
         key = f"{shard}{number % 2:04d}"
         (folder / f"{key}.jpg").write_bytes(image.read_bytes())
         (folder / f"{key}.txt").write_text(f"a picture of {image.stem}")
-        said = {
+        metadata = {
             "caption": f"a picture of {image.stem}", "url": f"https://example.com/{image.name}", "key": key,
             "status": "success", "error_message": None, "width": 256, "height": 200 + number,
             **{name: values[number] for name, values in fields.items()},
         }  # fmt: skip
-        (folder / f"{key}.json").write_text(json.dumps(said, indent=4))
+        (folder / f"{key}.json").write_text(json.dumps(metadata, indent=4))
         (root / f"{shard}_stats.json").write_text('{"count": 2, "successes": 2}')
         (root / f"{shard}.parquet").write_bytes(b"PAR1 and so on")
     return root

@@ -204,9 +204,9 @@ def test_both_options_in_the_message_work(
     source = write_files(tmp_path / "in", paths)
     argv = ["--input", str(source), "--output", str(tmp_path / "out"), "--resize", "8"]
     assert convert_main(argv) == 2
-    said = capsys.readouterr().err
+    err = capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-    spellings = re.findall(r"--folders [a-z]+(?: --unlabelled keep)?", said)
+    spellings = re.findall(r"--folders [a-z]+(?: --unlabelled keep)?", err)
     assert len(spellings) == 2 and "--folders classes" in spellings
     for number, spelling in enumerate(spellings):
         output = tmp_path / f"out{number}"
@@ -243,8 +243,8 @@ def test_plan_and_convert_print_the_detected_folders(
     assert capsys.readouterr().err.startswith(f"{detected}shardwright: found: {tree}\n")
     assert not (tmp_path / "out" / "_work" / "spool").exists()
     assert plan_main(argv[:2]) == 0
-    said = capsys.readouterr()
-    assert said.out.startswith(f"found: {tree}\n") and said.err.startswith(detected)
+    captured = capsys.readouterr()
+    assert captured.out.startswith(f"found: {tree}\n") and captured.err.startswith(detected)
     shutil.make_archive(str(tmp_path / "in"), "zip", source / "train")
     assert plan_main([f"{source}.zip", "--splits", "train=0.5,test=0.5"]) == 0
     assert capsys.readouterr().out.startswith("found: 2 classes, 2 images; left out: 1 bad image\n")

@@ -46,17 +46,19 @@ SETTINGS = st.fixed_dictionaries(
 
 def in_parts_and_whole(path: str, source: str = "class_folders", **given: Any) -> list[Counter[str] | str]:
     """Returns what an input contains, listed in parts and as a whole; the message if it is refused."""
-    item, told = Input(path, "in/", source), list[Counter[str] | str]()
+    item, results = Input(path, "in/", source), list[Counter[str] | str]()
     for one_worker in (False, True):
         chosen = ConvertSettings(input=(path,), **given)
         context, rules = Context(chosen, Spool("unused"), one_worker), make_label_rules(chosen, (), 0)
         try:
             parts = list(source_by_name(source).split(item, context))
             assert len({part[:2] + part[5:] for part in parts}) == len(parts)
-            told.append(Counter(repr(found) for part in parts for found in list_part(part, context, rules)))
+            results.append(
+                Counter(repr(found) for part in parts for found in list_part(part, context, rules))
+            )
         except ShardwrightError as error:
-            told.append(f"{type(error).__name__}: {error}")
-    return told
+            results.append(f"{type(error).__name__}: {error}")
+    return results
 
 
 def make_files(root: bytes, files: dict[bytes, bytes], links: dict[bytes, bytes]) -> None:

@@ -49,10 +49,12 @@ def test_label_studios_boxes_are_read(tmp_path: Path, photos: list[Photo], short
     found = listed(path)
     assert found.input.source == "label_studio" and found.reasons() == {}
     for photo in photos:
-        said = found.said(f"images/{photo.name}")
-        assert said.relative and said.upright
+        annotations = found.annotations_of(f"images/{photo.name}")
+        assert annotations.relative and annotations.upright
         scale = np.array([*photo.size] * 2)
-        boxes = [(item.label, *np.multiply(item.box or (), scale).round(6)) for item in said.objects or ()]
+        boxes = [
+            (item.label, *np.multiply(item.box or (), scale).round(6)) for item in annotations.objects or ()
+        ]
         assert boxes == [(name, *box) for name, *box in photo.boxes]
     assert listed(tmp_path).refs.keys() == found.refs.keys()
 
@@ -69,7 +71,7 @@ def test_rotated_rectangles_match_opencv(tmp_path: Path, photos: list[Photo], de
     photo = photos[0]
     box = (100, 120, 180, 160)
     path = save(tmp_path / "out.json", [task(ROOT + photo.name, rectangle(photo, "cat", box, degrees))])
-    (item,) = listed(path).said(f"images/{photo.name}").objects or ()
+    (item,) = listed(path).annotations_of(f"images/{photo.name}").objects or ()
     # OpenCV turns a rectangle around its center; Label Studio around its upper left corner.
     turn = cv2.getRotationMatrix2D((box[0], box[1]), -degrees, 1.0)
     corners = np.array([(box[0], box[1]), (box[2], box[1]), (box[2], box[3]), (box[0], box[3])], float)
@@ -88,7 +90,7 @@ def test_polygons_and_ellipses_have_outlines(tmp_path: Path, photos: list[Photo]
     path = save(tmp_path / "out.json", [task(ROOT + photo.name, polygon, ellipse, brush)])
     found = listed(path)
     assert found.input.detected_as.endswith("; left out: brushlabels)")
-    first, second = found.said(f"images/{photo.name}").objects or ()
+    first, second = found.annotations_of(f"images/{photo.name}").objects or ()
     assert first.box == (0.1, 0.2, 0.5, 0.8) and first.segmentation == [[0.1, 0.2, 0.5, 0.2, 0.3, 0.8]]
     np.testing.assert_allclose(second.box or (), (0.3, 0.3, 0.7, 0.5), atol=1e-9)
     assert second.label == "dog" and second.segmentation
@@ -139,19 +141,21 @@ def test_unclear_tasks_are_quarantined(tmp_path: Path, photos: list[Photo]) -> N
     extra = [task(ROOT + "gone.jpg", box), task(ROOT + photos[0].name, box), {"data": {"text": "no image"}}]
     path = save(tmp_path / "out.json", [*tasks, *extra])
     found = listed(path)
-    said = {key: ref.message for key, ref in found.refs.items()}
-    assert "tasks 1 and 6 of out.json both name it" in said[f"images/{photos[0].name}"]
-    assert said["out.json:task 6"] == "task 1 names the same image"
-    assert "it has 4 annotations; mark one of them as ground truth" in said[f"images/{photos[1].name}"]
-    assert "it was skipped" in said[f"images/{photos[2].name}"]
-    assert "nobody has annotated it" in said[f"images/{photos[3].name}"]
-    assert said["out.json:task 5"] == f"its image is missing: {ROOT}gone.jpg"
-    assert "it names no image" in said["out.json:task 7"]
+    messages = {key: ref.message for key, ref in found.refs.items()}
+    assert "tasks 1 and 6 of out.json both name it" in messages[f"images/{photos[0].name}"]
+    assert messages["out.json:task 6"] == "task 1 names the same image"
+    assert "it has 4 annotations; mark one of them as ground truth" in messages[f"images/{photos[1].name}"]
+    assert "it was skipped" in messages[f"images/{photos[2].name}"]
+    assert "nobody has annotated it" in messages[f"images/{photos[3].name}"]
+    assert messages["out.json:task 5"] == f"its image is missing: {ROOT}gone.jpg"
+    assert "it names no image" in messages["out.json:task 7"]
     assert {ref.reason for ref in found.refs.values()} == {QuarantineReason.BAD_ANNOTATION}
     save(path, tasks)
-    assert [item.label for item in listed(path).said(f"images/{photos[0].name}").objects or ()] == ["cat"]
+    assert [item.label for item in listed(path).annotations_of(f"images/{photos[0].name}").objects or ()] == [
+        "cat"
+    ]
     kept = listed(path, missing_annotations="empty")
-    assert kept.said(f"images/{photos[3].name}").objects == ()
+    assert kept.annotations_of(f"images/{photos[3].name}").objects == ()
 
 
 @pytest.mark.parametrize(
@@ -211,14 +215,14 @@ def test_create_mls_boxes_are_read(tmp_path: Path, fields: tuple[str, str]) -> N
         for photo in photos:
             ref = found.refs[f"{split}/{photo.name}"]
             assert ref.split == split
-            boxes = [(item.label, *(item.box or ())) for item in found.said(ref.key).objects or ()]
+            boxes = [(item.label, *(item.box or ())) for item in found.annotations_of(ref.key).objects or ()]
             assert boxes == [*photo.boxes]
     entries[1][fields[1]] = [{"label": "x", "coordinates": {"x": 1}}]
     entries[2] = {fields[0]: "gone.jpg", fields[1]: []}
     path = save(tmp_path / "in" / "valid" / "_annotations.createml.json", entries)
-    said = {key: ref.message for key, ref in listed(path).refs.items() if not ref.is_candidate}
-    assert "annotation 0 has no coordinates" in said[photos[1].name]
-    assert said["_annotations.createml.json:entry 3"] == "its image is missing: gone.jpg"
+    messages = {key: ref.message for key, ref in listed(path).refs.items() if not ref.is_candidate}
+    assert "annotation 0 has no coordinates" in messages[photos[1].name]
+    assert messages["_annotations.createml.json:entry 3"] == "its image is missing: gone.jpg"
 
 
 def test_a_table_with_a_column_for_each_class(tmp_path: Path) -> None:
@@ -230,9 +234,9 @@ def test_a_table_with_a_column_for_each_class(tmp_path: Path) -> None:
     found = listed(tmp_path / "in", layout="classification", label_separator="|")
     assert found.input.source == "class_columns" and found.ids == {"cat": 0, "a dog": 1, "Kuh": 2}
     for split in ("train", "valid", "test"):
-        said = [found.refs[f"{split}/{photo.name}"] for photo in photos]
-        assert [ref.labels for ref in said] == [(), ("cat",), ("a dog",), ("cat", "a dog")]
-        assert {ref.split for ref in said} == {split}
+        refs = [found.refs[f"{split}/{photo.name}"] for photo in photos]
+        assert [ref.labels for ref in refs] == [(), ("cat",), ("a dog",), ("cat", "a dog")]
+        assert {ref.split for ref in refs} == {split}
     assert found.refs["test/gone.jpg"].message == "its image is missing"
     assert "it has 1 class instead of 3" in found.refs["test/short.jpg"].message
     assert "'2' is neither 0 nor 1" in found.refs["test/wrong.jpg"].message

@@ -25,7 +25,7 @@ def test_images_and_objects_are_listed(tmp_path: Path) -> None:
     assert "testing/image_2, split testing, left out" in found.input.detected_as
     assert found.reasons() == {f"testing/image_2/{Path('rose.jpg').name}": "not_listed"}
     for photo in photos:
-        objects = found.said(f"training/image_2/{photo.name}").objects or ()
+        objects = found.annotations_of(f"training/image_2/{photo.name}").objects or ()
         assert [(item.label, *(item.box or ())) for item in objects] == [*photo.boxes]
         assert [item.truncated for item in objects] == [bool(i % 2) for i in range(len(objects))]
         assert [item.occluded for item in objects] == [
@@ -64,7 +64,7 @@ def test_images_without_a_file_may_have_no_objects(tmp_path: Path) -> None:
     found = listed(tmp_path, missing_annotations="empty")
     assert not found.reasons()
     (key,) = [key for key in found.refs if "house" in key]
-    assert found.said(key).objects == ()
+    assert found.annotations_of(key).objects == ()
 
 
 def test_messages_about_faults_name_file_and_line(tmp_path: Path) -> None:

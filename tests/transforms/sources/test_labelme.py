@@ -29,9 +29,9 @@ def test_json_files_beside_images_are_read(tmp_path: Path) -> None:
     assert found.input.source == "labelme" and found.input.detected_as == "LabelMe"
     assert found.reasons() == {"settings.json": "not_an_image"}
     for photo in photos:
-        said = found.said(photo.name)
-        assert said.size == photo.size and said.upright
-        assert [(item.label, *(item.box or ())) for item in said.objects or ()] == [*photo.boxes]
+        annotations = found.annotations_of(photo.name)
+        assert annotations.size == photo.size and annotations.upright
+        assert [(item.label, *(item.box or ())) for item in annotations.objects or ()] == [*photo.boxes]
 
 
 def test_images_are_found_in_the_usual_places(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_images_without_a_file_may_have_no_objects(tmp_path: Path) -> None:
     put_labelme(tmp_path, ("eagle", "apple"))
     (tmp_path / "apple.json").unlink()
     found = listed(tmp_path, missing_annotations="empty")
-    assert not found.reasons() and found.said("apple.jpg").objects == ()
+    assert not found.reasons() and found.annotations_of("apple.jpg").objects == ()
 
 
 def test_messages_about_faults_name_the_file(tmp_path: Path) -> None:
@@ -175,8 +175,8 @@ def test_shapes_are_drawn_for_the_upright_picture(tmp_path: Path) -> None:
         exif = Image.Exif()
         exif[274] = orientation
         Image.new("RGB", (100, 100), "red").save(folder / "a.jpg", exif=exif)
-        said = document(Photo("a.jpg", (100, 100), (("cat", 10, 20, 50, 60),)))
-        save(folder / "a.json", said)
+        content = document(Photo("a.jpg", (100, 100), (("cat", 10, 20, 50, 60),)))
+        save(folder / "a.json", content)
         convert(input=folder, output=tmp_path / f"out{orientation}", layout="detection")
         ((record,),) = examples(tmp_path / f"out{orientation}").values()
         found = value(record, "image/object/bbox/xmin"), value(record, "image/object/bbox/ymin")

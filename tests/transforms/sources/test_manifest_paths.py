@@ -57,7 +57,7 @@ def test_paths_give_key_and_place(root: str, path: str, key: str, uri: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("root", "path", "said"),
+    ("root", "path", "message"),
     [
         ("/data", "", "names no image"),
         ("/data", " \t", "names no image"),
@@ -82,8 +82,8 @@ def test_paths_give_key_and_place(root: str, path: str, key: str, uri: str) -> N
         ("gs://b/set", "../../1.jpg", "out of the bucket"),
     ],
 )
-def test_wrong_paths_are_refused(root: str, path: str, said: str) -> None:
-    with pytest.raises(RowFault, match=said):
+def test_wrong_paths_are_refused(root: str, path: str, message: str) -> None:
+    with pytest.raises(RowFault, match=message):
         ImageRoot(root).find(path)
 
 
@@ -131,7 +131,7 @@ def test_the_state_of_a_file_is_its_size_and_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("no.jpg", "no such file or directory"),
         ("cats\\no.jpg", "write / instead"),
@@ -142,9 +142,9 @@ def test_the_state_of_a_file_is_its_size_and_time(tmp_path: Path) -> None:
         ("loop", "symbolic links"),
     ],
 )
-def test_a_missing_file_is_reported_with_a_reason(tmp_path: Path, name: str, said: str) -> None:
+def test_a_missing_file_is_reported_with_a_reason(tmp_path: Path, name: str, message: str) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(FileFault, match=said):
+    with pytest.raises(FileFault, match=message):
         state_of(str(tmp_path / name))

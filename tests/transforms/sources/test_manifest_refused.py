@@ -51,7 +51,7 @@ def test_a_folder_with_other_files_is_not_a_manifest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "given", "said"),
+    ("name", "data", "given", "message"),
     [
         ("a.csv", b"", {}, "is empty"),
         ("a.jsonl", b"", {}, "is empty"),
@@ -86,17 +86,17 @@ def test_unreadable_manifests_are_refused(
     name: str,
     data: bytes,
     given: dict[str, str],
-    said: str,
+    message: str,
 ) -> None:
     (tmp_path / name).write_bytes(data)
     options = [item for key, text in given.items() for item in (f"--{key}", text)]
     arguments = ["--input", tmp_path / name, "--output", tmp_path / "out", *options]
-    assert said in refused(capfd, tmp_path, "convert", "--source", "manifest", *arguments)
+    assert message in refused(capfd, tmp_path, "convert", "--source", "manifest", *arguments)
 
 
 def test_wrong_columns_of_parquet_are_refused(tmp_path: Path) -> None:
     jpeg = (PHOTOS / PICTURES[0]).read_bytes()
-    for columns, said in (
+    for columns, message in (
         ({"image": [{"bytes": jpeg}], "label": [1]}, "holds no paths but struct"),
         ({"image": [jpeg], "label": [1]}, "holds images, not their paths"),
         ({"image": [1], "label": [1]}, "holds no paths but int64"),
@@ -105,7 +105,7 @@ def test_wrong_columns_of_parquet_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError) as error:
             described(write_parquet(tmp_path / "a.parquet", **columns))
-        assert said in error.value.message
+        assert message in error.value.message
 
 
 def test_a_parquet_that_changes_stops_the_job(tmp_path: Path) -> None:
@@ -127,14 +127,14 @@ def test_a_damaged_parquet_stops_the_job(tmp_path: Path) -> None:
 
 
 def test_columns_are_chosen_by_names_and_values(tmp_path: Path) -> None:
-    for header, row, said in (
+    for header, row, message in (
         (("image", "file", "class"), ("17", "a.jpg", "x"), "images in 'file', classes in 'class'"),
         (("image", "file", "class"), ("17", "18", "x"), "images in 'image', classes in 'class'"),
         (("LABEL", "File Name", "ML-Use"), ("x", "a.jpg", "test"), "in 'LABEL', splits in 'ML-Use'"),
         (("label", "path", "", ""), ("x", "a.jpg", "", ""), "images in 'path', classes in 'label'"),
         (("path", "label", "Path"), ("a.jpg", "x", "b.jpg"), "images in 'path', classes in 'label'"),
     ):  # fmt: skip
-        assert said in described(write_csv(tmp_path / "a.csv", [header, row]))
+        assert message in described(write_csv(tmp_path / "a.csv", [header, row]))
 
 
 def test_a_warning_says_that_the_first_images_are_missing(tmp_path: Path) -> None:

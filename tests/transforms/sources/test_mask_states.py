@@ -76,6 +76,6 @@ def test_the_state_of_a_mask_is_that_of_its_file(tmp_path: Path, kind: str) -> N
     mask, settings = SETS[kind](tmp_path / "in")
     found = listed(settings.pop("input"), **settings)
     (key,) = (key for key in found.refs if key.endswith("eagle.jpg"))
-    said = found.said(key)
+    annotations = found.annotations_of(key)
     status = mask.stat()
-    assert (said.mask_size, said.mask_version) == (status.st_size, str(status.st_mtime_ns))
+    assert (annotations.mask_size, annotations.mask_version) == (status.st_size, str(status.st_mtime_ns))

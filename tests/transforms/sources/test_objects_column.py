@@ -24,7 +24,7 @@ from shardwright.transforms.sources.manifest.objects import objects_of
 def check(found: Any, photos: list[Photo], folder: str = "") -> None:
     assert found.input.source == "manifest" and "objects in 'objects'" in found.input.detected_as
     for photo in photos:
-        objects = found.said(folder + photo.name).objects
+        objects = found.annotations_of(folder + photo.name).objects
         assert [(item.label, *item.box) for item in objects] == [*photo.boxes]
 
 
@@ -72,9 +72,12 @@ def test_ids_sizes_and_other_fields_are_read(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "metadata.jsonl", rows)
     found = listed(tmp_path)
     assert found.ids == {"0": 0, "1": 1}
-    said = found.said(photos[3].name)
-    assert said.size == photos[3].size and {item.label for item in said.objects or ()} == {"0", "1"}
-    assert all(item.area == 7 and item.crowd for item in said.objects or ())
+    annotations = found.annotations_of(photos[3].name)
+    assert annotations.size == photos[3].size and {item.label for item in annotations.objects or ()} == {
+        "0",
+        "1",
+    }
+    assert all(item.area == 7 and item.crowd for item in annotations.objects or ())
     assert {ref.split for ref in found.refs.values()} == {"train"}
 
 
@@ -101,7 +104,7 @@ def test_messages_about_faults_name_the_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("objects", "why"),
     [
         ("{", "not JSON"),
         ("", "no objects"),
@@ -111,9 +114,9 @@ def test_messages_about_faults_name_the_line(tmp_path: Path) -> None:
         ("__import__('os')", "not JSON"),
     ],
 )
-def test_broken_objects_are_faults(said: Any, why: str) -> None:
+def test_broken_objects_are_faults(objects: Any, why: str) -> None:
     with pytest.raises(AnnotationFault, match=why):
-        objects_of(said)
+        objects_of(objects)
     assert objects_of([]).objects == () == objects_of({"bbox": [], "categories": []}).objects
 
 

@@ -29,14 +29,16 @@ def test_images_and_boxes_are_listed(tmp_path: Path, photos: list[Photo], order:
     assert found.input.source == "open_images" and not found.reasons() and not found.ids
     assert found.refs.keys() == {f"{name}.jpg" for name in NAMES}
     for photo in photos[1:]:
-        said = found.said(photo.name)
-        assert said.relative and len(said.objects or ()) == len(photo.boxes)
+        annotations = found.annotations_of(photo.name)
+        assert annotations.relative and len(annotations.objects or ()) == len(photo.boxes)
         scale = np.array(photo.size * 2)
-        boxes = sorted((item.label, *np.round(np.array(item.box) * scale)) for item in said.objects or ())
+        boxes = sorted(
+            (item.label, *np.round(np.array(item.box) * scale)) for item in annotations.objects or ()
+        )
         assert boxes == sorted(photo.boxes)
-        for item in said.objects or ():
+        for item in annotations.objects or ():
             assert item.truncated is False and item.group_of is None and item.depiction is True
-        assert sorted(item.occluded for item in said.objects or ()) == sorted(
+        assert sorted(item.occluded for item in annotations.objects or ()) == sorted(
             bool(i % 2) for i in range(len(photo.boxes))
         )
 

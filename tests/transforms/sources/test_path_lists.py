@@ -46,12 +46,12 @@ def test_lists_are_detected(text: str, expected: bool) -> None:
 
 
 def test_a_folder_with_lists_is_read(tmp_path: Path) -> None:
-    said = put_imagenet(tmp_path)
+    labels_of_split = put_imagenet(tmp_path)
     found = listed(tmp_path, layout="classification")
     assert found.input.source == "manifest" and not found.reasons()
     assert "train.txt, val.txt are splits by name" in found.input.detected_as
     assert {key: (ref.split, ref.label) for key, ref in found.refs.items()} == {
-        key: (split, label) for split, labels in said.items() for key, label in labels.items()
+        key: (split, label) for split, labels in labels_of_split.items() for key, label in labels.items()
     }
     assert found.ids == {"0": 0, "1": 1}
     alone = listed(tmp_path / "train.txt", layout="classification")
@@ -59,7 +59,7 @@ def test_a_folder_with_lists_is_read(tmp_path: Path) -> None:
 
 
 def test_two_inputs_can_be_splits(tmp_path: Path) -> None:
-    said = put_imagenet(tmp_path / "in")
+    labels_of_split = put_imagenet(tmp_path / "in")
     lists = [tmp_path / "in" / "train.txt", tmp_path / "in" / "val.txt"]
     made = convert(input=lists, output=tmp_path / "out")
     assert balanced(made.dataset.ledger)
@@ -67,7 +67,7 @@ def test_two_inputs_can_be_splits(tmp_path: Path) -> None:
         "train": 3,
         "val": 2,
     }
-    assert labels_by_key(tmp_path / "out") == said["train"] | said["val"]
+    assert labels_by_key(tmp_path / "out") == labels_of_split["train"] | labels_of_split["val"]
     assert made.dataset.labels == ("0", "1")
 
 

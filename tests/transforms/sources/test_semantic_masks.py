@@ -44,7 +44,9 @@ def test_splits_and_nested_folders_are_read(tmp_path: Path) -> None:
     assert {key: ref.split for key, ref in found.refs.items()} == {
         key: key.partition("/")[0] for key in found.refs
     }
-    assert found.said("train/a/apple.jpg").semantic_mask == str(tmp_path / "masks/train/a/apple.png")
+    assert found.annotations_of("train/a/apple.jpg").semantic_mask == str(
+        tmp_path / "masks/train/a/apple.png"
+    )
     assert {ref.label for ref in found.refs.values()} == {""}
 
 
@@ -72,7 +74,7 @@ def test_missing_partners_are_reported(tmp_path: Path) -> None:
         "masks/rose.bmp.png": "BAD_ANNOTATION",
         "notes.txt": "not_an_image",
     }
-    assert found.said("rose.jpg").semantic_mask.endswith("rose.bmp")
+    assert found.annotations_of("rose.jpg").semantic_mask.endswith("rose.bmp")
     made = convert(
         input=tmp_path / "images",
         mask_dir=tmp_path / "masks",
@@ -104,7 +106,7 @@ def test_png_masks_take_precedence(tmp_path: Path) -> None:
     put_set(tmp_path / "images", tmp_path / "masks")
     Image.new("L", (412, 411)).save(tmp_path / "masks" / "eagle.bmp")
     found = listed(tmp_path / "images", "segmentation", mask_dir=tmp_path / "masks")
-    assert found.said("eagle.jpg").semantic_mask.endswith("eagle.png") and len(found.refs) == 3
+    assert found.annotations_of("eagle.jpg").semantic_mask.endswith("eagle.png") and len(found.refs) == 3
 
 
 def test_wrong_use_is_refused(tmp_path: Path) -> None:

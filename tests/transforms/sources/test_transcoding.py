@@ -347,8 +347,8 @@ def test_masks_of_scenes_survive(scenes: Path, layout: str, names: tuple[str, ..
     assert document(kept)["ledger"]["written"] == 8
     for other in ("classification", "detection", "vision", "segmentation", "panoptic"):
         if other != layout:
-            said = refused_sentence(made, tmp_path, layout=other)
-            assert f"have no {_LACKS[other]}" in said and f"choose --layout {layout}" in said, said
+            message = refused_sentence(made, tmp_path, layout=other)
+            assert f"have no {_LACKS[other]}" in message and f"choose --layout {layout}" in message, message
 
 
 _LACKS = {
@@ -365,24 +365,24 @@ _LACKS = {
 def test_layouts_that_need_more_than_classes_are_refused(
     made: Path, first: str, layout: str, tmp_path: Path
 ) -> None:
-    said = refused_sentence(made / first, tmp_path, layout=layout)
-    assert said.startswith(f"--layout {layout}: the records of {made / first} have no {_LACKS[layout]}")
-    assert all(name in said for name in _LABEL_LAYOUTS) and said.count(". ") == 0
+    message = refused_sentence(made / first, tmp_path, layout=layout)
+    assert message.startswith(f"--layout {layout}: the records of {made / first} have no {_LACKS[layout]}")
+    assert all(name in message for name in _LABEL_LAYOUTS) and message.count(". ") == 0
 
 
 def test_the_needs_of_a_custom_layout_are_named(scenes: Path, made: Path, tmp_path: Path) -> None:
-    said = refused_sentence(made / "tfds", tmp_path, layout=str(scenes / "objects.yaml"))
-    assert "have no boxes" in said and "{" not in said
+    message = refused_sentence(made / "tfds", tmp_path, layout=str(scenes / "objects.yaml"))
+    assert "have no boxes" in message and "{" not in message
     always = _OBJECTS.replace("outlines: {fill: object_mask, tensor: true, optional: true}",
                               "poses: {fill: object_view}")  # fmt: skip
     (tmp_path / "poses.yaml").write_text(always)
-    said = refused_sentence(scenes / "vision", tmp_path, layout=str(tmp_path / "poses.yaml"))
-    assert "--layout poses" in said and "have no view of the objects" in said
+    message = refused_sentence(scenes / "vision", tmp_path, layout=str(tmp_path / "poses.yaml"))
+    assert "--layout poses" in message and "have no view of the objects" in message
     detection = converted(scenes / "vision", tmp_path / "detection", layout="detection")
-    said = refused_sentence(detection, tmp_path, layout=str(scenes / "objects.yaml"))
-    assert "--layout objects, column price" in said
-    said = refused_sentence(detection, tmp_path)
-    assert "choose --layout detection or vision, or --unlabelled keep" in said
+    message = refused_sentence(detection, tmp_path, layout=str(scenes / "objects.yaml"))
+    assert "--layout objects, column price" in message
+    message = refused_sentence(detection, tmp_path)
+    assert "choose --layout detection or vision, or --unlabelled keep" in message
 
 
 def test_gray_pictures_in_records_stay_gray_unless_a_color_is_given(tmp_path: Path) -> None:

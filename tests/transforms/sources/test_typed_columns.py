@@ -216,8 +216,8 @@ def test_columns_in_samples_of_a_tar_are_read(tmp_path: Path) -> None:
         extra_columns="n:uint32,x:double,ok:bool", resize=8,
     )  # fmt: skip
     assert result.dataset.ledger["quarantined"] == 2
-    told = (tmp_path / "out" / "quarantine.jsonl").read_text()
-    assert "n: 3.0 is not a valid uint32: it is a float" in told and "ok: 2 is not a valid bool" in told
+    lines = (tmp_path / "out" / "quarantine.jsonl").read_text()
+    assert "n: 3.0 is not a valid uint32: it is a float" in lines and "ok: 2 is not a valid bool" in lines
     (file,) = shard_hashes(tmp_path / "out")
     (record,) = tf.data.TFRecordDataset(str(tmp_path / "out" / file))
     feature = tf.train.Example.FromString(record.numpy()).features.feature

@@ -21,10 +21,10 @@ from shardwright.transforms.sources.voc.xml_files import parse_voc
 
 
 def check_boxes(found: Any, key: str, photo: Photo) -> None:
-    said = found.said(key)
-    assert said.size == photo.size and not said.relative
-    assert [(item.label, *item.box) for item in said.objects] == list(photo.boxes)
-    for number, item in enumerate(said.objects):
+    annotations = found.annotations_of(key)
+    assert annotations.size == photo.size and not annotations.relative
+    assert [(item.label, *item.box) for item in annotations.objects] == list(photo.boxes)
+    for number, item in enumerate(annotations.objects):
         assert item.difficult is bool(number % 2) and item.truncated is True and item.view == "Left"
         assert item.occluded is None
 
@@ -144,14 +144,14 @@ def test_xml_files_may_be_named_differently_from_their_images(tmp_path: Path) ->
         stem = photo.name.rpartition(".")[0]
         text = (tmp_path / "xml" / f"{stem}.xml").read_text()
         (tmp_path / "xml" / f"{stem}.xml").unlink()
-        said = (
+        texts = (
             f"<filename>C:\\photos\\{photo.name}</filename>",
             f"<filename>unknown</filename><path>/home/ann/{photo.name}</path>",
             f"<filename>{stem}</filename>",
             f"<filename>{photo.name}</filename>",
         )[number]
         head, tail = text.split("<annotation>")
-        (tmp_path / "xml" / f"{number}.xml").write_text(f"{head}<annotation>{said}{tail}")
+        (tmp_path / "xml" / f"{number}.xml").write_text(f"{head}<annotation>{texts}{tail}")
     found = listed(tmp_path, source="voc")
     assert not found.reasons() and len(found.refs) == len(photos)
     for photo in photos:
@@ -183,7 +183,7 @@ def test_images_without_xml_may_have_no_objects(tmp_path: Path) -> None:
     assert failing.reasons() == {"JPEGImages/house.jpg": "BAD_ANNOTATION"}
     assert "--missing_annotations empty" in failing.refs["JPEGImages/house.jpg"].message
     found = listed(tmp_path / "in", missing_annotations="empty")
-    assert not found.reasons() and found.said("JPEGImages/house.jpg").objects == ()
+    assert not found.reasons() and found.annotations_of("JPEGImages/house.jpg").objects == ()
     made = convert(
         input=tmp_path / "in", output=tmp_path / "out", layout="detection", missing_annotations="empty"
     )
@@ -299,12 +299,12 @@ def test_broken_xml_is_reported(text: str) -> None:
 
 
 def test_odd_xml_is_read() -> None:
-    said = parse_voc(
+    annotations = parse_voc(
         b"<annotation><object><name> a <b/>b</name><bndbox><xmin>1.5</xmin><ymin>x</ymin><xmax/></bndbox>"
         b"<difficult>Unspecified</difficult><pose/></object><object/><size><width>0</width></size></annotation>"
     )
-    first, second = said.objects or ()
-    assert said.size is None and first.box and first.box[0] == 1.5 and np.isnan(first.box[1:]).all()
+    first, second = annotations.objects or ()
+    assert annotations.size is None and first.box and first.box[0] == 1.5 and np.isnan(first.box[1:]).all()
     assert first.difficult is None and first.view is None
     assert second.label == "" and second.box and np.isnan(second.box).all()
     latin = '<?xml version="1.0" encoding="ISO-8859-1"?><annotation><object><name>café</name></object>'

@@ -64,7 +64,7 @@ def test_images_and_files_are_found_in_any_folders(tmp_path: Path, name: str) ->
 
 
 @pytest.mark.parametrize(
-    ("xml", "said", "image"),
+    ("xml", "message", "image"),
     [
         ("1", "a.jpg", "a.jpeg"),
         ("1", "A.JPG", "a.jpg"),
@@ -74,9 +74,9 @@ def test_images_and_files_are_found_in_any_folders(tmp_path: Path, name: str) ->
         ("a.rf.123", "a.jpg", "sub/a.rf.123.jpg"),
     ],
 )
-def test_names_may_differ_in_extension_and_case(tmp_path: Path, xml: str, said: str, image: str) -> None:
+def test_names_may_differ_in_extension_and_case(tmp_path: Path, xml: str, message: str, image: str) -> None:
     put(tmp_path / "JPEGImages", image, "more/first.jpg")
-    put_file(tmp_path / "Annotations" / f"{xml}.xml", said)
+    put_file(tmp_path / "Annotations" / f"{xml}.xml", message)
     put_file(tmp_path / "Annotations" / "more" / "first.xml", "first.jpg", "first")
     found = listed(tmp_path)
     assert labels(found) == {f"JPEGImages/{image}": "thing", "JPEGImages/more/first.jpg": "first"}
@@ -112,13 +112,15 @@ def test_a_name_in_two_folders_is_unclear(tmp_path: Path) -> None:
     put_file(tmp_path / "Annotations" / "2" / "b.xml", "b.jpg")
     found = listed(tmp_path)
     assert labels(found) == {}
-    said = faults(found)
+    messages = faults(found)
     both = "JPEGImages/x/a.jpg and JPEGImages/y/a.jpg"
-    assert said["JPEGImages/x/a.jpg"] == f"there are several images that its XML file fits: {both}"
-    assert said["JPEGImages/y/a.jpg"] == said["JPEGImages/x/a.jpg"]
-    assert said["Annotations/a.xml"] == f"it fits several images: {both}"
-    assert said["JPEGImages/x/b.jpg"] == "there are several XML files that could be its own: b.xml and b.xml"
-    assert said["Annotations/1/b.xml"] == said["Annotations/2/b.xml"] == "its image is missing"
+    assert messages["JPEGImages/x/a.jpg"] == f"there are several images that its XML file fits: {both}"
+    assert messages["JPEGImages/y/a.jpg"] == messages["JPEGImages/x/a.jpg"]
+    assert messages["Annotations/a.xml"] == f"it fits several images: {both}"
+    assert (
+        messages["JPEGImages/x/b.jpg"] == "there are several XML files that could be its own: b.xml and b.xml"
+    )
+    assert messages["Annotations/1/b.xml"] == messages["Annotations/2/b.xml"] == "its image is missing"
 
 
 def test_missing_images_and_files_and_wrong_sizes_are_quarantined(tmp_path: Path) -> None:
@@ -136,9 +138,9 @@ def test_missing_images_and_files_and_wrong_sizes_are_quarantined(tmp_path: Path
         verify="full",
     )
     assert made.dataset.ledger["written"] == 2 and made.dataset.ledger["quarantined"] == 3
-    said = (tmp_path / "out" / "quarantine.jsonl").read_text()
+    quarantined_lines = (tmp_path / "out" / "quarantine.jsonl").read_text()
     for message in ("there is no XML file for it", "its annotations are for", "its image is missing"):
-        assert message in said
+        assert message in quarantined_lines
 
 
 def test_class_folders_with_xml_beside_stay_class_folders(tmp_path: Path) -> None:

@@ -24,10 +24,10 @@ from shardwright.transforms.sources.yolo.files import label_folder, label_path
 
 
 def check_boxes(found: Any, key: str, photo: Photo) -> None:
-    said = found.said(key)
-    assert said.relative and len(said.objects) == len(photo.boxes)
+    annotations = found.annotations_of(key)
+    assert annotations.relative and len(annotations.objects) == len(photo.boxes)
     width, height = photo.size
-    for item, (name, *box) in zip(said.objects, photo.boxes):
+    for item, (name, *box) in zip(annotations.objects, photo.boxes):
         assert item.label == name
         np.testing.assert_allclose(np.array(item.box) * np.array([width, height] * 2), box, atol=0.01)
 
@@ -175,8 +175,12 @@ def test_odd_labels_are_read(tmp_path: Path) -> None:
     (labels / "apple.txt").unlink()
     (labels / "apple.txt").mkdir()
     found = listed(tmp_path / "in")
-    assert [item.label for item in found.said("images/train/eagle.jpg").objects or ()] == ["thing", "", ""]
-    assert found.said("images/train/house.jpg").objects == ()
+    assert [item.label for item in found.annotations_of("images/train/eagle.jpg").objects or ()] == [
+        "thing",
+        "",
+        "",
+    ]
+    assert found.annotations_of("images/train/house.jpg").objects == ()
     assert found.reasons() == {
         "labels/train/gone.txt": "BAD_ANNOTATION",
         "images/train/apple.jpg": "BAD_ANNOTATION",

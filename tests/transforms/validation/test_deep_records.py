@@ -144,9 +144,9 @@ def test_any_statements_and_bytes_give_findings(
     sides: tuple[int, int, int], encoded: bytes, dtype: bytes | None, stored: bytes, look: bool
 ) -> None:
     height, width, channels = sides
-    said = {"image/height": height, "image/width": width, "image/channels": channels}
+    shape = {"image/height": height, "image/width": width, "image/channels": channels}
     data = record(
-        RAW, "raw", {**said, "image/encoded": encoded, "image/dtype": dtype, "image/format": stored}
+        RAW, "raw", {**shape, "image/encoded": encoded, "image/dtype": dtype, "image/format": stored}
     )
     itemsize = {b"uint8": 1, b"uint16": 2, b"float32": 4}.get(dtype or b"", 0)
     sound = stored == b"raw" and min(sides) > 0 and height * width * channels * itemsize == len(encoded)

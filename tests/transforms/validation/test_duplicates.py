@@ -91,7 +91,7 @@ def find(pictures: Sequence[Picture], buckets: int = 16, seed: int = 0) -> list[
     return sorted((finding for item in items for finding in name_duplicates(item)), key=Finding.order)
 
 
-def said(findings: list[Finding]) -> list[tuple[str, int | None, int | None]]:
+def places_of(findings: list[Finding]) -> list[tuple[str, int | None, int | None]]:
     return [(one.code.value, one.record, one.other.record if one.other else None) for one in findings]
 
 
@@ -110,7 +110,11 @@ def test_equal_pixels_equal_sources_and_similar_pictures_are_reported() -> None:
         picture(5, looks()),
     ]
     found = find(pictures)
-    assert said(found) == [("EXACT_DUPLICATE", 1, 0), ("NEAR_DUPLICATE", 2, 0), ("EXACT_DUPLICATE", 4, 3)]
+    assert places_of(found) == [
+        ("EXACT_DUPLICATE", 1, 0),
+        ("NEAR_DUPLICATE", 2, 0),
+        ("EXACT_DUPLICATE", 4, 3),
+    ]
     assert [one.message for one in found] == [
         "same pixels as record 0 of train-0",
         "it looks like record 0 of train-0 (1 of 256 bits differ)",
@@ -183,7 +187,7 @@ def flat(level: int, mark: int = 0) -> ImageQuality:
 def test_smooth_pictures_are_compared_too() -> None:
     pages = [flat(200), flat(100), flat(201), flat(200, mark=60), flat(99)]
     found = find([picture(number, one) for number, one in enumerate(pages)])
-    assert said(found) == [("NEAR_DUPLICATE", 2, 0), ("NEAR_DUPLICATE", 4, 1)]
+    assert places_of(found) == [("NEAR_DUPLICATE", 2, 0), ("NEAR_DUPLICATE", 4, 1)]
 
 
 def test_smooth_pictures_of_other_brightness_are_in_other_buckets() -> None:

@@ -55,8 +55,8 @@ features:
 """
 
 
-def layout_of(said: str) -> Layout:
-    return parse_layout_file(said, "mine.yaml") if "\n" in said else layout_by_name(said)
+def layout_of(layout_text: str) -> Layout:
+    return parse_layout_file(layout_text, "mine.yaml") if "\n" in layout_text else layout_by_name(layout_text)
 
 
 def jpeg() -> bytes:
@@ -72,11 +72,11 @@ def png(width: int = WIDTH, height: int = HEIGHT) -> bytes:
 
 
 def found_in(
-    said: str, change: Mapping[str, Feature | None], label: str = "dog", pixels: Any = None,
+    layout_text: str, change: Mapping[str, Feature | None], label: str = "dog", pixels: Any = None,
     annotated: Mapping[FeatureRole, Any] | None = None, **schema: Any,
 ) -> list[str]:  # fmt: skip
     """Writes a record of a layout, changes features (None leaves one out), and checks it."""
-    layout = layout_of(said)
+    layout = layout_of(layout_text)
     extra = encode_extra({"tags": ["a", "ü"], "numbers": [1, 2, 3, 4]})
     ref = ImageRef(key="dog/a.jpg", uri="a.jpg", label=label, split="train", extra=extra)
     image = ConvertedImage(
@@ -90,7 +90,7 @@ def found_in(
     features: dict[str, Any] = {**build_features(ref, image, "0" * 64, layout, ids, annotated), **change}
     data = encode_example({name: value for name, value in features.items() if value is not None})
     if layout.pixels and pixels is None:
-        pixels = (HEIGHT, WIDTH, 3) if said == "raw" else (None, None, 3)
+        pixels = (HEIGHT, WIDTH, 3) if layout_text == "raw" else (None, None, 3)
     promised = RecordSchema(layout.features, LABELS, layout.first_label, pixels=pixels, **schema)
     problems = RecordChecker(promised, decode=True).check(data).problems
     return [f"{code.value}: {message}" for code, message in problems]
@@ -108,19 +108,21 @@ def tensor(values: Any, dtype: str, *shape: int) -> Feature:
     return texts(serialize_tensor(values, dtype, shape))
 
 
-@pytest.mark.parametrize("said", ["raw", "raw_with_shape", "tfrecorder", "tfds", "imagenet", TENSORS, MAYBE])
-def test_written_records_are_sound(said: str) -> None:
-    assert found_in(said, {}) == []
-    assert found_in(said, {}, label="", unlabelled=True) == []
+@pytest.mark.parametrize(
+    "layout_text", ["raw", "raw_with_shape", "tfrecorder", "tfds", "imagenet", TENSORS, MAYBE]
+)
+def test_written_records_are_sound(layout_text: str) -> None:
+    assert found_in(layout_text, {}) == []
+    assert found_in(layout_text, {}, label="", unlabelled=True) == []
 
 
 def test_pixels_of_one_size_match_the_stated_shape() -> None:
-    for said in ("raw", "raw_with_shape", "tfrecorder", TENSORS):
-        assert found_in(said, {}, pixels=(HEIGHT, WIDTH, 3)) == []
+    for layout_text in ("raw", "raw_with_shape", "tfrecorder", TENSORS):
+        assert found_in(layout_text, {}, pixels=(HEIGHT, WIDTH, 3)) == []
 
 
 @pytest.mark.parametrize(
-    ("said", "change", "finding"),
+    ("layout_text", "change", "finding"),
     [
         (
             "tfrecorder",
@@ -210,8 +212,10 @@ def test_pixels_of_one_size_match_the_stated_shape() -> None:
         ("tutorial", {"height": numbers(4)}, "SIZE_MISMATCH: the image's height is 3 but the record says 4"),
     ],
 )
-def test_each_defect_has_its_code(said: str, change: Mapping[str, Feature | None], finding: str) -> None:
-    found = found_in(said, change)
+def test_each_defect_has_its_code(
+    layout_text: str, change: Mapping[str, Feature | None], finding: str
+) -> None:
+    found = found_in(layout_text, change)
     if not finding:
         assert found == []
     else:

@@ -246,7 +246,7 @@ def test_ids_without_a_class_are_reported(layout: str, name: str, value: int, me
     sound = {MASK: [png()], "image/panoptic/category_mask": [png()], "image/panoptic/instance_mask": [png()]}
     found = found_in(layout, {**sound, FORMAT: [b"png"], name: [out.getvalue()]})
     assert [code for code, _ in found] == ["MASK_MISMATCH"] * bool(message)
-    assert all(said.startswith(message) for _, said in found)
+    assert all(actual.startswith(message) for _, actual in found)
 
 
 def test_the_stated_format_of_a_mask_is_compared_with_its_bytes() -> None:
