@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from shardwright.schemas.errors import nearest
 
+#: Longest side that a stored format can have, in pixels; formats without an entry have no limit.
+MAX_STORED_SIDE = {"jpeg": 65_500, "webp": 16_383}
+
 #: Formats that are decoded, with their extensions.
 SUPPORTED_KINDS = {
     "jpeg": frozenset(("jpg", "jpeg", "jpe", "jfif", "mpo")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +18,8 @@ from shardwright.schemas.codes import Outcome
 EncodedRefs = bytes
 #: Separates the class names of an image with several classes.
 LABEL_SEPARATOR = "\x1f"
+#: The escapes of keys: of `%` itself, and of bytes that are not UTF-8.
+_ESCAPES = re.compile("%25|%[89A-F][0-9A-F]")
 #: Split that counts files without a key of their own: rows that name no image, damaged archives.
 NO_SPLIT = "none"
 
@@ -175,6 +178,18 @@ def key_from_bytes(path: bytes) -> str:
         return path.decode().replace("%", "%25")
     text = path.decode("utf-8", "surrogateescape").replace("%", "%25")
     return unicodedata.normalize("NFC", printable(text))
+
+
+def as_in_keys(name: str) -> str:
+    """Returns the name of a class as folders give it, if a person may have written `%` without `25`.
+
+    A name that already is as in keys is returned unchanged.
+
+    >>> as_in_keys("100%"), as_in_keys("100%25"), as_in_keys("caf%E9")
+    ('100%25', '100%25', 'caf%E9')
+    """
+    escaped = _ESCAPES.sub("", name)
+    return name.replace("%", "%25") if "%" in escaped else name
 
 
 def printable(text: str) -> str:

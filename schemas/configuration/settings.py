@@ -14,7 +14,7 @@ from shardwright.schemas.bounds import Bounds, format_bounds, parse_bounds
 from shardwright.schemas.codes import OF_ONE_PICTURE, QUALITY
 from shardwright.schemas.columns import ExtraColumn, parse_extra_columns
 from shardwright.schemas.errors import UsageError, nearest
-from shardwright.schemas.image_formats import parse_formats
+from shardwright.schemas.image_formats import MAX_STORED_SIDE, parse_formats
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.key_rules import parse_key_list
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs, extended, layout_by_name
@@ -1000,6 +1000,7 @@ class ConvertSettings:
                 "--image_format out, or choose a layout of image files."
             )
         self._check_depth()
+        self._check_size()
         if self.stored_format != "raw" or self.states_dtype:  # records state the shape of such pixels
             return
         if not layout.stores_size and not self.has_one_size:
@@ -1011,6 +1012,21 @@ class ConvertSettings:
             raise UsageError(
                 "--color keep: bare pixels would have different numbers of channels; choose --color rgb "
                 "or gray."
+            )
+
+    def _check_size(self) -> None:
+        """Checks that the stored format can hold pictures of the target size.
+
+        Raises:
+          UsageError: if it cannot hold any of them.
+        """
+        longest = MAX_STORED_SIDE.get(self.stored_format)
+        if not self.target or not longest or self.fit == "contain" or self.map:
+            return  # such pictures may be smaller
+        if max(self.target) > longest:
+            raise UsageError(
+                f"--resize {self.resize}: {self.stored_format} holds at most {longest:,} pixels a side; "
+                "choose a smaller size, or --image_format png."
             )
 
     def _check_depth(self) -> None:

@@ -188,6 +188,17 @@ def test_at_most_n_images_of_each_class_are_taken_and_stay(make: Make, tmp_path:
     }  # fmt: skip
 
 
+def test_classes_to_keep_that_no_image_has_are_named(tmp_path: Path) -> None:
+    make_tree(tmp_path / "in", 8, ("ant", "100%", "cat"))
+    keep = tmp_path / "keep.txt"
+    keep.write_text("ant\n100%\ndog\n")
+    result = convert(input=str(tmp_path / "in"), output=str(tmp_path / "out"), keep_labels=str(keep))
+    assert result.dataset.labels == ("100%25", "ant")
+    assert result.outcome["warnings"] == [
+        f"No image has the class 'dog' of --keep_labels {keep}; check the spelling."
+    ]
+
+
 def test_include_takes_only_what_it_names(tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 12, ("ant", "bee", "cat"))
     files = sorted((tmp_path / "in").rglob("*.*"))

@@ -6,11 +6,13 @@ import os
 import re
 import unicodedata
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardwright.schemas.image_ref import (
     ImageRef,
+    as_in_keys,
     decode_refs,
     encode_refs,
     key_from_bytes,
@@ -132,3 +134,13 @@ def test_a_fingerprint_changes_with_the_source() -> None:
     assert ref.fingerprint not in (ref._replace(size=6).fingerprint, ref._replace(version="8").fingerprint)
     assert ref.is_candidate
     assert not ref._replace(outcome="filtered").is_candidate
+
+
+@pytest.mark.parametrize("name", ["cat", "100%25", "caf%E9", "%25%FF"])
+def test_names_as_in_keys_stay(name: str) -> None:
+    assert as_in_keys(name) == name
+
+
+@pytest.mark.parametrize("name", ["100%", "50 % off", "%20", "%7F"])
+def test_other_percent_signs_become_as_in_keys(name: str) -> None:
+    assert as_in_keys(name) == key_from_bytes(name.encode())

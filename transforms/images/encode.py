@@ -15,13 +15,12 @@ from PIL import Image, features
 
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.image_formats import MAX_STORED_SIDE
 from shardwright.transforms.images.heif import installed_heif_version
 from shardwright.transforms.images.plugin_decoders import plugin_versions
 
 #: Stored format -> value of `image/format`.
 FORMAT_NAMES = {"jpeg": "jpg", "png": "png", "webp": "webp", "raw": "raw"}
-#: Longest side that a format can store, in pixels.
-_MAX_SIDE = {"jpeg": 65_500, "webp": 16_383}
 
 CODEC = "pillow"
 #: Name of the version of the decoder of HEIF in `dataset.json`.
@@ -84,7 +83,7 @@ def encode_image(image: Image.Image, stored_format: str, quality: int) -> bytes:
     """
     if stored_format == "raw":
         return image.tobytes()
-    side = _MAX_SIDE.get(stored_format)
+    side = MAX_STORED_SIDE.get(stored_format)
     if side and max(image.size) > side:
         raise ImageFault(
             QuarantineReason.TOO_MANY_PIXELS,

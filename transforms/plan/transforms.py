@@ -61,6 +61,8 @@ _KEY_BUCKETS = 2048
 _SPLIT = ImageRef._fields.index("split")
 #: Marks an id that was made from its image's key.
 _MADE = "made"
+#: Number of unused class names in a warning.
+_NAMES_SHOWN = 5
 #: Settings that determine the number of shards.
 _SHARD_COUNTS = ("shards", "shard_size")
 
@@ -173,7 +175,7 @@ class _MakeForecast(beam.DoFn):
                 self._keys,
                 fold_bounds,
             )
-        forecast = self._with_numbering_checked(forecast, class_ids)
+        forecast = self._with_names_checked(self._with_numbering_checked(forecast, class_ids))
         facts = replace(self._facts, splits_from=forecast.splits_from)
         notes = tuple(without_effect(self._given, facts, self._facts))
         PROGRESS.tell(*notes)
@@ -183,6 +185,18 @@ class _MakeForecast(beam.DoFn):
         PROGRESS.total_images = forecast.total
         PROGRESS.total_shards = sum(forecast.plan.shards.values())
         yield forecast
+
+    def _with_names_checked(self, forecast: Forecast) -> Forecast:
+        """Adds a warning to a forecast if a name of `--keep_labels` is that of no class."""
+        unused = self._rules.keeps_none({name for name, count in forecast.class_counts.items() if count})
+        if not unused:
+            return forecast
+        more = f" and {len(unused) - _NAMES_SHOWN:,} more" if len(unused) > _NAMES_SHOWN else ""
+        warning = (
+            f"No image has the class {', '.join(map(repr, unused[:_NAMES_SHOWN]))}{more} of --keep_labels "
+            f"{self._settings.keep_labels}; check the spelling."
+        )
+        return replace(forecast, warnings=(*forecast.warnings, warning))
 
     def _with_numbering_checked(self, forecast: Forecast, class_ids: Iterable[ClassId]) -> Forecast:
         """Adds a warning to a forecast if no image has the number of the first class name.

@@ -39,7 +39,8 @@ def check_labels(ref: ImageRef, layout: Layout, ids: Mapping[str, int]) -> None:
         raise ImageFault(
             QuarantineReason.UNKNOWN_LABEL,
             Stage.BUILD,
-            f"its class {unknown[0]!r} is not among the class names",
+            f"its class {unknown[0]!r} is not among the class names"
+            f"{' (%25 stands for the % of a folder)' if '%25' in unknown[0] else ''}",
         )
 
 

@@ -146,6 +146,8 @@ def _look_at_local(path: str) -> InputProbe:
     shown = printable(path)
     if is_pattern(path):
         return InputProbe(path, is_file=False)
+    if not path:
+        raise UsageError("--input is an empty text; name a folder of images.")
     if not os.path.lexists(path):
         raise UsageError(f"--input {shown} does not exist; check the path.")
     if not os.path.isdir(path) and not os.path.isfile(path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -10,7 +10,7 @@ from shardwright.schemas.annotations import decode_annotations
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, is_image
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, as_in_keys, is_image
 from shardwright.schemas.labels import lines_of, numbered_names
 from shardwright.schemas.layouts import Needs
 from shardwright.transforms import storage
@@ -22,7 +22,7 @@ class LabelRules:
 
     Attributes:
       rename: Mapping of old name to new name.
-      keep: Names to keep, compared after renaming. None keeps all names.
+      keep: Names to keep, compared after renaming, as a person wrote them. None keeps all names.
       class_needed: Whether an image without a class is quarantined.
       class_stored: Whether records store classes or objects; if not, references lose theirs.
       names: Names from `--class_names` in id order. Empty if numbers in the source are not class ids.
@@ -46,6 +46,11 @@ class LabelRules:
         return bool(self.rename) or self.keep is not None
 
     @cached_property
+    def _kept(self) -> frozenset[str]:
+        """The names to keep, also as folders give them: `100%` is `100%25` there."""
+        return frozenset(spelling for name in self.keep or () for spelling in (name, as_in_keys(name)))
+
+    @cached_property
     def _keeps_labels(self) -> bool:
         """Whether a reference with a class name stays as it is."""
         return not (self.names or self._changes_names)
@@ -53,7 +58,7 @@ class LabelRules:
     def _names(self, names: Iterable[str]) -> list[str]:
         """Returns the renamed names that are kept, without duplicates."""
         renamed = dict.fromkeys(self.rename.get(name, name) for name in names)
-        return [name for name in renamed if self.keep is None or name in self.keep]
+        return [name for name in renamed if self.keep is None or name in self._kept]
 
     def _named(self, ref: ImageRef) -> ImageRef:
         """Returns a reference with numbers replaced by the class names that they stand for.
@@ -106,6 +111,10 @@ class LabelRules:
     def _name_of(self, name: str) -> list[str]:
         """Returns the new name of an object in a list, which is empty if the name is not kept."""
         return self._names([name]) if name else [name]
+
+    def keeps_none(self, found: Collection[str]) -> list[str]:
+        """Returns the names to keep that no class of the input has, sorted."""
+        return sorted(name for name in self.keep or () if name not in found and as_in_keys(name) not in found)
 
     def apply_to_ids(self, ids: Mapping[str, int]) -> dict[str, int]:
         """Returns the ids of the new names, renumbered in order if there are fewer names than before."""
@@ -168,4 +177,4 @@ def _parse_renames(text: str) -> dict[str, str]:
             raise UsageError(f"--rename_labels: {entry.strip()!r} is not an entry; write OLD=NEW.")
         if renames.setdefault(old, new) != new:
             raise UsageError(f"--rename_labels: {old!r} has two new names; remove one.")
-    return renames
+    return {**{as_in_keys(old): new for old, new in renames.items()}, **renames}

@@ -61,6 +61,21 @@ def test_names_may_contain_characters_that_end_lines_elsewhere(tmp_path: Path, n
     assert rules.keep == {name, "plain"}
 
 
+def test_names_with_percent_signs_match_folders_as_written_and_as_shown(tmp_path: Path) -> None:
+    keep = tmp_path / "keep.txt"
+    for line in ("100%", "100%25"):
+        keep.write_text(f"{line}\ndog\n")
+        rules = make_label_rules(ConvertSettings(keep_labels=str(keep)))
+        assert rules.apply(ImageRef("100%25/a", "100%/a", "100%25")).label == "100%25"
+        assert rules.keeps_none({"100%25", "cat"}) == ["dog"]
+    keep.write_text("100%\n")
+    rules = make_label_rules(ConvertSettings(keep_labels=str(keep)))
+    assert rules.apply(ImageRef("row", "row", "100%")).label == "100%"  # of a manifest
+    renamed = make_label_rules(ConvertSettings(rename_labels="100%=all,5%=five,5%25=other"))
+    found = [renamed.apply(ImageRef("a", "a", name)).label for name in ("100%25", "100%", "5%", "5%25")]
+    assert found == ["all", "all", "five", "other"]
+
+
 class TestNumbers:
     def _rules(self, *names: str, first: int = 0, **settings: object) -> LabelRules:
         return make_label_rules(ConvertSettings(**settings), names, first)  # type: ignore[arg-type]

@@ -72,6 +72,8 @@ def test_a_file_can_merge_two_classes(tmp_path: Path) -> None:
             "does not provide what the layout needs (objects); choose --layout classification",
         ),
         ({"source": "file_names"}, "needs --label_regex"),
+        ({"resize": "16384x1", "image_format": "webp"}, "webp holds at most 16,383 pixels a side"),
+        ({"resize": "65501x1", "fit": "cover"}, "jpeg holds at most 65,500 pixels a side"),
         ({"extra_columns": "image/width:int64"}, "has a feature of that name"),
     ],
 )
@@ -79,6 +81,11 @@ def test_wrong_settings_write_nothing(tmp_path: Path, settings: dict[str, str], 
     with pytest.raises(UsageError) as caught:
         convert(input=PHOTOS, output=tmp_path / "out", **settings)
     assert says in caught.value.message and not (tmp_path / "out").exists()
+
+
+def test_an_empty_path_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--input is an empty text; name a folder"):
+        convert(input="", output=tmp_path / "out")
 
 
 @pytest.mark.parametrize("option", ["image_root", "mask_dir"])
