@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,13 @@ from shardwright.transforms.concurrency.pool import (
 )
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.concurrency.underway import UNDERWAY
-from shardwright.transforms.conversion.head_start import EarlyImage, HeadStart, current_head_start
+from shardwright.transforms.conversion.early_image import (
+    EarlyImage,
+    EarlyImages,
+    SampledImages,
+    sampled_images,
+)
+from shardwright.transforms.conversion.head_start import current_head_start
 from shardwright.transforms.conversion.reusable import ReusableRecord
 from shardwright.transforms.conversion.selection import check_quality, left_out_by_digest
 from shardwright.transforms.images.annotate import (
@@ -92,7 +99,7 @@ class Converted:
       decode_seconds: seconds that decoding took; None if the image was left out or its record copied.
       frame: the framed record from an earlier build; empty unless it was copied.
       on_background: whether a part of the picture shows the background color.
-      early_seconds: processor time that another process took for it.
+      early_seconds: processor time of its early conversion, which is not that of the shard.
       more: the other images that `--map` made of the same source, in order.
     """
 
@@ -117,14 +124,14 @@ class ReadImage:
 
     Attributes:
       ref: reference of the image.
-      data: bytes of the image; empty if there are none, or if another process has converted it.
+      data: bytes of the image; empty if there are none, or if it is converted already.
       sha256: hex digest of the bytes.
       fault: why there are no bytes; None if there are.
       mask: bytes of its mask file, if it has one.
       mask_sha256: hex digest of the mask's bytes.
       done: result of an earlier build, if it is still valid.
       left_out: why a setting leaves the image out; None if it does not.
-      early: the image that another process made of it; None if it is not converted yet.
+      early: the image that was made of it early; None if it is not converted yet.
     """
 
     ref: ImageRef
@@ -147,7 +154,7 @@ def read_ref(
     ref: ImageRef,
     recipe: ShardRecipe,
     known: ReusableRecord | None = None,
-    fork: HeadStart | None = None,
+    converted: EarlyImages | None = None,
 ) -> ReadImage:
     """Reads the bytes of one image, if they are needed.
 
@@ -155,7 +162,7 @@ def read_ref(
       ref: reference of the image.
       recipe: how the shard is converted.
       known: the record that an earlier build made of the image.
-      fork: process that may have converted the image; None if there is none.
+      converted: images that may be converted already; None if there are none.
 
     Raises:
       EngineError: if the storage or the machine failed, or the source changed.
@@ -166,7 +173,7 @@ def read_ref(
         left_out = left_out_by_digest(ref.key, ref.sha256, recipe.keys)
         if left_out is not None:
             return ReadImage(ref, sha256=ref.sha256, left_out=left_out)
-    early = fork.take(ref) if fork is not None else None
+    early = converted.take(ref) if converted is not None else None
     data = b""
     try:
         if early is None:
@@ -223,8 +230,19 @@ def _as_before(ref: ImageRef, known: ReusableRecord, source_bytes: int = 0) -> C
     return replace(first, source_bytes=source_bytes, more=tuple(more))
 
 
-def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None = None) -> Converted:
+def convert_read(
+    read: ReadImage,
+    recipe: ShardRecipe,
+    budget: ByteBudget | None = None,
+    sample: SampledImages | None = None,
+) -> Converted:
     """Converts one image.
+
+    Args:
+      read: the bytes of the image.
+      recipe: how the shard is converted.
+      budget: limit for the pixels that the threads may hold.
+      sample: keeps the image until its shard is written; None if it is converted for the shard.
 
     Raises:
       EngineError: if the machine failed.
@@ -248,7 +266,11 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
                 if read.early is not None:
                     image = read.early.image
                 else:
+                    begun = time.thread_time()
                     image = convert_image(read.data, ref.key, recipe.settings, reserve)
+                    if sample is not None:
+                        seconds = time.thread_time() - begun
+                        sample.keep(ref, EarlyImage(read.sha256, len(read.data), seconds, image))
                 check_quality(image, recipe.settings, reserve)
             annotated = NOTHING
             if has_annotations(recipe.layout):
@@ -370,7 +392,7 @@ def convert_ref(ref: ImageRef, recipe: ShardRecipe, budget: ByteBudget | None = 
     Raises:
       EngineError: if the storage or the machine failed, or the source changed.
     """
-    read = read_ref(ref, recipe, fork=current_head_start(recipe.settings))
+    read = read_ref(ref, recipe, converted=current_head_start(recipe.settings))
     return convert_read(read, recipe, budget)
 
 
@@ -455,13 +477,15 @@ def remote_reads(
     if not any(is_remote(ref.uri) for ref in refs):
         return None
     known = known or {}
+    sample = sampled_images(recipe.settings)
     return map_refs(
-        lambda ref: read_ref(ref, recipe, known.get(ref.key)),
+        lambda ref: read_ref(ref, recipe, known.get(ref.key), sample),
         refs,
         executor,
         recipe.settings.max_source_bytes,
         max_weight=IN_FLIGHT_BYTES // 2,  # the other half may wait for the decoder
         with_masks=needs_mask(recipe.settings),
+        is_unneeded=sample.has if sample is not None else lambda ref: False,
     )
 
 

@@ -25,14 +25,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
 
 import google_crc32c
 
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.transforms.concurrency.underway import UNDERWAY
-from shardwright.transforms.images.convert import ConvertedImage, convert_image
+from shardwright.transforms.conversion.early_image import EarlyImage, state_of
+from shardwright.transforms.images.convert import convert_image
 from shardwright.transforms.images.read import read_image
 
 #: Largest number of images of which the two processes tell each other. Larger inputs get worker processes.
@@ -56,22 +56,6 @@ _PR_SET_PDEATHSIG = 1
 #: File of Linux that says which processes end first if memory runs out, and the value for "at once".
 _OOM_FILE, _OOM_FIRST = "/proc/self/oom_score_adj", "1000"
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class EarlyImage(NamedTuple):
-    """An image that the fork converted.
-
-    Attributes:
-      sha256: hex digest of its source bytes.
-      source_bytes: number of source bytes.
-      processor_seconds: processor time of reading and converting it.
-      image: the converted image.
-    """
-
-    sha256: str
-    source_bytes: int
-    processor_seconds: float
-    image: ConvertedImage
 
 
 class _Log:
@@ -187,7 +171,7 @@ class HeadStart:
 
         Several threads may call it. From now on, the fork leaves the image to the caller.
         """
-        identity = _identity(ref)
+        identity = state_of(ref)
         number = _number_of(identity)
         with self._lock:
             self._started.append(number)
@@ -239,7 +223,7 @@ class HeadStart:
         # A file that was just written may change again, and have the same size and time after that.
         settled = time.time_ns() - _SETTLED_NS
         refs = [ref for ref in refs if ref.size <= _WORKING_BYTES and int(ref.version or 0) <= settled]
-        identities = [_identity(ref) for ref in refs]
+        identities = [state_of(ref) for ref in refs]
         numbers = [_number_of(identity) for identity in identities]
         order = Order(numbers)
         end = in_vain = 0
@@ -258,11 +242,6 @@ class HeadStart:
             self._results[begin:end] = packed
             if not self._made.append(numbers[place], begin, len(packed), google_crc32c.value(packed)):
                 return
-
-
-def _identity(ref: ImageRef) -> tuple[str, str, str, int, str]:
-    """Returns what names an image and the state of its file. A plan changes other parts of its reference."""
-    return ref.key, ref.uri, ref.place, ref.size, ref.version
 
 
 def _number_of(identity: tuple[str, str, str, int, str]) -> int:

@@ -80,6 +80,7 @@ def map_refs(
     max_bytes: int,
     max_weight: int = IN_FLIGHT_BYTES,
     with_masks: bool = False,
+    is_unneeded: Callable[[ImageRef], bool] = lambda ref: False,
 ) -> OrderedMap[ImageRef, Result]:
     """Maps references in parallel with a function that reads their images, and keeps the order.
 
@@ -93,12 +94,17 @@ def map_refs(
       max_bytes: limit of `read_image`.
       max_weight: number of bytes of images that may be in flight.
       with_masks: whether the function also reads other files, which are not requested in groups.
+      is_unneeded: whether the function will not read an image.
     """
     remote = [ref for ref in refs if storage.is_remote(ref.uri)]
     in_groups = not with_masks and all(not ref.place and storage.can_read_ahead(ref.uri) for ref in remote)
 
     def read_together(chunk: list[ImageRef]) -> list[Result]:
-        wanted = ((ref.uri, ref.version) for ref in chunk if ref.is_candidate and ref.size <= max_bytes)
+        wanted = (
+            (ref.uri, ref.version)
+            for ref in chunk
+            if ref.is_candidate and ref.size <= max_bytes and not is_unneeded(ref)
+        )
         with storage.reading_ahead(wanted) if in_groups else contextlib.nullcontext():
             return [function(ref) for ref in chunk]
 

@@ -20,6 +20,7 @@ from shardwright.transforms.conversion.convert import (
     convert_ref,
     remote_reads,
 )
+from shardwright.transforms.conversion.early_image import begin_sample
 from shardwright.transforms.records.framing import FRAME_BYTES
 
 #: Number of readable images in the sample for the mean encoded size.
@@ -55,8 +56,11 @@ class Sample:
 
 
 def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe, executor: ThreadPoolExecutor) -> Sample:
-    """Converts the first `SAMPLE_IMAGES` readable images of `candidates`, in their order."""
-    budget = working_budget()
+    """Converts the first `SAMPLE_IMAGES` readable images of `candidates`, in their order.
+
+    Remote ones are kept for their shards, because reading and converting them again would take long.
+    """
+    budget, sampled = working_budget(), begin_sample(recipe.settings)
 
     def measure(converted: Converted) -> tuple[int, Entry]:
         # The record itself is dropped at once: sixty records with raw pixels could be gigabytes.
@@ -79,7 +83,7 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe, executor: T
             measured = executor.map(lambda ref: measure(convert_ref(ref, recipe, budget)), batch)
         else:
             measured = map_ordered(
-                lambda read: measure(convert_read(read, recipe, budget)),
+                lambda read: measure(convert_read(read, recipe, budget, sampled)),
                 reads,
                 executor,
                 weigh=lambda read: len(read.data),

@@ -23,6 +23,7 @@ from shardwright.schemas.image_ref import ImageRef
 from shardwright.transforms import storage
 from shardwright.transforms.conversion import head_start as module
 from shardwright.transforms.conversion.convert import ShardRecipe, convert_read, read_ref
+from shardwright.transforms.conversion.early_image import state_of
 from shardwright.transforms.conversion.head_start import HeadStart, Order, current_head_start, head_start
 from shardwright.transforms.images.convert import convert_image
 
@@ -78,7 +79,9 @@ def test_an_image_is_the_same_as_one_that_the_command_converts(
         own = convert_image(data, ref.key, settings)
         assert early.image.encoded == own.encoded and early.image.frame == own.frame
         assert (early.sha256, early.source_bytes) == (hashlib.sha256(data).hexdigest(), len(data))
-        made, alone = (convert_read(read_ref(planned, recipe, fork=found), recipe) for found in (fork, None))
+        made, alone = (
+            convert_read(read_ref(planned, recipe, converted=found), recipe) for found in (fork, None)
+        )
         assert (made.entry, made.example, made.source_bytes) == (
             alone.entry,
             alone.example,
@@ -130,7 +133,7 @@ def test_bytes_that_did_not_arrive_are_not_taken(fork: HeadStart, refs: list[Ima
 
 @pytest.mark.parametrize("size", [0, 20])
 def test_numbers_that_arrived_in_part_are_not_taken(fork: HeadStart, refs: list[ImageRef], size: int) -> None:
-    number = module._number_of(module._identity(refs[0]))
+    number = module._number_of(state_of(refs[0]))
     assert fork._made.append(number, 0, size, 0)  # the image's number is there, but not its checksum
     assert fork.take(refs[0]) is None
 
