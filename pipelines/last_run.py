@@ -64,9 +64,11 @@ def before_rebuild(task: RebuildTask) -> LastRun:
         return LastRun()
     if state is None:
         return LastRun()
-    run = read_run(version_path(task.output, state.version))
+    directory = version_path(task.output, state.version)
+    run = read_run(directory)
     same = bool(task.request) and state.request == task.request
-    return LastRun(ConversionSpeed.from_json(run.get("speed")), state.shards, _started(run) if same else None)
+    since = _started(run) if same else None
+    return LastRun(ConversionSpeed.from_json(run.get("speed")), state.shards, since, directory)
 
 
 def _started(run: Mapping[str, Any]) -> float | None:

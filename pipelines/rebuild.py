@@ -16,6 +16,7 @@ from typing import Any
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Command, OtherOptions, Outcome
+from shardwright.pipelines.early_conversion import converting_early
 from shardwright.pipelines.job_file import naming_lines, read_job
 from shardwright.pipelines.job_sections import read_fraction
 from shardwright.pipelines.last_run import before_rebuild
@@ -50,7 +51,7 @@ from shardwright.schemas.errors import DataRefused, EngineError, NotRun, Shardwr
 from shardwright.schemas.input_state import InputState
 from shardwright.schemas.labels import check_carried
 from shardwright.schemas.plan import Plan, SplitsFrom
-from shardwright.schemas.version import VERSIONS_DIR, VersionRecord, next_version
+from shardwright.schemas.version import VersionRecord, next_version
 from shardwright.transforms import storage
 from shardwright.transforms.lease import heartbeat, release, this_process
 from shardwright.transforms.rebuild import events
@@ -241,24 +242,10 @@ def rebuild(
         for sentence in notes:
             events.stage(task, "note", sentence)
             log.note(sentence, written=True)
-    fresh = not os.path.isdir(output)
-    try:
-        for _ in range(_ATTEMPTS - 1):
-            with contextlib.suppress(_Overtaken):
-                return _run(_named(task), request, engine, progress)
-        return _run(_named(task), request, engine, progress)
-    except UsageError:
-        if not storage.is_remote(output):
-            _remove_empty_folders(output, fresh)
-        raise
-
-
-def _remove_empty_folders(output: str, fresh: bool) -> None:
-    """Removes the folders that a rebuild created for its first version, if it wrote nothing."""
-    with contextlib.suppress(OSError):  # usually they are not empty
-        os.rmdir(storage.join(output, VERSIONS_DIR))
-        if fresh:
-            os.rmdir(output)
+    for _ in range(_ATTEMPTS - 1):
+        with contextlib.suppress(_Overtaken):
+            return _run(_named(task), request, engine, progress)
+    return _run(_named(task), request, engine, progress)
 
 
 class _Engine:
@@ -324,7 +311,10 @@ class _Engine:
         """
         last = before_rebuild(task)
         processes = choose_processes(self._given, request.inputs, request.settings, last)
-        with workers_started_early(processes if processes > 1 else workers_named(self._given) or 0):
+        with (
+            converting_early(request, processes, task.directory, last.directory),
+            workers_started_early(processes if processes > 1 else workers_named(self._given) or 0),
+        ):
             options = self.make_options()
             workers = set_workers(processes, options)
             task = replace(task, run=run_facts(request, options, workers, last.speed))

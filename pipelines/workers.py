@@ -88,11 +88,13 @@ class LastRun:
       speed: How fast it converted; None if that is not known.
       shards: Split -> number of shards; empty if that is not carried on.
       since: Time in seconds since the epoch; older files are not converted again. None if all are.
+      directory: Directory of the latest version; empty if there is none.
     """
 
     speed: ConversionSpeed | None = None
     shards: Mapping[str, int] = field(default_factory=dict)
     since: float | None = None
+    directory: str = ""
 
 
 def workers_named(given: Sequence[str] | None) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,23 +19,34 @@ from shardwright.pipelines import beam_imports, early_conversion
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.early_conversion import converting_early, early_refs
 from shardwright.pipelines.prepare import make_request
+from shardwright.pipelines.rebuild import rebuild
 from shardwright.schemas.dataset import Dataset
+from shardwright.transforms.sources.listed_parts import LISTED_PARTS, ListedPart
+from shardwright.transforms.sources.listing import split_inputs
+from shardwright.transforms.sources.listing_digest import ListingDigest
+from shardwright.transforms.sources.source import Context
+from shardwright.transforms.sources.spool import Spool
 
-#: Runs a command whose fork converts all images before Beam is imported; prints how many of them were taken.
+#: Runs a command whose fork converts all images before Beam is imported, or is stopped by the signal that is
+#: named; prints how many of them were taken.
 _COMMAND = """
-import os, sys
+import os, signal, sys
 from shardwright.pipelines.cli import main
 from shardwright.transforms.conversion.head_start import HeadStart
 start, take, taken = HeadStart.start, HeadStart.take, set()
 def start_and_wait(self, list_refs):
     start(self, list_refs)
-    os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+    if name:
+        os.kill(self.pid, signal.Signals[name])
+    else:
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
 def count(self, ref):
     early = take(self, ref)
     if early is not None:
         taken.add(ref.key)
     return early
 HeadStart.start, HeadStart.take = start_and_wait, count
+name = os.environ.get("SIGNAL")
 code = main()
 print(len(taken))
 sys.exit(code)
@@ -125,6 +137,77 @@ def test_images_are_listed_in_the_order_in_which_they_are_converted(
     assert listed == [line["key"] for line in ledger_entries(folder.parent / "out") if "sha256" in line]
     monkeypatch.setattr(early_conversion, "MAX_IMAGES", 5)
     assert early_refs(request) == []
+
+
+def change(folder: Path, times: int) -> list[str]:
+    """Changes two images and the time of a third one, adds one, and removes one; returns the keys."""
+    changed, other, touched, removed, *_ = originals(folder)
+    added = folder / "ant" / f"new{times}.jpg"
+    for path, source in ((changed, touched), (other, removed), (added, touched)):
+        path.write_bytes(source.read_bytes() + bytes(times))
+    removed.unlink()
+    for path in (changed, other, touched, added):
+        os.utime(path, (10**9 + times, 10**9 + times))
+    return [path.relative_to(folder).as_posix() for path in (changed, other, touched, added)]
+
+
+def originals(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.glob("*/*.jpg")) if path.stem != "bad" and "new" not in path.stem]
+
+
+def test_a_rebuild_lists_the_images_that_changed(folder: Path) -> None:
+    output = folder.parent / "versions"
+    values = {"output": str(output), "resize": "16", "max_bad_fraction": 1}
+    first = rebuild(input=str(folder), **values)
+    expected = change(folder, 1)
+    request = request_of(folder, **values)
+    directory, latest = str(output / "versions" / "next"), str(output / "versions" / first.version)
+    changed = {ref.key for ref in early_refs(request, directory, latest)}
+    assert changed == set(expected)
+    # What the command has listed is not listed again.
+    context = Context(request.settings, Spool(directory), one_worker=True)
+    for part in split_inputs(request.inputs, context):
+        LISTED_PARTS.keep(context.spool.path, part, ListedPart([], ListingDigest()))
+    assert early_refs(request, directory, latest) == []
+    LISTED_PARTS.clear()
+
+
+def test_a_rebuild_in_a_bucket_has_no_fork(
+    folder: Path, started: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(early_conversion, "_can_fork", lambda: True)
+    with converting_early(request_of(folder, resize="16"), 1, "gs://bucket/pets/versions/next"):
+        assert not started
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("", 4),
+        pytest.param("SIGSTOP", 0, marks=pytest.mark.slow),
+        pytest.param("SIGKILL", 0, marks=pytest.mark.slow),
+    ],
+)
+def test_a_version_of_a_command_with_a_fork_is_the_same(
+    folder: Path, tmp_path: Path, name: str, count: int
+) -> None:
+    values = {"input": str(folder), "resize": "16", "shards": "2", "max_bad_fraction": "1"}
+    early, alone = tmp_path / "early", tmp_path / "alone"
+    rebuild(**values, output=str(early))
+    shutil.copytree(early, alone)
+    change(folder, 1)
+    options = [f"--{name}={value}" for name, value in {**values, "output": early}.items()]
+    done = subprocess.run(
+        [sys.executable, "-c", _COMMAND, "rebuild", *options, "--quiet"],
+        capture_output=True, text=True, timeout=120, check=True, env={**os.environ, "SIGNAL": name},
+    )  # fmt: skip
+    assert done.stdout.split()[-1] == str(count), "all that changed"
+    expected = rebuild(**values, output=str(alone))
+    latest = json.loads((early / "latest.json").read_text())
+    made, other = early / "versions" / latest["version"], alone / "versions" / expected.version
+    assert latest["fingerprint"] == json.loads((alone / "latest.json").read_text())["fingerprint"]
+    assert ledger_entries(made) == ledger_entries(other)
+    assert (made / "quarantine.jsonl").read_bytes() == (other / "quarantine.jsonl").read_bytes()
 
 
 def test_a_dataset_of_a_command_with_a_fork_is_the_same(folder: Path, tmp_path: Path) -> None:
