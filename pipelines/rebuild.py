@@ -51,7 +51,7 @@ from shardwright.schemas.errors import DataRefused, EngineError, NotRun, Shardwr
 from shardwright.schemas.input_state import InputState
 from shardwright.schemas.labels import check_carried
 from shardwright.schemas.plan import Plan, SplitsFrom
-from shardwright.schemas.version import VersionRecord, next_version
+from shardwright.schemas.version import VERSIONS_DIR, VersionRecord, next_version
 from shardwright.transforms import storage
 from shardwright.transforms.lease import heartbeat, release, this_process
 from shardwright.transforms.rebuild import events
@@ -242,10 +242,24 @@ def rebuild(
         for sentence in notes:
             events.stage(task, "note", sentence)
             log.note(sentence, written=True)
-    for _ in range(_ATTEMPTS - 1):
-        with contextlib.suppress(_Overtaken):
-            return _run(_named(task), request, engine, progress)
-    return _run(_named(task), request, engine, progress)
+    fresh = not os.path.isdir(output)
+    try:
+        for _ in range(_ATTEMPTS - 1):
+            with contextlib.suppress(_Overtaken):
+                return _run(_named(task), request, engine, progress)
+        return _run(_named(task), request, engine, progress)
+    except UsageError:
+        if not storage.is_remote(output):
+            _remove_empty_folders(output, fresh)
+        raise
+
+
+def _remove_empty_folders(output: str, fresh: bool) -> None:
+    """Removes the folders that a rebuild created for its first version, if it wrote nothing."""
+    with contextlib.suppress(OSError):  # usually they are not empty
+        os.rmdir(storage.join(output, VERSIONS_DIR))
+        if fresh:
+            os.rmdir(output)
 
 
 class _Engine:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.pbtxt import message
 from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.units import counted
+
+Value = TypeVar("Value")
 
 #: Class of an image without a class if the layout requires one (as in TFDS's unlabelled splits).
 UNLABELLED = -1
@@ -57,6 +59,11 @@ def order_labels(
     known = set(carried)
     new = sorted((name for name in seen if name not in known), key=str.encode)
     return (*carried, *new)
+
+
+def in_name_order(values: Mapping[str, Value]) -> dict[str, Value]:
+    """Returns the same items, sorted by the UTF-8 bytes of their names."""
+    return dict(sorted(values.items(), key=lambda item: item[0].encode()))
 
 
 def moved_label(names: Sequence[str], carried: Sequence[str], first_label: int = 0) -> int | None:

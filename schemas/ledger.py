@@ -771,6 +771,14 @@ class LedgerTotals:
     splits: dict[str, Counter[str]] = field(default_factory=dict)
     reasons: dict[str, Counter[str]] = field(default_factory=dict)
 
+    @staticmethod
+    def of(headers: Iterable[ShardHeader]) -> LedgerTotals:
+        """Returns the ledger of a dataset that consists of these shards."""
+        totals = LedgerTotals()
+        for header in headers:
+            totals.add(header)
+        return totals
+
     def add(self, header: ShardHeader) -> None:
         """Adds a shard's counts."""
         self.splits.setdefault(header.split, Counter()).update(header.counts)

@@ -24,6 +24,7 @@ from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.findings import FindingSummary, ValidationReport
 from shardwright.schemas.image_ref import NO_SPLIT, printable
+from shardwright.schemas.labels import in_name_order
 from shardwright.schemas.ledger import LedgerTotals, ShardHeader, ShardResult
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.schemas.previous_checks import with_previous_checks
@@ -101,13 +102,11 @@ class ConversionSpec:
 def describe(job: ConversionSpec, forecast: Forecast, results: Sequence[ShardResult]) -> Dataset:
     """Returns the dataset that consists of the shards."""
     layout = job.settings.record_layout
-    totals = LedgerTotals()
     classes: dict[str, Counter[str]] = {split: Counter() for split in forecast.plan.shards}
     formats: dict[str, Counter[str]] = {split: Counter() for split in forecast.plan.shards}
     headers = sorted((result.header for result in results), key=lambda header: header.shard)
     dtypes: Counter[str] = Counter()
     for header in headers:
-        totals.add(header)
         dtypes.update(header.dtypes)
         if header.split != NO_SPLIT:
             classes[header.split].update(header.class_counts)
@@ -122,11 +121,8 @@ def describe(job: ConversionSpec, forecast: Forecast, results: Sequence[ShardRes
             split: tuple(header.as_shard() for header in headers if header.split == split)
             for split in forecast.plan.shards
         },
-        ledger=totals.as_json(),
-        class_counts={
-            split: dict(sorted(counts.items(), key=lambda item: item[0].encode()))
-            for split, counts in classes.items()
-        },
+        ledger=LedgerTotals.of(headers).as_json(),
+        class_counts={split: in_name_order(counts) for split, counts in classes.items()},
         first_label=layout.first_label,
         formats={split: dict(sorted(counts.items())) for split, counts in formats.items()},
         files={path: sha256 for result in results for path, sha256 in result.files.items()},
@@ -196,33 +192,7 @@ def commit(
                 return finished  # the engine ran this step again
         check_counts(forecast, results, checks)
         result = describe(job, forecast, results)
-        totals = LedgerTotals()
-        boxes: Counter[str] = Counter()
-        headers = [shard.header for shard in results]
-        for header in headers:
-            totals.add(header)
-            boxes.update(header.boxes)
-        outcome: dict[str, Any] = {
-            "run": job.started,
-            "holder": job.hold.holder if job.hold is not None else "",
-            "exit_code": int(ExitCode.DONE),
-            "message": "",
-            "fingerprint": result.fingerprint,
-            "ledger": result.ledger,
-            "reused_shards": sum(shard.reused for shard in results),
-            "animated": sum(header.animated for header in headers),
-            "damaged": sum(header.damaged for header in headers),
-            "warned": sum(header.warned for header in headers),
-            "kept": sum(header.kept for header in headers),
-            "boxes": dict(boxes),
-            "findings": {},
-            "warnings": [
-                *forecast.warnings,
-                *_box_warnings(boxes, results),
-                *_private_warnings(headers),
-                *result.balance.sentences,
-            ],
-        }
+        outcome = _outcome(job, forecast, result, results)
         listed = storage.list_files(job.directory)
         if _was_swapped(job, result, listed):
             outcome["warnings"] += left_behind(job.directory, lambda: discard_staging(job.output))
@@ -236,31 +206,12 @@ def commit(
         # Publication removes the unfinished files of killed workers.
         whole_files = [file for file in left if not storage.is_temporary(file)]
         whole = FindingSummary().add(check_directory(result, whole_files))
-        report = make_report(
-            checks,
-            whole.merge(findings) if findings else whole,
-            printable(job.output),
-            CheckDepth.of_verification(job.settings.verify),
-            result.fingerprint,
+        report = _write_findings(
+            job, result, checks, whole.merge(findings) if findings else whole, statistics
         )
-        earlier = stored_findings(job.output, result.fingerprint)
-        digests = {}
-        if statistics is not None:
-            measured = measured_in(statistics, result.fingerprint)
-            for name, content in statistics_files(statistics, measured).items():
-                write_held(job.directory, name, content, job.hold)
-                digests[name] = hashlib.sha256(content).hexdigest()
-        write_text(
-            job.directory,
-            dataset.FINDINGS_JSON,
-            report_text(with_previous_checks(report, [earlier]), digests),
-            job.hold,
-        )
-        if job.settings.resume:
-            remove_old_findings(job.directory)
         outcome["findings"] = report.counts
         outcome["warnings"] += report.lines(Severity.WARNING)
-        refusal = _refusal(job, totals, report)
+        refusal = _refusal(job, LedgerTotals.of(shard.header for shard in results), report)
         if refusal:
             outcome |= {"exit_code": int(ExitCode.REFUSED), "message": refusal}
             write_text(job.directory, dataset.OUTCOME_JSON, pretty_json(outcome), job.hold)
@@ -268,14 +219,74 @@ def commit(
         run = _run(job, forecast, results, result.split_shares)
         write_commit(job.directory, result, sidecars, run, outcome, left, job.hold)
         if job.directory != job.output:
-            swap(job.output, job.hold)
-            warnings = left_behind(job.directory, lambda: discard_staging(job.output))
-            if warnings:
-                outcome["warnings"] += warnings
-                with contextlib.suppress(OSError, EngineError):
-                    text = pretty_json(with_digest(outcome))
-                    write_text(job.output, dataset.OUTCOME_JSON, text, job.hold)
+            _replace_output(job, outcome)
         return outcome
+
+
+def _outcome(
+    job: ConversionSpec, forecast: Forecast, result: Dataset, results: Sequence[ShardResult]
+) -> dict[str, Any]:
+    """Returns the outcome of a conversion, before its findings are known."""
+    headers = [shard.header for shard in results]
+    boxes: Counter[str] = Counter()
+    for header in headers:
+        boxes.update(header.boxes)
+    return {
+        "run": job.started,
+        "holder": job.hold.holder if job.hold is not None else "",
+        "exit_code": int(ExitCode.DONE),
+        "message": "",
+        "fingerprint": result.fingerprint,
+        "ledger": result.ledger,
+        "reused_shards": sum(shard.reused for shard in results),
+        "animated": sum(header.animated for header in headers),
+        "damaged": sum(header.damaged for header in headers),
+        "warned": sum(header.warned for header in headers),
+        "kept": sum(header.kept for header in headers),
+        "boxes": dict(boxes),
+        "findings": {},
+        "warnings": [
+            *forecast.warnings,
+            *_box_warnings(boxes, results),
+            *_private_warnings(headers),
+            *result.balance.sentences,
+        ],
+    }
+
+
+def _write_findings(
+    job: ConversionSpec,
+    result: Dataset,
+    checks: Sequence[ShardCheck],
+    findings: FindingSummary,
+    statistics: Statistics | None,
+) -> ValidationReport:
+    """Writes `findings.json` and the statistics of the images; returns the findings."""
+    depth = CheckDepth.of_verification(job.settings.verify)
+    report = make_report(checks, findings, printable(job.output), depth, result.fingerprint)
+    earlier = stored_findings(job.output, result.fingerprint)
+    digests = {}
+    if statistics is not None:
+        measured = measured_in(statistics, result.fingerprint)
+        for name, content in statistics_files(statistics, measured).items():
+            write_held(job.directory, name, content, job.hold)
+            digests[name] = hashlib.sha256(content).hexdigest()
+    text = report_text(with_previous_checks(report, [earlier]), digests)
+    write_text(job.directory, dataset.FINDINGS_JSON, text, job.hold)
+    if job.settings.resume:
+        remove_old_findings(job.directory)
+    return report
+
+
+def _replace_output(job: ConversionSpec, outcome: dict[str, Any]) -> None:
+    """Replaces the output by the staged dataset, and adds warnings to the outcome."""
+    swap(job.output, job.hold)
+    warnings = left_behind(job.directory, lambda: discard_staging(job.output))
+    if warnings:
+        outcome["warnings"] += warnings
+        with contextlib.suppress(OSError, EngineError):
+            text = pretty_json(with_digest(outcome))
+            write_text(job.output, dataset.OUTCOME_JSON, text, job.hold)
 
 
 def outcome_of(job: ConversionSpec) -> dict[str, Any] | None:

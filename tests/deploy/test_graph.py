@@ -48,7 +48,7 @@ CROSSING = {
     "bytes", "str", "int", "NoneType", "Forecast", "RecordSchema", "ShardTask", "ShardCheck", "ShardResult",
     "FindingSummary", "InputSplit", "Timestamp", "PaneInfo", "HeldLease", "bool",
     "PreviousState", "Compared", "Decision", "ReusableBuilds", "LedgerPair", "Changes",
-    "RefSummary", "CondensedResults", "Extent",
+    "RefSummary", "CondensedResults", "ShardTotals",
 }  # fmt: skip
 #: Steps whose element type Beam does not know; `test_boundaries.py` checks their actual data.
 UNTYPED = {

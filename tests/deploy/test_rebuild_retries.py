@@ -131,7 +131,7 @@ def _rebuild(folder: Path, gates: str = "") -> RebuildResult:
     return rebuild(job, beam_options=["--runner=FnApiRunner"])
 
 
-def _told(folder: Path) -> list[str]:
+def _outcomes(folder: Path) -> list[str]:
     return (folder / "told").read_text().split()
 
 
@@ -197,7 +197,7 @@ def test_a_step_that_is_repeated_at_once_changes_nothing(step: str, folder: Path
     made = _rebuild(folder)
     assert made.outcome["state"] == "success" and made.outcome["records"] == 13
     assert made.outcome["work"]["converted"] == 1 and made.outcome["previous"] == before
-    assert _told(folder) == ["success", "success"]
+    assert _outcomes(folder) == ["success", "success"]
     _check(folder, made.version, 2)
 
 
@@ -234,7 +234,7 @@ def test_an_abandoned_worker_changes_nothing(folder: Path) -> None:
         assert _again(step) == ""
         assert _everything(folder) == before, step
     _check(folder, made.version, 2)
-    assert _told(folder) == ["success", "success"]
+    assert _outcomes(folder) == ["success", "success"]
 
 
 @pytest.mark.slow
@@ -279,7 +279,7 @@ def test_an_abandoned_worker_does_not_refuse_an_accepted_version(folder: Path) -
     with pytest.raises(DataRefused):
         _rebuild(folder, "gates: {max_count_drop: 0.1, expect: {max_images: 5}}")
     made = list_versions(str(folder / "out"))[-1]
-    assert made.state is REFUSED and _told(folder)[-1] == "refused"
+    assert made.state is REFUSED and _outcomes(folder)[-1] == "refused"
     accept(f"{folder}/out@{made.version}", accept="all")
     for _ in range(2):
         for step in STEPS:
@@ -297,7 +297,7 @@ def test_a_step_repeated_after_a_run_without_changes_changes_nothing(step: str, 
     assert not _rebuild(folder).changed
     before = _everything(folder)
     _again(step)
-    assert _everything(folder) == before and _told(folder) == ["success", "success", "no_change"]
+    assert _everything(folder) == before and _outcomes(folder) == ["success", "success", "no_change"]
     _add(folder, "newer")
     held = dict(GIVEN)
     assert _rebuild(folder).outcome["previous"] == made.version
@@ -312,12 +312,12 @@ def test_a_finished_job_that_is_repeated_changes_nothing(folder: Path) -> None:
     made = _rebuild(folder)
     before = _everything(folder)
     _whole_job_again(folder)
-    assert _everything(folder) == before and _told(folder) == ["success", "success"]
+    assert _everything(folder) == before and _outcomes(folder) == ["success", "success"]
     _check(folder, made.version, 2)
     assert not _rebuild(folder).changed
     before = _everything(folder)
     _whole_job_again(folder)
-    assert _everything(folder) == before and _told(folder)[2:] == ["no_change"]
+    assert _everything(folder) == before and _outcomes(folder)[2:] == ["no_change"]
 
 
 @pytest.mark.sampled(1)
@@ -350,7 +350,7 @@ def test_a_job_that_is_repeated_after_a_workers_death_publishes_once(
     monkeypatch.setattr("shardwright.pipelines.rebuild.run_pipeline", run)
     made = _rebuild(folder)
     assert not DIES[step] and made.changed and made.outcome["previous"] == old
-    assert _told(folder) == ["success", "success"] and _states(folder) == [PUBLISHED] * 2
+    assert _outcomes(folder) == ["success", "success"] and _states(folder) == [PUBLISHED] * 2
     late = step in ("BeginRebuild", "CommitVersion")
     assert validate(str(folder / "out")).records == made.outcome["records"] == 13 + late
     assert _latest(folder) == made.version and not (folder / "out" / "lease.json").exists()
@@ -370,7 +370,7 @@ def test_a_refused_job_that_is_repeated_is_refused_again(
     monkeypatch.setattr("shardwright.pipelines.rebuild.run_pipeline", run)
     with pytest.raises(DataRefused, match="was refused"):
         _rebuild(folder, "gates: {expect: {max_images: 5}}")
-    assert _states(folder) == [PUBLISHED, REFUSED] and _told(folder) == ["success", "refused"]
+    assert _states(folder) == [PUBLISHED, REFUSED] and _outcomes(folder) == ["success", "refused"]
 
 
 def test_the_next_run_continues_after_a_death_before_the_pointer(

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from helpers.hostile import make_tree, start, wait
 from helpers.long_tail import slow
+from PIL import Image
 
 from shardwright.pipelines import cli
 from shardwright.pipelines.rebuild import rebuild
@@ -128,6 +129,18 @@ def test_an_empty_input_is_refused(folder: Path) -> None:
         _rebuild(folder)
     assert (folder / "out" / "latest.json").read_bytes() == pointer
     _check_sound(folder, 1)
+
+
+@pytest.mark.parametrize("existed", [False, True])
+def test_a_first_rebuild_that_is_refused_leaves_no_folders(tmp_path: Path, existed: bool) -> None:
+    (tmp_path / "rows.csv").write_text("image,label\na.jpg,x\na.jpg,y\n")
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg")
+    output = tmp_path / "out"
+    if existed:
+        output.mkdir()
+    with pytest.raises(UsageError, match="Two images have the key"):
+        rebuild(input=str(tmp_path / "rows.csv"), output=str(output))
+    assert output.exists() == existed and not [*tmp_path.glob("out/*")]
 
 
 @pytest.mark.sampled(1)

@@ -51,12 +51,12 @@ def read_image(ref: ImageRef, max_bytes: int) -> bytes:
       EngineError: if the file changed since it was listed, or the storage keeps failing.
     """
     if ref.size > max_bytes:
-        raise _too_large(f"{format_size(ref.size)} are more than {format_size(max_bytes)}")
+        raise _larger(ref.size, max_bytes)
     for pause in (*_RETRY_AFTER, None):
         try:
             if ref.place:
                 return read_part(ref.uri, decode_place(ref.place), ref.size, max_bytes)
-            return _read_remote(ref, max_bytes) if storage.is_remote(ref.uri) else _read_local(ref)
+            return _read_remote(ref, max_bytes) if storage.is_remote(ref.uri) else _read_local(ref, max_bytes)
         except OSError as error:
             if error.errno in _FAULTS_OF_ONE_FILE and not (ref.place and error.errno == errno.ENOENT):
                 raise ImageFault(
@@ -188,7 +188,7 @@ def _unpacked(data: bytes, max_bytes: int) -> bytes:
     return unpacked
 
 
-def _read_local(ref: ImageRef) -> bytes:
+def _read_local(ref: ImageRef, max_bytes: int) -> bytes:
     descriptor = os.open(ref.uri, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     try:
         status = os.fstat(descriptor)
@@ -198,12 +198,18 @@ def _read_local(ref: ImageRef) -> bytes:
             status.st_size != ref.size or (ref.version and storage.local_version(status) != ref.version)
         ):
             raise storage.changed(ref.uri)
+        if status.st_size > max_bytes:  # a manifest does not know the sizes of its files
+            raise _larger(status.st_size, max_bytes)
         data = storage.read_fully(descriptor, 0, status.st_size)
         if len(data) < status.st_size:
             raise storage.changed(ref.uri)
         return data
     finally:
         os.close(descriptor)
+
+
+def _larger(size: int, max_bytes: int) -> ImageFault:
+    return _too_large(f"{format_size(size)} are more than {format_size(max_bytes)}")
 
 
 def _too_large(what: str) -> ImageFault:

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
+from shardwright.schemas.labels import in_name_order
 from shardwright.schemas.part_bounds import BUCKETS, DIGITS, PartBounds
 from shardwright.transforms.plan.assign import HASH_RANGE, limit_order
 from shardwright.transforms.plan.parts import HashedImage, ideal_bounds
@@ -126,12 +127,9 @@ def choose_parts(
     for scope, found in classes.items():
         bounds[scope] = choose_bounds(found, shares, bounds.get(scope, {}))
     return PartBounds(
-        {scope: _by_name(found) for scope, found in sorted(bounds.items())}, dict(sorted(buckets.items()))
+        {scope: in_name_order(found) for scope, found in sorted(bounds.items())},
+        dict(sorted(buckets.items())),
     )
-
-
-def _by_name(bounds: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    return dict(sorted(bounds.items(), key=lambda item: item[0].encode()))
 
 
 def choose_bounds(

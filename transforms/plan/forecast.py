@@ -14,7 +14,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, labels_of, printable
 from shardwright.schemas.key_rules import KeyRules
-from shardwright.schemas.labels import order_labels, unused_ids
+from shardwright.schemas.labels import in_name_order, order_labels, unused_ids
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs
 from shardwright.schemas.part_bounds import PartBounds
 from shardwright.schemas.plan import Forecast, Plan, SplitsFrom
@@ -31,6 +31,7 @@ from shardwright.transforms.plan.assign import (
 )
 from shardwright.transforms.plan.estimate import (
     SAMPLE_CANDIDATES,
+    Sample,
     carried_count,
     estimate_bytes,
     shard_count,
@@ -311,7 +312,7 @@ def make_forecast(
     """
     cut = summary.finish(settings)
     _check_something_to_do(summary, settings)
-    layout = settings.record_layout
+    layout, keys = settings.record_layout, keys or KeyRules()
     classes: Counter[str] = Counter()
     for of_split in summary.classes.values():
         classes.update(of_split)
@@ -319,40 +320,18 @@ def make_forecast(
         labels = tuple(name or str(number) for number, name in enumerate(class_names, layout.first_label))
     else:
         labels = order_labels(classes, carried.labels if carried else (), own_ids, layout.first_label)
-    keys = keys or KeyRules()
     recipe = ShardRecipe(settings, layout, label_ids(labels, layout.first_label), keys=keys)
-    sample = take_sample([ref for _, ref in summary.sample], recipe, executor)
-    if sample.faults.get(QuarantineReason.UNREADABLE) == sample.tried > 1:
-        first = printable(summary.sample[0][1].uri)
-        raise EngineError(
-            f"None of the {sample.tried:,} images tried can be read, such as {first}: check the permissions "
-            "of the account that reads them."
-        )
-    rejected: Counter[str] = Counter()
-    placement = Placement(settings, split_bounds)
-    for ref in sample.rejected:
-        rejected[placement.split(ref)] += _source_bytes(ref, settings)
+    sample = _readable_sample(summary, recipe, executor)
+    splits = _checked_splits(summary, settings, carried, explicit_shards)
+    rejected = _rejected_bytes(sample, settings, split_bounds)
     shards: dict[str, int] = {}
     estimates: dict[str, int] = {}
-    splits = _split_names(summary, settings, carried)
-    try:
-        check_split_names(splits)
-    except ValueError as error:
-        raise UsageError(f"The {error}; rename it in the source.") from None
-    if explicit_shards:
-        _check_shards_named(splits, settings)
     for split in splits:
         records, size = summary.candidates[split], summary.source_bytes[split] - rejected[split]
         estimate = estimate_bytes(sample, records, size, settings)
-        fresh = _fresh_count(split, estimate, records, settings)
-        count = fresh
-        if carried and split in carried.shards and not explicit_shards:
-            old = carried.estimate.get(split, 0)
-            count = carried_count(carried.shards[split], old, estimate, fresh)
-            if settings.shards:
-                count = carried.shards[split]
-            if count == carried.shards[split]:
-                estimate = old
+        count = _fresh_count(split, estimate, records, settings)
+        if carried and not explicit_shards:
+            count, estimate = _carried_shards(split, count, estimate, carried, settings)
         shards[split], estimates[split] = count, estimate
     return Forecast(
         plan=Plan(
@@ -376,19 +355,79 @@ def make_forecast(
         filtered=_filtered(summary, settings, cut),
         deduplicated=summary.outcomes[Outcome.DEDUPLICATED, ""],
         source_bytes=sum(summary.source_bytes.values()),
-        class_counts=_by_name(classes),
+        class_counts=in_name_order(classes),
         sampled=sample.tried,
         sample_faults=sample.faults,
         limit_cut=cut,
         warnings=tuple(_warnings(summary, settings, labels, keys)),
-        split_class_counts={split: _by_name(summary.classes.get(split, {})) for split in shards},
+        split_class_counts={split: in_name_order(summary.classes.get(split, {})) for split in shards},
         splits_from=_splits_from(summary),
         keys=keys,
     )
 
 
-def _by_name(counts: Mapping[str, int]) -> dict[str, int]:
-    return dict(sorted(counts.items(), key=lambda item: item[0].encode()))
+def _readable_sample(summary: RefSummary, recipe: ShardRecipe, executor: ThreadPoolExecutor) -> Sample:
+    """Converts a sample of the images.
+
+    Raises:
+      EngineError: if no image can be read.
+    """
+    sample = take_sample([ref for _, ref in summary.sample], recipe, executor)
+    if sample.faults.get(QuarantineReason.UNREADABLE) == sample.tried > 1:
+        first = printable(summary.sample[0][1].uri)
+        raise EngineError(
+            f"None of the {sample.tried:,} images tried can be read, such as {first}: check the permissions "
+            "of the account that reads them."
+        )
+    return sample
+
+
+def _rejected_bytes(
+    sample: Sample, settings: ConvertSettings, split_bounds: PartBounds | None
+) -> Counter[str]:
+    """Returns the source bytes of the sample's images that are left out, for each split."""
+    rejected: Counter[str] = Counter()
+    placement = Placement(settings, split_bounds)
+    for ref in sample.rejected:
+        rejected[placement.split(ref)] += _source_bytes(ref, settings)
+    return rejected
+
+
+def _checked_splits(
+    summary: RefSummary, settings: ConvertSettings, carried: Plan | None, explicit_shards: bool
+) -> list[str]:
+    """Returns the splits of the dataset.
+
+    Raises:
+      UsageError: if a split cannot have its name, or `--shards` names another one.
+    """
+    splits = _split_names(summary, settings, carried)
+    try:
+        check_split_names(splits)
+    except ValueError as error:
+        raise UsageError(f"The {error}; rename it in the source.") from None
+    if explicit_shards:
+        _check_shards_named(splits, settings)
+    return splits
+
+
+def _carried_shards(
+    split: str, fresh: int, estimate: int, carried: Plan, settings: ConvertSettings
+) -> tuple[int, int]:
+    """Returns the number of shards of a split, and the estimate of its bytes from which it was chosen.
+
+    Args:
+      split: name of the split.
+      fresh: number of shards that the estimate alone gives.
+      estimate: estimated number of bytes.
+      carried: plan to carry on.
+      settings: checked settings.
+    """
+    if split not in carried.shards:
+        return fresh, estimate
+    before, old = carried.shards[split], carried.estimate.get(split, 0)
+    count = before if settings.shards else carried_count(before, old, estimate, fresh)
+    return count, old if count == before else estimate
 
 
 def _splits_from(summary: RefSummary) -> SplitsFrom:

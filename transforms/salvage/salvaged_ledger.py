@@ -138,18 +138,42 @@ def _with_names(
         salvaged.lost += _unnamed(
             file, content, [i for i in belong if content.records[i].problem], len(unmatched) - len(belong)
         )
-    places = dict(zip((number for number, _ in kept), _new_places(content, salvaged.kept)))
-    of_unknown = [
-        place for (number, i), place in zip(kept, _new_places(content, salvaged.kept)) if number < 0
-    ]
     if ledger is None:
         salvaged.entries = _new_entries(content, salvaged.kept, salvaged.lost, uri)
         salvaged.lost_labels = salvaged.lost_formats = None if salvaged.lost else ()
-        return salvaged
-    salvaged.lost_labels = salvaged.lost_formats = None if belong and salvaged.lost else ()
-    number = -1
+    else:
+        _rewrite_ledger(salvaged, uri, content, kept, ledger, unnamed=bool(belong))
+    return salvaged
+
+
+def _rewrite_ledger(
+    salvaged: SalvagedLedger,
+    uri: str,
+    content: Content,
+    kept: Sequence[tuple[int, int]],
+    ledger: Sequence[Entry],
+    unnamed: bool,
+) -> None:
+    """Sets the lines of the new ledger from those of the old one, and what is known of the lost records.
+
+    Args:
+      salvaged: Result so far, with its kept and lost records.
+      uri: Path of the shard.
+      content: The records found in it.
+      kept: Number and index of each kept record. The number is -1 if it is not known.
+      ledger: Lines of the old ledger.
+      unnamed: Whether some records are kept without knowing which ones they are.
+    """
+    places: dict[int, tuple[int, int]] = {}
+    new: list[Entry] = []
+    for (number, i), place in zip(kept, _new_places(content, salvaged.kept), strict=True):
+        if number >= 0:
+            places[number] = place
+        else:
+            new.append(_entry(content.records[i], place))
     lost = {item.record: item for item in salvaged.lost if item.record is not None}
     labels, formats = [], []
+    number = -1
     for entry in ledger:
         if entry.outcome != Outcome.WRITTEN:
             salvaged.entries.append(entry)
@@ -161,16 +185,13 @@ def _with_names(
             salvaged.entries.append(_quarantined(lost[number], uri, entry))
             labels.append(entry.label)
             formats.append(entry.format)
-    if belong:
-        unknown_kept = [i for number, i in kept if number < 0]
-        salvaged.entries += [
-            _entry(content.records[i], place) for i, place in zip(unknown_kept, of_unknown, strict=True)
-        ]
-        salvaged.entries += [_quarantined(item, uri) for item in salvaged.lost if item.record is None]
-        salvaged.entries.sort(key=lambda entry: -1 if entry.offset is None else entry.offset)
-    else:
+    if not unnamed:
         salvaged.lost_labels, salvaged.lost_formats = tuple(labels), tuple(formats)
-    return salvaged
+        return
+    salvaged.lost_labels = salvaged.lost_formats = None if salvaged.lost else ()
+    salvaged.entries += new
+    salvaged.entries += [_quarantined(item, uri) for item in salvaged.lost if item.record is None]
+    salvaged.entries.sort(key=lambda entry: -1 if entry.offset is None else entry.offset)
 
 
 def _without_names(file: str, uri: str, content: Content, records: int) -> SalvagedLedger:

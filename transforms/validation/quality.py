@@ -16,8 +16,8 @@ from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.validation.balance import ClassCounts, check_balance
 from shardwright.transforms.validation.duplicate_candidates import duplicate_candidates, pictures_that_share
 from shardwright.transforms.validation.duplicates import Bucket, link_pictures, name_duplicates
-from shardwright.transforms.validation.extent import Extent
 from shardwright.transforms.validation.outliers import ShardSizes, Sizes, add_shard, find_outliers
+from shardwright.transforms.validation.shard_totals import ShardTotals
 
 
 def odd_pictures(pictures: Iterable[Picture]) -> Iterator[Finding]:
@@ -54,13 +54,13 @@ class CompareImages(beam.PTransform):
 
     Args:
       schema: Side input of the record schema.
-      extent: Side input of the Extent of the validation.
+      totals: Side input of the ShardTotals of the validation.
     """
 
-    def __init__(self, schema: Any, extent: Any) -> None:
+    def __init__(self, schema: Any, totals: Any) -> None:
         super().__init__()
         self._schema = schema
-        self._extent = extent
+        self._totals = totals
 
     def expand(self, seen: SeenPictures) -> beam.PCollection:
         """Applies the transform."""
@@ -68,14 +68,14 @@ class CompareImages(beam.PTransform):
         shared = (
             fingerprints
             | "GroupPrints" >> beam.GroupByKey()  # (bucket, [fingerprints])
-            | "FindShared" >> beam.FlatMap(_shared, self._extent)
+            | "FindShared" >> beam.FlatMap(_shared, self._totals)
         )  # (bucket, shared)
         duplicates = (
             {"pictures": places, "shared": shared}
             | "GroupPlaces" >> beam.CoGroupByKey()  # (bucket, {pictures, shared})
-            | "PicturesThatShare" >> beam.FlatMap(_meeting, self._extent)  # ((what, bucket), rows)
+            | "PicturesThatShare" >> beam.FlatMap(_meeting, self._totals)  # ((what, bucket), rows)
             | "GroupPictures" >> beam.GroupByKey()  # ((what, bucket), [rows])
-            | "LinkPictures" >> beam.FlatMap(_link, self._extent)  # (bucket, links)
+            | "LinkPictures" >> beam.FlatMap(_link, self._totals)  # (bucket, links)
             | "GroupLinks" >> beam.GroupByKey()  # (bucket, [links])
             | "NameDuplicates" >> beam.Map(_name)
         )  # FindingSummary
@@ -90,19 +90,19 @@ class CompareImages(beam.PTransform):
         return (duplicates, outliers, balance) | "FindingsOfImages" >> beam.Flatten()  # FindingSummary
 
 
-def _shared(bucket: tuple[int, Iterable[bytes]], extent: Extent) -> Iterator[tuple[int, bytes]]:
-    yield from duplicate_candidates(bucket, extent.buckets)
+def _shared(bucket: tuple[int, Iterable[bytes]], totals: ShardTotals) -> Iterator[tuple[int, bytes]]:
+    yield from duplicate_candidates(bucket, totals.buckets)
 
 
 def _meeting(
-    place: tuple[int, Mapping[str, Iterable[bytes]]], extent: Extent
+    place: tuple[int, Mapping[str, Iterable[bytes]]], totals: ShardTotals
 ) -> Iterator[tuple[Bucket, bytes]]:
     _, met = place
-    yield from pictures_that_share(met["pictures"], met["shared"], extent.buckets)
+    yield from pictures_that_share(met["pictures"], met["shared"], totals.buckets)
 
 
-def _link(bucket: tuple[Bucket, Iterable[bytes]], extent: Extent) -> Iterator[tuple[int, bytes]]:
-    yield from link_pictures(bucket, extent.buckets)
+def _link(bucket: tuple[Bucket, Iterable[bytes]], totals: ShardTotals) -> Iterator[tuple[int, bytes]]:
+    yield from link_pictures(bucket, totals.buckets)
 
 
 def _name(bucket: tuple[int, Iterable[bytes]]) -> FindingSummary:

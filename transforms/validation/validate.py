@@ -20,11 +20,11 @@ from shardwright.transforms.validation.compared_records import ComparedRecords
 from shardwright.transforms.validation.duplicate_candidates import bucketed_fingerprints, pictures_by_place
 from shardwright.transforms.validation.duplicate_keys import bucket_rows, compare_bucket
 from shardwright.transforms.validation.duplicates import Bucket
-from shardwright.transforms.validation.extent import Extent
 from shardwright.transforms.validation.hashing import leaves_idle_processor
 from shardwright.transforms.validation.outliers import ShardSizes, sizes_of
 from shardwright.transforms.validation.quality import CompareImages, SeenPictures
 from shardwright.transforms.validation.shard import Depth, ShardCheck, ShardTask, check_shard
+from shardwright.transforms.validation.shard_totals import ShardTotals
 from shardwright.transforms.validation.stored_checks import (
     ShardSummary,
     sound_records,
@@ -73,13 +73,13 @@ class _CheckShard(beam.DoFn):
     def setup(self) -> None:
         self._aside = leaves_idle_processor()
 
-    def process(self, task: ShardTask, schema: RecordSchema, extent: Extent | None) -> Iterator[Any]:
+    def process(self, task: ShardTask, schema: RecordSchema, totals: ShardTotals | None) -> Iterator[Any]:
         check = self._check(task, schema)
-        if extent is not None:
-            for bucket in bucket_rows(_rows(check, self._depth), extent.buckets_of_rows):
+        if totals is not None:
+            for bucket in bucket_rows(_rows(check, self._depth), totals.buckets_of_rows):
                 yield beam.pvalue.TaggedOutput(_ROWS, bucket)
-        if extent is not None and self._depth >= Depth.QUALITY:
-            buckets = extent.buckets
+        if totals is not None and self._depth >= Depth.QUALITY:
+            buckets = totals.buckets
             for fingerprints in bucketed_fingerprints(check.pictures, buckets):
                 yield beam.pvalue.TaggedOutput(_FINGERPRINTS, fingerprints)
             for pictures in pictures_by_place(check.pictures, buckets):
@@ -148,13 +148,13 @@ class ValidateShards(beam.PTransform):
     def expand(self, tasks: beam.PCollection) -> Validated:
         """Applies the transform."""
         schema = beam.pvalue.AsSingleton(self._schema)
-        extent: Any = None
+        totals: Any = None
         if self._depth > Depth.FRAMES:
-            sums = MergeAll(Extent, Extent.add).with_output_types(Extent)
-            extent = tasks | "CountShards" >> beam.CombineGlobally(sums).as_singleton_view()  # Extent
+            sums = MergeAll(ShardTotals, ShardTotals.add).with_output_types(ShardTotals)
+            totals = tasks | "CountShards" >> beam.CombineGlobally(sums).as_singleton_view()  # ShardTotals
             tasks = tasks | "SpreadOut" >> beam.Reshuffle()  # ShardTask
         do = _CheckShard(self._depth, self._stores, self._hold, self._summaries)
-        check = with_tagged_types(beam.ParDo(do, schema, extent), ShardCheck, _TYPES)
+        check = with_tagged_types(beam.ParDo(do, schema, totals), ShardCheck, _TYPES)
         checked = tasks | "CheckShard" >> check.with_outputs(*_TYPES, main="checks")
         # ShardCheck, FindingSummary, ((what, bucket), rows), Statistics, ...
         findings = [checked[_FINDINGS]]
@@ -166,7 +166,7 @@ class ValidateShards(beam.PTransform):
             )  # FindingSummary
         if self._depth >= Depth.QUALITY:
             seen = SeenPictures(*(checked[name] for name in (_FINGERPRINTS, _PLACES, _SIZES, _CLASSES)))
-            findings.append(seen | "CompareImages" >> CompareImages(schema, extent))  # FindingSummary
+            findings.append(seen | "CompareImages" >> CompareImages(schema, totals))  # FindingSummary
         together = findings[0]
         if len(findings) > 1:
             flatten = beam.Flatten().with_output_types(FindingSummary)

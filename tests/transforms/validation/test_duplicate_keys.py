@@ -13,8 +13,8 @@ from shardwright.schemas.dataset import Shard
 from shardwright.schemas.findings import Finding
 from shardwright.transforms.validation.compared_records import ComparedRecord, ComparedRecords
 from shardwright.transforms.validation.duplicate_keys import bucket_rows, buckets_of_rows, compare_bucket
-from shardwright.transforms.validation.extent import Extent
 from shardwright.transforms.validation.shard import ShardTask
+from shardwright.transforms.validation.shard_totals import ShardTotals
 
 ROWS = st.tuples(
     st.none() | st.sampled_from(["a", "b", "é\n", ""]),
@@ -64,7 +64,7 @@ def test_buckets_are_as_many_as_the_rows_need(count: int, buckets: int) -> None:
 
 
 def test_shards_of_unknown_size_get_a_bucket_each() -> None:
-    sums, others = Extent(), Extent()
+    sums, others = ShardTotals(), ShardTotals()
     sums.add(ShardTask("", "a", "", Shard("a", 60_000, 0, "")))
     assert (sums.buckets_of_rows, sums.buckets) == (2, 16)
     for number in range(20):

@@ -56,7 +56,7 @@ def _check(task: ShardTask, schema: RecordSchema, depth: Depth) -> ShardSummary:
     return sum_up(check_shard(task, schema, depth, sound={}), depth)
 
 
-def _told(checked: ShardSummary | None) -> dict[str, Any] | None:
+def _content(checked: ShardSummary | None) -> dict[str, Any] | None:
     """Returns everything known about a shard, except values that depend on where it comes from.
 
     Nobody needs the digests of its records again, and only stored findings have a file with a digest.
@@ -108,7 +108,7 @@ def test_stored_findings_are_reused_exactly(folder: Path, depth: Depth) -> None:
         os.unlink(task.path)  # the shard itself is not needed
         known = stored_check(task, schema, depth)
         assert known is not None and known.stored == stored
-        assert _told(stored_check(task, schema, depth)) == _told(found)
+        assert _content(stored_check(task, schema, depth)) == _content(found)
     wrong = stored_check(tasks[0], schema, depth)
     assert wrong is not None and wrong.sound == (wrong.findings.counts == {})
     if depth >= Depth.FULL:
@@ -121,7 +121,7 @@ def test_a_sound_check_also_serves_shallower_ones(folder: Path) -> None:
     for task in tasks:
         found = _check(task, schema, Depth.FULL)
         store_check(task, schema, Depth.QUALITY, _check(task, schema, Depth.QUALITY))
-        assert _told(stored_check(task, schema, Depth.FULL)) == _told(found)
+        assert _content(stored_check(task, schema, Depth.FULL)) == _content(found)
         store_check(task, schema, Depth.FULL, found)
         assert stored_check(task, schema, Depth.QUALITY) is None
     broken = _break_one(folder, broken)
@@ -187,7 +187,7 @@ def test_new_classes_do_not_affect_sound_records(folder: Path) -> None:
     for item in (broken, task):
         store_check(item, schema, Depth.QUALITY, _check(item, schema, Depth.QUALITY))
     more = schema._replace(labels=(*names, "a new one"))
-    assert _told(stored_check(task, more, Depth.QUALITY)) == _told(_check(task, more, Depth.QUALITY))
+    assert _content(stored_check(task, more, Depth.QUALITY)) == _content(_check(task, more, Depth.QUALITY))
     assert stored_check(broken, more, Depth.QUALITY) is None
     spec = next(spec for spec in schema.features if spec.fill is FeatureRole.KEY)
     others = [
@@ -243,7 +243,7 @@ def test_records_that_were_sound_are_not_decoded_again(
     assert len(decoded) == whole.records > 3
     assert sum(decoded) == (depth >= Depth.FULL)  # the broken record
     assert quick.findings == whole.findings
-    assert _told(sum_up(quick, depth)) == _told(sum_up(whole, depth))
+    assert _content(sum_up(quick, depth)) == _content(sum_up(whole, depth))
     assert quick.digests == whole.digests
     if depth >= Depth.FULL:  # wrong records are checked each time
         store_check(broken, schema, depth, sum_up(whole, depth))

@@ -1,4 +1,4 @@
-"""Extent of a validation: how much its shards hold, which decides the number of buckets of rows."""
+"""Totals of a validation's shards, which decide the number of buckets of rows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from shardwright.transforms.validation.shard import ShardTask
 
 
 @dataclass(slots=True)
-class Extent:
-    """Sums over shards.
+class ShardTotals:
+    """Totals over shards.
 
     Attributes:
       shards: Number of shards.
@@ -31,7 +31,7 @@ class Extent:
         else:
             self.records += task.expected.records
 
-    def merge(self, other: Extent) -> None:
+    def merge(self, other: ShardTotals) -> None:
         """Adds other shards."""
         self.shards += other.shards
         self.unknown += other.unknown
