@@ -233,3 +233,7 @@ def test_a_lost_ledger_does_not_let_changed_classes_pass(folder: Path, damage: s
     with pytest.raises(DataRefused, match=r"of the 18 images of .* cannot be compared, because ledgers"):
         rebuild(job=str(job))
     assert pin(str(folder / "out")).endswith(latest.name)
+    rebuild(job=str(_job(folder, "  {}\n")))  # a version without limits is published, and says so
+    (warning,) = list_versions(str(folder / "out"))[-1].refusals
+    assert (warning.name, warning.severity) == ("unknown_changes", "warning")
+    assert "cannot be compared" in warning.message and "added images includes them" in warning.message

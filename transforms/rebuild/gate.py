@@ -209,19 +209,23 @@ def _refused_drift(drift: Drift | None, gates: JobGates) -> Iterator[Violation]:
 
 
 def _refused_unknown(drift: Drift | None, gates: JobGates) -> Iterator[Violation]:
-    """Yields a violation if images have limits, but ledgers of the old version are lost."""
-    limits = [name for name in IMAGE_LIMITS if getattr(gates.limits, name) is not None]
-    if drift is None or drift.identical or not limits:
+    """Yields a violation if ledgers of the old version are lost, an error if images have limits."""
+    if drift is None or drift.identical:
         return
+    limits = [name for name in IMAGE_LIMITS if getattr(gates.limits, name) is not None]
     records, changes = drift.all_records, drift.changes
     # Every new image is either added or stems from an image of the old version; the others were removed.
     known = records.new - changes.total(Kind.ADDED) + changes.total(Kind.REMOVED)
     if known < records.old:
         message = (
-            f"{limits[0]}: {records.old - known:,} of the {counted(records.old, 'image')} of "
-            f"{drift.datasets.old} cannot be compared, because ledgers of that version are missing or damaged"
+            f"{records.old - known:,} of the {counted(records.old, 'image')} of {drift.datasets.old} cannot "
+            "be compared, because ledgers of that version are missing or damaged"
         )
-        yield Violation("drift", limits[0], Severity.ERROR, message)
+        if limits:
+            yield Violation("drift", limits[0], Severity.ERROR, f"{limits[0]}: {message}")
+        else:
+            message += "; the number of added images includes them"
+            yield Violation("drift", "unknown_changes", Severity.WARNING, message)
 
 
 def _refused_images(made: Dataset, limit: float) -> Iterator[Violation]:
