@@ -21,7 +21,7 @@ from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
 
-pytest_plugins = ["helpers.long_tail", "helpers.progress"]
+pytest_plugins = ["helpers.file_groups", "helpers.long_tail", "helpers.progress"]
 
 register_profiles()
 use_memory_disk()

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tensorflow as tf
+from helpers.fewer_imports import late
 from helpers.repository import PHOTOS, ROOT
 from PIL import Image
 
 from shardwright.pipelines import cli
+
+tf = late("tensorflow")
 
 DOCS = ROOT / "docs"
 PAGES = [

@@ -14,14 +14,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from PIL import Image
 
+from helpers.fewer_imports import late
 from helpers.records import examples, value
 from helpers.repository import PHOTOS
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
 from shardwright.schemas.errors import UsageError
+
+tf = late("tensorflow")
 
 _NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 

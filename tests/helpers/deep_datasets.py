@@ -16,15 +16,17 @@ from typing import Any, NamedTuple
 
 import imagecodecs
 import numpy as np
-import tensorflow as tf
 from PIL import Image
 
+from helpers.fewer_imports import late
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.layouts import CLASSIFICATION, FeatureRole, FeatureSpec
 from shardwright.schemas.plan import Plan
 from shardwright.schemas.sidecars import with_sidecars
+
+tf = late("tensorflow")
 
 Pixels = np.ndarray[Any, Any]
 

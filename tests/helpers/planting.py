@@ -10,12 +10,14 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-
+from helpers.fewer_imports import late
 from helpers.resealing import settle
 from shardwright.transforms.records.framing import Record, read_records
 
-Edit = Callable[[tf.train.Example], None]
+tf = late("tensorflow")
+
+#: Changes a `tf.train.Example`.
+Edit = Callable[[Any], None]
 SHARD = "train-00001-of-00003.tfrecord"
 
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-
+from helpers.fewer_imports import late
 from helpers.tensorflow_records import read_records
+
+tf = late("tensorflow")
 
 
 def examples(dataset: Path | str) -> dict[str, list[tf.train.Example]]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-import pytest
+from helpers.fewer_imports import late
 
-tf = pytest.importorskip("tensorflow")
+tf = late("tensorflow")
+
 
 COMPRESSION = {"none": "", "gzip": "GZIP", "zlib": "ZLIB"}
 

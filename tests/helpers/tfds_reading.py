@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from helpers.fewer_imports import late
 from helpers.repository import PHOTOS
@@ -20,13 +19,14 @@ from shardwright.schemas.layouts import FeatureSpec
 from shardwright.schemas.plan import Plan
 from shardwright.schemas.sidecars.tfds import dataset_info_json, features_json
 
+tf = late("tensorflow")
 tfds = late("tensorflow_datasets")
 
 SETTINGS = {"resize": "", "fit": "stretch", "color": "rgb", "image_format": "keep"}
 _LISTS = {
-    FeatureType.INT64: ("int64_list", tf.train.Int64List),
-    FeatureType.FLOAT: ("float_list", tf.train.FloatList),
-    FeatureType.BYTES: ("bytes_list", tf.train.BytesList),
+    FeatureType.INT64: ("int64_list", "Int64List"),
+    FeatureType.FLOAT: ("float_list", "FloatList"),
+    FeatureType.BYTES: ("bytes_list", "BytesList"),
 }
 
 
@@ -122,7 +122,7 @@ def made(
             stored = {}
             for name, values in record.items():
                 field, kind = _LISTS[types[name]]
-                stored[name] = tf.train.Feature(**{field: kind(value=values)})
+                stored[name] = tf.train.Feature(**{field: getattr(tf.train, kind)(value=values)})
             message = tf.train.Example(features=tf.train.Features(feature=stored))
             writer.write(message.SerializeToString())
     dataset = Dataset(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from helpers.fewer_imports import late
 from helpers.hostile import check_books, picture
 from helpers.repository import PHOTOS
 from helpers.tensorflow_records import COMPRESSION, read_records
@@ -24,7 +25,8 @@ from shardwright.transforms.sources.source import Context, Input
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.sources.tfrecord import SOURCE
 
-tf = pytest.importorskip("tensorflow")
+tf = late("tensorflow")
+
 
 SUFFIX = {"none": "", "gzip": ".gz", "zlib": ".zlib"}
 

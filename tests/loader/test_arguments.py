@@ -12,17 +12,20 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pytest
-import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
+from helpers.fewer_imports import late
 
 import shardwright.loader
-from shardwright.loader import Records, load
+from shardwright import loader
+from shardwright.loader import Records
 from shardwright.pipelines.run import run_pipeline
 from shardwright.schemas.errors import EngineError, UsageError
 
+tf = late("tensorflow")
+
 
 def test_an_error_is_its_message(tmp_path: Path) -> None:
-    for read in (load, Records):
+    for read in (loader.load, Records):
         with pytest.raises(UsageError) as caught:
             read(tmp_path)
         assert str(caught.value) == caught.value.message
@@ -51,14 +54,14 @@ def test_a_relative_directory_stays_where_it_was(
     monkeypatch.chdir(sound_dataset.parent)
     name = sound_dataset.name
     records = Records(f"{name}/", "all", **arguments)
-    data = load(Path(name), "all", cache="cached", **arguments)
+    data = loader.load(Path(name), "all", cache="cached", **arguments)
     monkeypatch.chdir(tmp_path)
     assert len(list(records)) == len(records.keys) == sum(len(labels) for _, labels in data)
     assert not os.listdir(tmp_path)
 
 
 def test_an_empty_path_is_refused() -> None:
-    for read in (load, Records):
+    for read in (loader.load, Records):
         with pytest.raises(UsageError, match="is an empty string"):
             read("")
 
@@ -82,7 +85,7 @@ def test_an_empty_path_is_refused() -> None:
 )
 def test_wrong_arguments_of_load_are_refused(sound_dataset: Path, more: dict[str, Any], what: str) -> None:
     with pytest.raises(UsageError) as caught:
-        load(sound_dataset, **more)
+        loader.load(sound_dataset, **more)
     assert what in str(caught.value)
 
 
@@ -101,17 +104,20 @@ def test_wrong_arguments_of_batches_are_refused(sound_dataset: Path, more: dict[
 
 
 def test_numbers_and_types_of_numpy_and_tensorflow_are_accepted(sound_dataset: Path) -> None:
-    images, _ = load(
+    images, _ = loader.load(
         sound_dataset, image_size=(np.int64(8), np.int32(9)), batch_size=np.int64(2), dtype=tf.float32
     ).element_spec
     assert images.shape.as_list() == [None, 8, 9, 3] and images.dtype == tf.float32
-    assert load(sound_dataset, image_size=np.int64(8), dtype=np.float16).element_spec[0].dtype == tf.float16
+    assert (
+        loader.load(sound_dataset, image_size=np.int64(8), dtype=np.float16).element_spec[0].dtype
+        == tf.float16
+    )
 
 
 def test_an_impossible_cache_is_refused(sound_dataset: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(EngineError, match=r"Cannot write .*/file/cache: "):
-        load(sound_dataset, cache=tmp_path / "file" / "cache")
+        loader.load(sound_dataset, cache=tmp_path / "file" / "cache")
 
 
 def _removed(shard: Path) -> None:
@@ -132,8 +138,8 @@ def test_a_missing_shard_is_reported_before_training(
     dataset = Path(shutil.copytree(sound_dataset, tmp_path / "dataset"))
     damage(shard := sorted(dataset.glob("train-*"))[1])
     with pytest.raises(EngineError, match=f"{shard.name} {what}"):
-        load(dataset)
-    assert load(dataset, "test").num_examples  # this does not need the shard
+        loader.load(dataset)
+    assert loader.load(dataset, "test").num_examples  # this does not need the shard
     if not shard.exists():
         with pytest.raises(EngineError, match=f"{shard.name} {what}"):
             list(Records(dataset))

@@ -13,18 +13,22 @@ from typing import Any
 import imagecodecs
 import numpy as np
 import pytest
-import tensorflow as tf
 from helpers.deep_datasets import KINDS, OF_ONE_SCALE, SIDES, deep_dataset, random_pixels
+from helpers.fewer_imports import late
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 
-from shardwright.loader import Records, load, tf_images
+from shardwright import loader
+from shardwright.loader import Records
 from shardwright.loader.decode import decode_deep_png
 from shardwright.loader.sample_values import converted
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.missing_packages import MissingPackage
+
+tf = late("tensorflow")
+tf_images = late("shardwright.loader.tf_images")
 
 MIXED_WITH_FLOATS = [name for name in KINDS if name not in OF_ONE_SCALE]
 #: Pixels of any integer or float type.
@@ -35,7 +39,7 @@ PIXELS = st.sampled_from(["uint8", "uint16", "float32"]).flatmap(
 
 def loaded(name: str, **options: Any) -> list[np.ndarray[Any, Any]]:
     directory, _ = deep_dataset(name)
-    data = load(directory, batch_size=None, shuffle=False, **options)
+    data = loader.load(directory, batch_size=None, shuffle=False, **options)
     return [image for image, _ in data.as_numpy_iterator()]
 
 
@@ -90,7 +94,7 @@ def test_load_and_records_convert_alike(name: str, dtype: str) -> None:
 def test_floats_next_to_integers_need_a_type(name: str) -> None:
     directory, _ = deep_dataset(name)
     with pytest.raises(UsageError, match=r"uint8 and uint16 and float32, which have no common scale"):
-        load(directory)
+        loader.load(directory)
     assert loaded(name, dtype="bfloat16")[0].dtype.name == "bfloat16"
 
 
@@ -98,7 +102,7 @@ def test_floats_next_to_integers_need_a_type(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.one_size])
 def test_batches_have_a_static_shape(name: str) -> None:
     directory, pictures = deep_dataset(name)
-    data = load(directory, batch_size=2, shuffle=False, dtype="float32")
+    data = loader.load(directory, batch_size=2, shuffle=False, dtype="float32")
     assert data.element_spec[0].shape.as_list() == [None, *SIDES, KINDS[name].channels]
     assert next(iter(data))[0].shape == (2, *pictures[0].shape)
     first = next(Records(directory, dtype="float32").batches(2))[0]
@@ -139,7 +143,7 @@ def test_the_cache_holds_the_type_of_the_dataset(tmp_path: Path) -> None:
     directory, pictures = deep_dataset("png of 16 bits")
     for _ in range(2):
         seen: list[tf.DType] = []
-        data = load(
+        data = loader.load(
             directory, batch_size=None, shuffle=False, cache=tmp_path, dtype="float32",
             augment=lambda image, seen=seen: seen.append(image.dtype) or image,
         )  # fmt: skip
@@ -150,7 +154,7 @@ def test_the_cache_holds_the_type_of_the_dataset(tmp_path: Path) -> None:
 
 def test_all_features_of_a_record() -> None:
     directory, pictures = deep_dataset("six channels")
-    for number, row in enumerate(load(directory, batch_size=None, shuffle=False, as_dict=True)):
+    for number, row in enumerate(loader.load(directory, batch_size=None, shuffle=False, as_dict=True)):
         assert row["image/dtype"] == b"uint16" and row["image/channels"] == 6
         np.testing.assert_array_equal(row["image"], pictures[number])
     assert Records(directory)[0]["image/dtype"] == b"uint16"
@@ -174,6 +178,8 @@ def test_8_bits_come_back_from_wider_types(pixels: np.ndarray[Any, Any]) -> None
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 def test_a_png_of_16_bits_equals_tensorflows(channels: int) -> None:
+    from shardwright.loader.tf_images import _on_white  # it imports TensorFlow
+
     pixels = random_pixels("uint16", (5, 7, channels), channels)
     data = bytes(imagecodecs.png_encode(pixels[:, :, 0] if channels == 1 else pixels))
     found = decode_deep_png(data)
@@ -184,7 +190,7 @@ def test_a_png_of_16_bits_equals_tensorflows(channels: int) -> None:
     on_white = shares[:, :, :-1] * shares[:, :, -1:] + 1 - shares[:, :, -1:]
     np.testing.assert_array_equal(found, np.rint(on_white * 0xFFFF))
     if channels == 4:
-        np.testing.assert_array_equal(found, tf_images._on_white(tf.constant(pixels)))
+        np.testing.assert_array_equal(found, _on_white(tf.constant(pixels)))
 
 
 def test_another_picture_is_not_taken_for_16_bits() -> None:
@@ -235,6 +241,6 @@ def test_an_unknown_type_needs_another_version(tmp_path: Path) -> None:
     document = json.loads((tmp_path / "dataset.json").read_text())
     document["dtypes"] = {"float64": 2}
     (tmp_path / "dataset.json").write_text(json.dumps(document))
-    for read in (Records, load):
+    for read in (Records, loader.load):
         with pytest.raises(UsageError, match="images of the type float64, which this version"):
             read(tmp_path)

@@ -13,7 +13,8 @@ from helpers.fewer_imports import late
 from helpers.ledgers import dump_ledger
 from PIL import Image
 
-from shardwright.loader import Records, load, open_dataset, select
+from shardwright import loader
+from shardwright.loader import Records, open_dataset, select
 from shardwright.loader.selection import number_of_records
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
@@ -58,10 +59,10 @@ def test_folds_divide_a_split_evenly_by_class(folded: Path) -> None:
 
 def test_load_shuffles_only_the_folds_to_train_on(folded: Path) -> None:
     keys = Records(folded, fold=1, part="validation").keys
-    held_out = load(folded, fold=1, part="validation", as_dict=True, batch_size=None)
+    held_out = loader.load(folded, fold=1, part="validation", as_dict=True, batch_size=None)
     assert [item["image/filename"].decode() for item in held_out.as_numpy_iterator()] == keys
     assert held_out.num_examples == len(keys)
-    train = load(folded, fold=1, as_dict=True, batch_size=None, keep=["cat"])
+    train = loader.load(folded, fold=1, as_dict=True, batch_size=None, keep=["cat"])
     read = [item["image/filename"].decode() for item in train.as_numpy_iterator()]
     expected = [key for key in Records(folded, fold=1).keys if key.startswith("cat/")]
     assert sorted(read) == sorted(expected) and read != expected

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from helpers.fewer_imports import late
 from helpers.repository import PHOTOS
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +25,8 @@ from shardwright.pipelines.convert import convert
 from shardwright.schemas.dataset import picture_shape
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.example import parse_example
+
+tf = late("tensorflow")
 
 #: Layouts, each with further settings.
 CASES: dict[str, dict[str, Any]] = {

@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from helpers.fewer_imports import late
 from helpers.tensorflow_records import read_records
 
-from shardwright.loader import load, open_dataset, select
+from shardwright import loader
+from shardwright.loader import open_dataset, select
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
+
+tf = late("tensorflow")
 
 SHARES = "train=0.7,validation=0.15,test=0.15"
 Row = tuple[bytes, bytes, int]
@@ -65,32 +68,32 @@ def rows(data: tf.data.Dataset) -> list[tuple[bytes, int]]:
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_every_image_equals_tensorflows(small: Path, shuffle: bool) -> None:
     expected = [(pixels.tobytes(), label) for pixels, label in plain_reading(small).values()]
-    found = rows(load(small, batch_size=5, shuffle=shuffle))
+    found = rows(loader.load(small, batch_size=5, shuffle=shuffle))
     assert Counter(found) == Counter(expected)
     assert (found == expected) is not shuffle
 
 
 def test_sizes_are_known(small: Path) -> None:
     count = open_dataset(small).records("train")
-    data = load(small, batch_size=8)
+    data = loader.load(small, batch_size=8)
     assert data.num_examples == count and data.class_names == list(open_dataset(small).labels)
     assert int(data.cardinality()) == -(-count // 8) == len(list(data))
     image, label = data.element_spec
     assert image.shape.as_list() == [None, 16, 24, 3] and image.dtype == tf.uint8
     assert label.shape.as_list() == [None] and label.dtype == tf.int64
-    whole = load(small, batch_size=8, drop_remainder=True)
+    whole = loader.load(small, batch_size=8, drop_remainder=True)
     assert whole.element_spec[0].shape.as_list() == [8, 16, 24, 3]
     assert int(whole.cardinality()) == count // 8 == len(list(whole))
-    single = load(small, batch_size=None)
+    single = loader.load(small, batch_size=None)
     assert single.element_spec[0].shape.as_list() == [16, 24, 3] and int(single.cardinality()) == count
-    assert int(load(small, repeat=True).cardinality()) == tf.data.INFINITE_CARDINALITY
-    assert len(rows(load(small, batch_size=8, repeat=3))) == 3 * count
+    assert int(loader.load(small, repeat=True).cardinality()) == tf.data.INFINITE_CARDINALITY
+    assert len(rows(loader.load(small, batch_size=8, repeat=3))) == 3 * count
 
 
 def test_slices_and_divisions_contain_the_selected_records(small: Path) -> None:
-    everything = rows(load(small, "all"))
+    everything = rows(loader.load(small, "all"))
     assert len(everything) == 61
-    halves = [rows(load(small, part)) for part in ("train[:50%]", "train[50%:]+validation+test")]
+    halves = [rows(loader.load(small, part)) for part in ("train[:50%]", "train[50%:]+validation+test")]
     assert Counter(halves[0]) + Counter(halves[1]) == Counter(everything)
     pixels = plain_reading(small)
     for options in (
@@ -98,18 +101,18 @@ def test_slices_and_divisions_contain_the_selected_records(small: Path) -> None:
         {"resplit": {"train": 0.5, "rest": 0.5}},
         {"keep": open_dataset(small).labels[:2], "resplit": {"train": 0.5, "rest": 0.5}},
     ):
-        data = load(small, shuffle=False, as_dict=True, **options)
+        data = loader.load(small, shuffle=False, as_dict=True, **options)
         keys = [key.decode() for batch in data for key in batch["image/filename"].numpy()]
         numbers = [n for item in select(open_dataset(small), "train", small, **options) for n in item.numbers]
         assert len(keys) == len(numbers) == data.num_examples and 0 < len(keys) < len(pixels)
         # In the order of the shards, with gaps.
         assert keys == [key for key in pixels if key in set(keys)]
-        assert sum(len(batch["image"]) for batch in load(small, as_dict=True, **options)) == len(keys)
+        assert sum(len(batch["image"]) for batch in loader.load(small, as_dict=True, **options)) == len(keys)
 
 
 def test_the_order_depends_on_the_seed(small: Path) -> None:
     def epochs(**options: Any) -> list[list[tuple[bytes, int]]]:
-        data = load(small, **options)
+        data = loader.load(small, **options)
         return [rows(data), rows(data)]
 
     first, second = epochs(seed=7)
@@ -118,9 +121,9 @@ def test_the_order_depends_on_the_seed(small: Path) -> None:
     assert epochs(seed=8)[0] not in (first, second)
     assert epochs(shuffle=3)[0] != epochs(shuffle=False)[0]
     # Only a split named train is shuffled by default.
-    assert rows(load(small, "validation")) == rows(load(small, "validation", shuffle=False))
-    assert rows(load(small, "train")) != rows(load(small, "train", shuffle=False))
-    unordered = rows(load(small, shuffle=False, deterministic=False))
+    assert rows(loader.load(small, "validation")) == rows(loader.load(small, "validation", shuffle=False))
+    assert rows(loader.load(small, "train")) != rows(loader.load(small, "train", shuffle=False))
+    unordered = rows(loader.load(small, shuffle=False, deterministic=False))
     assert Counter(unordered) == Counter(first)
 
 
@@ -131,21 +134,21 @@ def test_a_cache_gives_the_same_examples_in_another_order_each_epoch(
 ) -> None:
     directory = made(splits=SHARES, shards=3)
     cache = True if in_memory else tmp_path / "new" / "cache"
-    data = load(directory, cache=cache)
+    data = loader.load(directory, cache=cache)
     first, second = rows(data), rows(data)
-    assert first != second and Counter(first) == Counter(second) == Counter(rows(load(directory)))
+    assert first != second and Counter(first) == Counter(second) == Counter(rows(loader.load(directory)))
     if not in_memory:
         assert any(cache.iterdir())
         # Other files in the cache's folder are not used.
-        assert load(directory, "test", cache=cache).num_examples == len(
-            rows(load(directory, "test", cache=cache))
+        assert loader.load(directory, "test", cache=cache).num_examples == len(
+            rows(loader.load(directory, "test", cache=cache))
         )
-        assert Counter(rows(load(directory, cache=cache))) == Counter(first)
+        assert Counter(rows(loader.load(directory, cache=cache))) == Counter(first)
 
 
 def test_a_function_changes_pictures_after_the_cache(small: Path) -> None:
-    data = load(small, batch_size=None, augment=lambda image: image // 2, shuffle=False)
-    originals = load(small, batch_size=None, shuffle=False)
+    data = loader.load(small, batch_size=None, augment=lambda image: image // 2, shuffle=False)
+    originals = loader.load(small, batch_size=None, shuffle=False)
     for (changed, _), (image, _) in zip(data, originals, strict=True):
         assert np.array_equal(changed, image // 2)
 
@@ -153,16 +156,16 @@ def test_a_function_changes_pictures_after_the_cache(small: Path) -> None:
         return tf.image.stateless_random_flip_left_right(image, seed)
 
     options: dict[str, Any] = {"augment": flip, "cache": True, "shuffle": False}
-    data = load(small, **options)
+    data = loader.load(small, **options)
     first, second = rows(data), rows(data)
-    assert first != second and [first, second] == [rows(again := load(small, **options)), rows(again)]
-    assert first != rows(load(small, **options, seed=1))
-    as_dict = load(small, batch_size=4, as_dict=True, augment=lambda row: {"dark": row["image"] // 4})
+    assert first != second and [first, second] == [rows(again := loader.load(small, **options)), rows(again)]
+    assert first != rows(loader.load(small, **options, seed=1))
+    as_dict = loader.load(small, batch_size=4, as_dict=True, augment=lambda row: {"dark": row["image"] // 4})
     assert set(as_dict.element_spec) == {"dark"}
 
 
 def test_float_pixels_are_between_zero_and_one(small: Path) -> None:
-    whole, shares = (next(iter(load(small, dtype=dtype)))[0] for dtype in ("uint8", "float32"))
+    whole, shares = (next(iter(loader.load(small, dtype=dtype)))[0] for dtype in ("uint8", "float32"))
     assert shares.dtype == tf.float32
     np.testing.assert_allclose(shares, whole.numpy() / np.float32(255), rtol=1e-6)
 
@@ -171,7 +174,7 @@ def test_float_pixels_are_between_zero_and_one(small: Path) -> None:
 def test_a_model_trains(small: Path) -> None:
     import keras
 
-    train, validation = load(small, batch_size=16), load(small, "validation")
+    train, validation = loader.load(small, batch_size=16), loader.load(small, "validation")
     model = keras.Sequential([
         keras.layers.Input((16, 24, 3)), keras.layers.Rescaling(1 / 255), keras.layers.Conv2D(4, 3, 2),
         keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(len(train.class_names)),
@@ -198,7 +201,7 @@ def test_a_model_trains(small: Path) -> None:
 )
 def test_wrong_arguments_are_refused(small: Path, more: dict[str, Any], what: str) -> None:
     with pytest.raises(UsageError) as error:
-        load(small, **more)
+        loader.load(small, **more)
     assert what in error.value.message
 
 
@@ -209,7 +212,7 @@ def test_a_storage_that_tensorflow_cannot_read_is_refused(
     monkeypatch.setattr("shardwright.loader.tf_dataset.located", lambda path: path)
     monkeypatch.setattr("shardwright.loader.tf_dataset.read_dataset", lambda path: dataset)
     with pytest.raises(UsageError) as error:
-        load("s3://bucket/out")
+        loader.load("s3://bucket/out")
     assert "cannot read s3://" in error.value.message
 
 
@@ -225,4 +228,4 @@ def test_a_shard_with_too_few_records_is_an_error(small: Path, tmp_path: Path) -
         for record in (first + second + b"\x7a\x0e" + bytes(14), *others):
             writer.write(record)
     with pytest.raises(tf.errors.OpError, match="expected"):
-        rows(load(tmp_path))
+        rows(loader.load(tmp_path))

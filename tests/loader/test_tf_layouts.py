@@ -11,13 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from helpers.fewer_imports import late
 from helpers.tensorflow_records import read_records
 from PIL import Image
 
-from shardwright.loader import Records, load, open_dataset
+from shardwright import loader
+from shardwright.loader import Records, open_dataset
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
+
+tf = late("tensorflow")
 
 SIDES = {"resize": "24x16", "image_format": "png"}
 
@@ -58,7 +61,7 @@ def as_png(converted: Callable[..., Path]) -> Path:
 
 def examples(directory: Path, **options: Any) -> list[tuple[np.ndarray, int]]:
     """Pixels and labels of all pictures, in the order of the shards."""
-    data = load(directory, batch_size=None, shuffle=False, **options)
+    data = loader.load(directory, batch_size=None, shuffle=False, **options)
     return [(image, int(label)) for image, label in data.as_numpy_iterator()]
 
 
@@ -69,7 +72,7 @@ def assert_same(found: list[tuple[np.ndarray, int]], expected: list[tuple[np.nda
 
 
 def test_pngs_equal_pillows_pixels(as_png: Path) -> None:
-    rows = load(as_png, batch_size=None, shuffle=False, as_dict=True)
+    rows = loader.load(as_png, batch_size=None, shuffle=False, as_dict=True)
     names = open_dataset(as_png).labels
     stored = [
         tf.train.Example.FromString(record).features.feature
@@ -89,7 +92,7 @@ def test_all_layouts_give_the_same_examples(converted: Callable[..., Path], as_p
     directory = converted(**LOSSLESS[name])
     expected = examples(as_png)
     assert_same(examples(directory), expected)
-    batches = load(directory, batch_size=4, shuffle=False, as_dict=True)
+    batches = loader.load(directory, batch_size=4, shuffle=False, as_dict=True)
     assert batches.element_spec["image"].shape.as_list() == [None, 16, 24, 3]
     assert [int(label) for batch in batches for label in batch["label"]] == [label for _, label in expected]
 
@@ -107,7 +110,7 @@ def test_a_custom_layout_can_be_loaded(converted: Callable[..., Path], as_png: P
 @pytest.mark.parametrize("pixels", [True, False])
 def test_gray_pictures_have_one_channel(converted: Callable[..., Path], pixels: bool) -> None:
     directory = converted(resize="24x16", color="gray", image_format="raw" if pixels else "jpeg")
-    assert load(directory).element_spec[0].shape.as_list() == [None, 16, 24, 1]
+    assert loader.load(directory).element_spec[0].shape.as_list() == [None, 16, 24, 1]
     assert all(image.shape == (16, 24, 1) and image.std() > 0 for image, _ in examples(directory))
 
 
@@ -124,11 +127,11 @@ def test_webp_equals_pillows_pixels(converted: Callable[..., Path]) -> None:
 def test_originals_of_many_sizes_can_be_loaded(converted: Callable[..., Path]) -> None:
     directory = converted(color="keep")
     with pytest.raises(UsageError, match="different sizes"):
-        load(directory)
+        loader.load(directory)
     assert len({image.shape for image, _ in examples(directory)}) > 3
-    data = load(directory, image_size=(20, 30))
+    data = loader.load(directory, image_size=(20, 30))
     assert data.element_spec[0].shape.as_list() == [None, 20, 30, 3]
-    originals = load(directory, batch_size=None, shuffle=False)
+    originals = loader.load(directory, batch_size=None, shuffle=False)
     for (small, _), (image, _) in zip(examples(directory, image_size=(20, 30)), originals, strict=True):
         wanted = tf.image.resize(image, (20, 30), antialias=True).numpy()
         # Large JPEGs are decoded at a reduced size.
@@ -144,14 +147,14 @@ def test_several_classes_are_a_vector(photos: Path, tmp_path: Path) -> None:
         input=str(tmp_path / "rows.csv"), output=str(tmp_path / "out"), label_separator="|",
         unlabelled="keep", resize=8, layout="imagenet",
     )  # fmt: skip
-    data = load(tmp_path / "out", as_dict=True)
+    data = loader.load(tmp_path / "out", as_dict=True)
     assert data.class_names == ["a", "b", "c"]
     (batch,) = data
     names = [path.decode() for path in batch["image/filename"].numpy()]
     found = dict(zip(names, batch["label"].numpy().tolist()))
     wanted = ([1, 1, 0], [0, 1, 0], [0, 0, 0], [1, 0, 1])
     assert found == {path.name: row for path, row in zip(paths, wanted)}
-    assert load(tmp_path / "out").element_spec[1].shape.as_list() == [None, 3]
+    assert loader.load(tmp_path / "out").element_spec[1].shape.as_list() == [None, 3]
 
 
 def test_a_missing_class_is_minus_one_whatever_the_first_id_is(photos: Path, tmp_path: Path) -> None:
@@ -185,7 +188,7 @@ def test_boxes_are_ragged_tensors(photos: Path, tmp_path: Path) -> None:
             input=str(tmp_path / "coco.json"), image_root=str(birds[0].parent), output=str(output),
             resize=40, layout=layout,
         )  # fmt: skip
-        data = load(output, shuffle=False, image_size=20, dtype="float32")
+        data = loader.load(output, shuffle=False, image_size=20, dtype="float32")
         (batch,) = data
         assert batch["image"].shape == [len(birds), 20, 20, 3]
         xmin = batch["image/object/bbox/xmin"]
@@ -195,7 +198,7 @@ def test_boxes_are_ragged_tensors(photos: Path, tmp_path: Path) -> None:
         assert xmin.row_lengths().numpy().tolist() == [count[name] for name in names]
         assert batch["image/object/class/label"].row_lengths().numpy().tolist() == [count[n] for n in names]
         with pytest.raises(UsageError, match="more than an image and a class"):
-            load(output, as_dict=False)
+            loader.load(output, as_dict=False)
 
 
 @pytest.mark.sampled(1)
@@ -216,11 +219,13 @@ def test_masks_come_with_their_pictures(photos: Path, tmp_path: Path, classes: i
         input=str(pictures), mask_dir=str(masks), output=str(tmp_path / "out"), layout="segmentation",
         resize="30x20",
     )  # fmt: skip
-    found = load(tmp_path / "out", as_dict=True, batch_size=None)
+    found = loader.load(tmp_path / "out", as_dict=True, batch_size=None)
     for row in found:
         mask = row["image/segmentation/class/encoded"].numpy()
         assert np.array_equal(mask[..., 0], wanted[row["image/filename"].numpy().decode()])
-    images, small = next(iter(load(tmp_path / "out", image_size=(10, 15), drop_remainder=True, batch_size=3)))
+    images, small = next(
+        iter(loader.load(tmp_path / "out", image_size=(10, 15), drop_remainder=True, batch_size=3))
+    )
     assert images.shape == (3, 10, 15, 3) and small.shape == (3, 10, 15, 1) and small.dtype == tf.int32
     assert set(np.unique(small)) <= set(range(classes))
 

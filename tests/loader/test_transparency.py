@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shardwright.loader import Records, load
+from shardwright import loader
+from shardwright.loader import Records
 from shardwright.loader.decode import decode_picture
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
@@ -57,7 +58,8 @@ def test_transparent_pixels_are_white(photos: Path, tmp_path: Path, only: str) -
     convert(input=str(tmp_path / "all"), output=str(tmp_path / "out"), color="keep")
     records = Records(tmp_path / "out")
     loaded = [
-        image for image, _ in load(tmp_path / "out", batch_size=None, shuffle=False).as_numpy_iterator()
+        image
+        for image, _ in loader.load(tmp_path / "out", batch_size=None, shuffle=False).as_numpy_iterator()
     ]
     compared = 0
     for i, (key, image) in enumerate(zip(records.keys, loaded, strict=True)):
@@ -66,7 +68,7 @@ def test_transparent_pixels_are_white(photos: Path, tmp_path: Path, only: str) -
             assert np.array_equal(records.image(i), image), key
             compared += 1
     assert compared == len(expected) if only == "g" else compared > 1
-    assert next(iter(load(tmp_path / "out", image_size=8)))[0].shape[1:] == [8, 8, 3]
+    assert next(iter(loader.load(tmp_path / "out", image_size=8)))[0].shape[1:] == [8, 8, 3]
 
 
 def test_pictures_above_pillows_limit_are_not_damage(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:

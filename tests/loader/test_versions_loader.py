@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from helpers.versioned import V1, V2, V3, add_version, point_to
 
-from shardwright.loader import Records, load, open_dataset, pin
+from shardwright import loader
+from shardwright.loader import Records, open_dataset, pin
 from shardwright.loader import open as opening
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
@@ -47,16 +48,16 @@ def test_a_process_reads_one_version(out: str) -> None:
     assert len(Records(out)) == 6
     point_to(out, V2)
     assert len(Records(f"{out}/")) == open_dataset(out).all_records == 6
-    assert load(out, batch_size=None).num_examples == 6
-    assert load(f"{out}@{V2}", batch_size=None).num_examples == len(Records(f"{out}@{V2}")) == 8
+    assert loader.load(out, batch_size=None).num_examples == 6
+    assert loader.load(f"{out}@{V2}", batch_size=None).num_examples == len(Records(f"{out}@{V2}")) == 8
     assert pin(out) == f"{out}@{V2}"
-    assert len(Records(out)) == 8 and load(out, batch_size=None).num_examples == 8
+    assert len(Records(out)) == 8 and loader.load(out, batch_size=None).num_examples == 8
     assert pin(f"{out}@{V1}") == f"{out}@{V1}"
     assert len(Records(out)) == 6
 
 
 def test_open_versions_stay_the_same(out: str) -> None:
-    data = load(out, batch_size=None, shuffle=False)
+    data = loader.load(out, batch_size=None, shuffle=False)
     records = Records(out)
     copy = pickle.dumps(records)
     point_to(out, V2)
@@ -101,7 +102,7 @@ def test_forked_processes_keep_the_version(out: str) -> None:
 def test_datasets_without_versions_can_be_opened(datasets: list[Path], tmp_path: Path) -> None:
     assert pin(datasets[0]) == str(datasets[0])
     assert len(Records(datasets[0])) == 6
-    for read in (pin, Records, open_dataset, load):
+    for read in (pin, Records, open_dataset, loader.load):
         with pytest.raises(UsageError, match="is not a dataset"):
             read(tmp_path)
         with pytest.raises(UsageError, match="is an empty string"):
@@ -109,7 +110,7 @@ def test_datasets_without_versions_can_be_opened(datasets: list[Path], tmp_path:
 
 
 def test_unreadable_versions_are_reported(out: str, tmp_path: Path) -> None:
-    for read in (pin, Records, open_dataset, load):
+    for read in (pin, Records, open_dataset, loader.load):
         with pytest.raises(UsageError, match="has no version"):
             read(f"{out}@{V3}")
     Path(out, "latest.json").write_text("{")

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from helpers.fewer_imports import late
 from helpers.repository import PHOTOS, ROOT
 from PIL import Image
@@ -23,6 +22,7 @@ from shardwright.schemas.plugins import entry_points_by_group
 from shardwright.transforms.images.plugin_decoders import plugin_decoders
 from shardwright.transforms.sources.source import plugin_sources
 
+tf = late("tensorflow")
 pydicom = late("pydicom")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tensorflow as tf
+from helpers.fewer_imports import late
 from helpers.tensorflow_records import read_records
 
 from shardwright.pipelines.convert import convert
@@ -22,6 +22,8 @@ from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding
 from shardwright.transforms.records.framing import masked_crc32c
+
+tf = late("tensorflow")
 
 OWN = {
     FindingCode.SOURCE_MISSING, FindingCode.RECORD_MISSING, FindingCode.SOURCE_CHANGED,

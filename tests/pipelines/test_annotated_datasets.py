@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from helpers.fewer_imports import late
 from helpers.repository import PHOTOS
 from helpers.tensorflow_records import read_records
 from PIL import Image, ImageOps
@@ -19,6 +19,8 @@ from shardwright.pipelines.results import ConvertResult
 from shardwright.pipelines.summary import print_convert_summary
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.ledger import load_ledger
+
+tf = late("tensorflow")
 
 #: Wide ones, tall ones, and a penguin that its EXIF orientation rotates by 90 degrees.
 BIRDS = sorted((PHOTOS / "birds").glob("*.jpg"))

@@ -8,14 +8,16 @@ from pathlib import Path
 
 import apache_beam as beam
 import pytest
-import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that
+from helpers.fewer_imports import late
 from helpers.repository import PHOTOS, ROOT
 from helpers.tensorflow_records import read_records
 
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.transforms import BuildExamples, DecodeAndResize, ReadImages
+
+tf = late("tensorflow")
 
 
 def test_the_steps_compose_with_the_stock_writer_and_real_messages(tmp_path: Path) -> None:

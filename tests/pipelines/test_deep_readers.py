@@ -17,12 +17,13 @@ from helpers.deep_datasets import Pixels, widened
 from helpers.fewer_imports import late
 from PIL import Image
 
-from shardwright.loader import Records, load
+from shardwright import loader
+from shardwright.loader import Records
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.layouts import FeatureRole
 
-tf = pytest.importorskip("tensorflow")
+tf = late("tensorflow")
 tfds = late("tensorflow_datasets")
 mlc = late("mlcroissant")
 
@@ -134,7 +135,7 @@ def test_the_loader_returns_the_pixels_of_the_sources(made: dict[str, Path], nam
     types = {pixels.dtype.name for pixels, _ in CASES[name][0]}
     widest = next(dtype for dtype in ("float32", "uint16", "uint8") if dtype in types)
     options = {"dtype": widest} if len(types) > 1 and "float32" in types else {}
-    data = load(dataset, batch_size=None, shuffle=False, as_dict=True, **options)
+    data = loader.load(dataset, batch_size=None, shuffle=False, as_dict=True, **options)
     for number, (key, example) in enumerate(zip(records.keys, data, strict=True)):
         pixels = source_pixels(dataset, key)
         image = records.image(number)

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from helpers.fewer_imports import late
 from helpers.repository import PHOTOS
 from PIL import Image
 
-from shardwright.loader import Records, load
+from shardwright import loader
+from shardwright.loader import Records
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.validate import validate
@@ -32,6 +32,7 @@ from shardwright.transforms.sources.listing import list_part, split_inputs
 from shardwright.transforms.sources.source import Context
 from shardwright.transforms.sources.spool import Spool
 
+tf = late("tensorflow")
 tfds = late("tensorflow_datasets")
 
 BIRDS = sorted((PHOTOS / "birds").iterdir())[:6]
@@ -174,7 +175,7 @@ def test_a_dataset_without_classes_is_complete(tmp_path: Path) -> None:
     assert names == {f"train/{path.name}" for path in BIRDS[1:]}
     for record in Records(str(out), split="train"):
         assert "image/class/label" not in record
-    for batch in load(str(out), split="test", batch_size=1):
+    for batch in loader.load(str(out), split="test", batch_size=1):
         assert batch["image"].shape == (1, 32, 32, 3) and batch["image"].dtype == tf.uint8
 
 

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tensorflow as tf
+from helpers.fewer_imports import late
 from helpers.hostile import refused, shard_hashes
 from helpers.repository import PHOTOS
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
+
+tf = late("tensorflow")
 
 PICTURES = sorted((PHOTOS / "fruit").glob("*"))
 #: The classes of each build: the second lacks one and has new ones in several places.

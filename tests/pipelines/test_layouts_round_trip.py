@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from helpers.fewer_imports import late
 from PIL import Image
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
 from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureRole, FeatureSpec, Layout, Needs
 from shardwright.schemas.parsing import Parsing, ParsingKind, parsing_spec
+
+tf = late("tensorflow")
 
 WIDTH, HEIGHT = 24, 20
 #: For each picture: its class, the colors of its left and right half, and its boxes in COCO's format.

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from helpers.fewer_imports import late
 from helpers.repository import PHOTOS, ROOT
 from helpers.tensorflow_records import read_records
 from PIL import Image, ImageOps
@@ -26,6 +26,8 @@ from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import UsageError
 from shardwright.transforms.dataset_files import read_dataset
 from shardwright.transforms.images.map_hook import hook_version, load_hook
+
+tf = late("tensorflow")
 
 HOOKS = """
 from shardwright.transforms import DroppedImage, MappedImage

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tensorflow as tf
+from helpers.fewer_imports import late
 from helpers.tensorflow_records import read_records
 from PIL import Image
 
@@ -18,6 +18,8 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.plan import plan
 from shardwright.pipelines.results import ConvertResult
 from shardwright.schemas.errors import UsageError
+
+tf = late("tensorflow")
 
 LAYOUT = """
 name: shop

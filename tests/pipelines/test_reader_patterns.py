@@ -8,8 +8,8 @@ from pathlib import Path
 
 import apache_beam as beam
 import pytest
-import tensorflow as tf
 from apache_beam.testing.util import assert_that, equal_to
+from helpers.fewer_imports import late
 from helpers.hostile import run
 
 from shardwright.pipelines.validate import validate
@@ -17,6 +17,8 @@ from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.side_files import SIDE_FILES
 from shardwright.transforms.dataset_files import read_measured
 from shardwright.transforms.report.gather import gather
+
+tf = late("tensorflow")
 
 Capture = pytest.CaptureFixture[str]
 

@@ -14,7 +14,8 @@ import tifffile
 from helpers.fewer_imports import late
 from helpers.planting import rewrite, set_text
 
-from shardwright.loader import Records, load
+from shardwright import loader
+from shardwright.loader import Records
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
@@ -84,7 +85,7 @@ def test_every_reader_takes_the_type_from_the_layout(tmp_path: Path, name: str) 
         assert opened.image(number).dtype == dtype
         np.testing.assert_array_equal(opened.image(number), pixels)
     readers = [
-        load(out, batch_size=None, shuffle=False, as_dict=True).as_numpy_iterator(),
+        loader.load(out, batch_size=None, shuffle=False, as_dict=True).as_numpy_iterator(),
         module_of(out / "parse.py").load("train").as_numpy_iterator(),
     ]
     for reader, feature in zip(readers, ("image", "x")):

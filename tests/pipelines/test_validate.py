@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-import tensorflow as tf
+from helpers.fewer_imports import late
 from helpers.planting import (
     SHARD,
     Edit,
@@ -25,6 +25,8 @@ from helpers.planting import (
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.findings import ValidationReport
+
+tf = late("tensorflow")
 
 
 @pytest.fixture

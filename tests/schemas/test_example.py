@@ -10,13 +10,15 @@ import pytest
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 from helpers.examples import examples
+from helpers.fewer_imports import late
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shardwright.schemas.example import Feature, FeatureType, encode_example, parse_example
 from shardwright.schemas.wire_format import write_varint
 
-tf = pytest.importorskip("tensorflow")
+tf = late("tensorflow")
+
 
 BYTES, FLOAT, INT64 = FeatureType.BYTES, FeatureType.FLOAT, FeatureType.INT64
 _NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

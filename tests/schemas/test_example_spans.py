@@ -8,6 +8,7 @@ import struct
 
 import pytest
 from helpers.examples import examples
+from helpers.fewer_imports import late
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +22,8 @@ from shardwright.schemas.example import (
     parse_example,
 )
 
-tf = pytest.importorskip("tensorflow")
+tf = late("tensorflow")
+
 
 BYTES, FLOAT, INT64 = FeatureType.BYTES, FeatureType.FLOAT, FeatureType.INT64
 _NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)

@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from helpers.fewer_imports import late
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureSpec
 from shardwright.schemas.parsing import Parsing, ParsingKind, parsing_of, parsing_spec, quoted, spec_source
+
+tf = late("tensorflow")
 
 #: Everything that a layout can store in a serialized tensor.
 DTYPES = ("bool", "uint8", "int32", "uint32", "int64", "uint64", "float32", "float64", "object")

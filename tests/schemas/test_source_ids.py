@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
-import tensorflow as tf
+from helpers.fewer_imports import late
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.source_ids import number_of_key, number_text, source_id_of
+
+tf = late("tensorflow")
 
 
 @given(st.text(st.characters(codec="utf-8"), min_size=1))

@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from helpers.examples import examples
+from helpers.fewer_imports import late
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from shardwright.schemas.tensor_proto import Tensor, parse_tensor, serialize_tensor
+
+tf = late("tensorflow")
 
 NUMBERS = ("bool", "uint8", "int32", "uint32", "int64", "uint64", "float32", "float64")
 SHAPES = arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from helpers.fewer_imports import late
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -28,10 +28,12 @@ from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs
 from shardwright.schemas.values import TYPE_NAMES, ValueType, coerce, feature_type, value_type
 
+tf = late("tensorflow")
+
 LISTS = {
-    FeatureType.INT64: tf.train.Int64List,
-    FeatureType.FLOAT: tf.train.FloatList,
-    FeatureType.BYTES: tf.train.BytesList,
+    FeatureType.INT64: "Int64List",
+    FeatureType.FLOAT: "FloatList",
+    FeatureType.BYTES: "BytesList",
 }
 WHOLE = [type_ for type_ in ValueType if feature_type(type_) is FeatureType.INT64]
 RANGES = {
@@ -87,7 +89,7 @@ VALUES = st.booleans() | INTEGERS | FLOATS | NUMPY | ODD | st.binary()
 def stored_by_protobuf(value: Any, type_: ValueType) -> list[Any]:
     """Returns the list of a feature after a value was added with protobuf; empty if protobuf refuses it."""
     try:
-        return list(LISTS[feature_type(type_)](value=[value]).value)
+        return list(getattr(tf.train, LISTS[feature_type(type_)])(value=[value]).value)
     except (TypeError, ValueError, OverflowError, decimal.InvalidOperation):
         return []
 

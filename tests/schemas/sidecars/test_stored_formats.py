@@ -19,12 +19,13 @@ from PIL import Image
 
 from shardwright.schemas.dataset import Dataset, stored_format, stored_formats
 
-tf = pytest.importorskip("tensorflow")
 tfds = late("tensorflow_datasets")
 schema_pb2 = pytest.importorskip("tensorflow_metadata.proto.v0.schema_pb2")
 
 from google.protobuf import text_format  # noqa: E402
 from helpers.tfds_reading import check_all, converted, examples_of, in_order, load, values_of  # noqa: E402
+
+tf = late("tensorflow")
 
 BIRDS = sorted((PHOTOS / "birds").glob("*.jpg"))[:4]
 #: Kind of dataset -> formats of its sources, as extensions.

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from google.protobuf import text_format
 from helpers.described import HOSTILE_NAMES, KINDS, described, of_layout, read
+from helpers.fewer_imports import late
 from hypothesis import given
 from hypothesis import strategies as st
 from tensorflow_metadata.proto.v0 import schema_pb2
@@ -24,7 +24,9 @@ from shardwright.schemas.parsing import ParsingKind, parsing_spec
 from shardwright.schemas.pbtxt import Symbol, message, quoted
 from shardwright.schemas.sidecars.tfx_schema import schema_pbtxt
 
-DTYPES = {schema_pb2.INT: tf.int64, schema_pb2.FLOAT: tf.float32, schema_pb2.BYTES: tf.string}
+tf = late("tensorflow")
+
+DTYPES = {schema_pb2.INT: "int64", schema_pb2.FLOAT: "float32", schema_pb2.BYTES: "string"}
 LISTS = {schema_pb2.INT: "int64_list", schema_pb2.FLOAT: "float_list", schema_pb2.BYTES: "bytes_list"}
 
 
@@ -112,9 +114,9 @@ def feature_spec(features: dict[str, schema_pb2.Feature]) -> dict[str, Any]:
         if feature.HasField("shape"):
             assert feature.presence.min_fraction == 1
             shape = [dim.size for dim in feature.shape.dim]
-            spec[name] = tf.io.FixedLenFeature(shape, DTYPES[feature.type])
+            spec[name] = tf.io.FixedLenFeature(shape, tf.as_dtype(DTYPES[feature.type]))
         else:
-            spec[name] = tf.io.VarLenFeature(DTYPES[feature.type])
+            spec[name] = tf.io.VarLenFeature(tf.as_dtype(DTYPES[feature.type]))
     return spec
 
 

@@ -7,11 +7,13 @@ import io
 import numpy as np
 import pytest
 from helpers import pictures
+from helpers.fewer_imports import late
 from PIL import Image, features
 
 from shardwright.schemas.errors import ImageFault
 
-tf = pytest.importorskip("tensorflow")
+tf = late("tensorflow")
+
 
 RGB = Image.fromarray(pictures.rgb_pixels())
 GRAY = RGB.convert("L")

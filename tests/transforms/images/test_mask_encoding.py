@@ -6,10 +6,12 @@ import io
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from helpers.fewer_imports import late
 from PIL import Image
 
 from shardwright.transforms.images.masks import encode_object_mask
+
+tf = late("tensorflow")
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 7), (7, 1), (513, 129), (640, 480)])

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tensorflow as tf
+from helpers.fewer_imports import late
+
+tf = late("tensorflow")
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 RECORDS = json.loads((GOLDEN / "records.json").read_text("utf-8"))

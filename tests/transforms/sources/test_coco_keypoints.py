@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from helpers.annotation_sets.coco import coco_of, save
+from helpers.fewer_imports import late
 from helpers.listing import Photo, listed, put_photos
 from helpers.records import examples, value, values
 from pycocotools.coco import COCO
 
-from shardwright.loader import load
+from shardwright import loader
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import UsageError
+
+tf = late("tensorflow")
 
 BIRD, THING = ["beak", "tail"], ["corner", "beak", "edge"]
 KEYPOINT = "image/object/keypoint/"
@@ -82,7 +84,9 @@ def test_key_points_beside_instances_are_joined_by_id(tmp_path: Path, photos: li
     again = convert(input=out, output=tmp_path / "../again", source="tfrecord", layout="keypoints")
     (copies,) = examples(again.path).values()
     assert sorted(map(str, copies)) == sorted(map(str, records))
-    for batch in load(str(out), split="val" if "val" in made.dataset.splits else "train", batch_size=None):
+    for batch in loader.load(
+        str(out), split="val" if "val" in made.dataset.splits else "train", batch_size=None
+    ):
         points = batch[KEYPOINT + "x"]
         assert points.shape == batch[KEYPOINT + "visibility"].shape and points.dtype == tf.float32
 

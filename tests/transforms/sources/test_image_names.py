@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tensorflow as tf
+from helpers.fewer_imports import late
 from helpers.hostile import run
 from helpers.tensorflow_records import read_records
 from helpers.tfrecords import converted, object_record, sized, write
@@ -19,6 +19,8 @@ from shardwright.pipelines.validate import validate
 from shardwright.schemas import source_ids
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole
 from shardwright.schemas.source_ids import number_of_key
+
+tf = late("tensorflow")
 
 OBJECT_LAYOUTS = ("detection", "vision")
 

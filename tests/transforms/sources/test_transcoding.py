@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.fewer_imports import late
 from helpers.hostile import document, shard_hashes
 from helpers.records import examples, values
 from helpers.tfrecords import converted, example, features_of, refused_sentence, write
@@ -20,7 +21,8 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Needs
 
-tf = pytest.importorskip("tensorflow")
+tf = late("tensorflow")
+
 
 _LABEL_LAYOUTS = tuple(name for name, layout in LAYOUTS.items() if layout.needs is Needs.LABEL)
 _CLASS_LAYOUTS = (*_LABEL_LAYOUTS, "tensors", "base64")

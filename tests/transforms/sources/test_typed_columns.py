@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow
 import pytest
-import tensorflow as tf
+from helpers.fewer_imports import late
 from helpers.hostile import shard_hashes
 from helpers.manifests import PICTURES, listed, write_csv, write_jsonl, write_parquet
 from helpers.repository import PHOTOS
@@ -26,6 +26,8 @@ from shardwright.schemas.columns import decode_extra
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.values import ValueType
+
+tf = late("tensorflow")
 
 TYPES = [type_.value for type_ in ValueType]
 COLUMNS = ",".join([*(f"{name}_one:{name}" for name in TYPES), *(f"{name}_list:{name}[]" for name in TYPES)])
@@ -40,7 +42,7 @@ ARROW = {
     "int64": pyarrow.int64(), "uint64": pyarrow.uint64(), "float": pyarrow.float32(),
     "double": pyarrow.float64(), "string": pyarrow.string(), "bytes": pyarrow.binary(),
 }  # fmt: skip
-DTYPES = {"float": tf.float32, "double": tf.float32, "string": tf.string, "bytes": tf.string}
+DTYPES = {"float": "float32", "double": "float32", "string": "string", "bytes": "string"}
 
 
 def rows_of() -> list[dict[str, Any]]:
@@ -103,7 +105,7 @@ def parsed(dataset: Path) -> dict[str, dict[str, Any]]:
     """Returns file name -> record, parsed with TensorFlow."""
     description: dict[str, Any] = {"image/filename": tf.io.FixedLenFeature([], tf.string)}
     for name in TYPES:
-        dtype = DTYPES.get(name, tf.int64)
+        dtype = tf.as_dtype(DTYPES.get(name, "int64"))
         description[f"{name}_one"] = tf.io.FixedLenFeature([], dtype)
         description[f"{name}_list"] = tf.io.FixedLenSequenceFeature([], dtype, allow_missing=True)
     shards = [str(dataset / file) for file in shard_hashes(dataset)]
@@ -121,7 +123,7 @@ def test_tensorflow_reads_the_values_that_it_would_have_stored(made: dict[str, P
     for number, path in enumerate(PICTURES[:2]):
         for name, values in VALUES.items():
             stored: Any = [value.encode() if isinstance(value, str) else value for value in values]
-            if DTYPES.get(name) == tf.float32:
+            if DTYPES.get(name) == "float32":
                 stored = list(tf.train.FloatList(value=stored).value)
             assert np.array_equal(
                 np.array([records[path][f"{name}_one"]]), np.array(stored[number : number + 1]),
