@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from typing import Any
@@ -58,10 +59,12 @@ def listing_software(versions: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+@cache
 def _code_state() -> str:
     """Returns a digest of the names, sizes and times of this project's own source files.
 
-    The version of the project does not change with each edit or development version.
+    The version of the project does not change with each edit or development version. An edit does not change
+    what this process has imported.
     """
     states = []
     for name in _PACKAGES:
