@@ -100,8 +100,8 @@ def select(
     if resplit is not None:
         splits = _divided(dataset, directory, splits, _as_resplit(resplit))
     slices: list[ShardSlice] = []
-    for part in split.split("+"):
-        slices += _sliced(splits, part.strip(), split)
+    for term in split.split("+"):
+        slices += _sliced(splits, term.strip(), split)
     return [item for item in slices if len(item.numbers)]
 
 

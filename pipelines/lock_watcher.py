@@ -90,7 +90,7 @@ class Watcher:
     def _look(self) -> None:
         now = time.monotonic()
         if now - self._looked > 10 * _PAUSE_SECONDS or self._is_stopped():
-            self._since = now  # one of the two processes was stopped, so no file is at fault
+            self._since = now  # one of the two processes was stopped, so no file is stuck
         self._looked = now
         if self._signalled_at and now - self._signalled_at >= PATIENCE_SECONDS:
             self._end(self._last_words, _INTERRUPTED)

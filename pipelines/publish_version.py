@@ -99,9 +99,7 @@ def publish(
         raise no_such_version(output, name, list(records))
     record = records[name]
     require_undamaged(record)
-    fingerprint = read_dataset(
-        located(f"{output}@{name}")
-    ).fingerprint  # raises if the version is not complete
+    fingerprint = read_dataset(located(f"{output}@{name}")).fingerprint  # raises if it is not complete
     pointer, tag = current_pointer(output, damaged_is_none=True)
     current = pointer.version if pointer else ""
     given = [accept] if isinstance(accept, str) else list(accept)

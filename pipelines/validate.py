@@ -73,7 +73,7 @@ _STRAY = "dataset.json does not list it, but its name is like that of a shard"
 EXAMPLE = """
 # everything, and statistics of the images
 shardwright validate out/ --quality
-# a gate for CI: fails if images are missing, or stand in two splits
+# a gate for CI: fails if images are missing, or are in two splits
 shardwright validate out/ --expect gates.yaml --fail_on SPLIT_LEAKAGE --junit findings.xml
 # a comparison with the source, record by record
 shardwright validate out/ --against photos/

@@ -38,7 +38,7 @@ STUCK_AFTER_MINUTES = DEFAULT_MINUTES
 #: Seconds after which a slow file is named.
 NAMED_AFTER = 30.0
 _PAUSE_SECONDS = 1.0
-#: Seconds between two looks that show that this process was stopped, so that no file is at fault.
+#: A longer time in seconds between two checks shows that this process was stopped, so no file is stuck.
 _GAP_SECONDS = 5.0
 _LOCK_WATCHER = Path(__file__).with_name("lock_watcher.py")
 #: Seconds for the process of `lock_watcher.py` to end with the command.

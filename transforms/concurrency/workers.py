@@ -14,7 +14,7 @@ from typing import Any
 _M_MMAP_THRESHOLD, _LARGE_BLOCK = -3, 1 << 22
 _CGROUP = Path("/sys/fs/cgroup")
 _MEMINFO = Path("/proc/meminfo")
-#: Bytes of memory of a machine that does not tell.
+#: Assumed bytes of memory if the system does not report them.
 _ASSUMED_MEMORY = 4 * 10**9
 
 

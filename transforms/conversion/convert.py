@@ -266,10 +266,10 @@ def convert_read(
                 if read.early is not None:
                     image = read.early.image
                 else:
-                    begun = time.thread_time()
+                    start = time.thread_time()
                     image = convert_image(read.data, ref.key, recipe.settings, reserve)
                     if sample is not None:
-                        seconds = time.thread_time() - begun
+                        seconds = time.thread_time() - start
                         sample.keep(ref, EarlyImage(read.sha256, len(read.data), seconds, image))
                 check_quality(image, recipe.settings, reserve)
             annotated = NOTHING
@@ -403,7 +403,7 @@ def _left_out(ref: ImageRef, outcome: str, reason: str) -> Entry:
 def _state_that_counts(ref: ImageRef) -> str:
     """Returns the state of a source; none if its listing decided the outcome.
 
-    Such a state is no part of the plan's digest, so a shard that is reused could only have an earlier one.
+    The plan's digest leaves such a state out, so a shard that is reused could only have an earlier one.
     """
     return ref.fingerprint if ref.is_candidate else ""
 

@@ -35,7 +35,7 @@ from shardwright.transforms.conversion.early_image import EarlyImage, state_of
 from shardwright.transforms.images.convert import convert_image
 from shardwright.transforms.images.read import read_image
 
-#: Largest number of images of which the two processes tell each other. Larger inputs get worker processes.
+#: Largest number of images that the two processes share. Larger inputs get worker processes.
 MAX_IMAGES = 20_000
 #: Largest number of bytes of results. Only those that were written take memory.
 MAX_BYTES = 40_000_000
@@ -43,8 +43,8 @@ MAX_BYTES = 40_000_000
 _LEAD = 96
 #: Largest number of bytes of a file, and of what converting it takes. The command converts the others.
 _WORKING_BYTES = 32_000_000
-#: The fork ends when it has read so many images in vain, and few others between: the disk is busy enough.
-_MAX_IN_VAIN = 32
+#: The fork ends after so many images that gave no result, with few others between: the disk is busy enough.
+_MAX_WITHOUT_RESULT = 32
 #: Nanoseconds after which a new change of a file gives it a new time, even on a disk with a coarse clock.
 _SETTLED_NS = 2_500_000_000
 #: Images are started once for their shard, and some of them for the sample before.
@@ -226,15 +226,15 @@ class HeadStart:
         identities = [state_of(ref) for ref in refs]
         numbers = [_number_of(identity) for identity in identities]
         order = Order(numbers)
-        end = in_vain = 0
+        end = without_result = 0
         while (place := order.next(self._started.unread())) is not None:
             early = _convert_early(refs[place], self.settings)
             if early is None:
-                in_vain += 1
-                if in_vain > _MAX_IN_VAIN:
+                without_result += 1
+                if without_result > _MAX_WITHOUT_RESULT:
                     return
                 continue
-            in_vain = max(in_vain - 1, 0)
+            without_result = max(without_result - 1, 0)
             packed = pickle.dumps((identities[place], early), pickle.HIGHEST_PROTOCOL)
             begin, end = end, end + len(packed)
             if end > len(self._results):

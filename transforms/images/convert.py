@@ -176,8 +176,8 @@ def _check_type(header: DeepHeader | None, settings: ConvertSettings) -> None:
       settings: checked settings.
 
     Raises:
-      ImageFault: if it would lose information, or if integers would become floating-point numbers, of which
-        nothing says which value is white.
+      ImageFault: if it would lose information, or if integers would become floating-point numbers, for
+        which nothing says which value is white.
     """
     stored_type = settings.record_layout.pixel_type
     found = header.dtype if header is not None and settings.depth == "keep" else UINT8

@@ -253,7 +253,7 @@ def open_image(
     if keep_depth or all_channels:
         opened.deep = _deep_header(opened)
     if all_channels and opened.deep is None:
-        # A palette has one channel: its numbers are no colors.
+        # A palette has one channel: its numbers are not colors.
         channels = len(opened.image.getbands())
         opened.deep = DeepHeader(UINT8, channels, opened.image.size, highest=255)
     return opened

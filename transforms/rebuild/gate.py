@@ -84,17 +84,10 @@ def gate_version(
         found = FindingSummary().add(check_directory(made, listed))
         found.add(check_sidecars(made, directory))
         found.add(repaired_shards(previous.version, committed["rejected"]))
+        depth = CheckDepth.of_verification(task.settings.verify)
         report = write_results(
             replace(result_files(directory, statistics is not None), hold=task.hold),
-            Results(
-                printable(directory),
-                made,
-                CheckDepth.of_verification(task.settings.verify),
-                checks,
-                found.merge(findings),
-                statistics,
-                directory,
-            ),
+            Results(printable(directory), made, depth, checks, found.merge(findings), statistics, directory),
             task.gates.findings,
             # The limits apply to differences, so a first version has nothing to check.
             task.gates.expectations if previous.dataset is not None else task.gates.alone,
@@ -134,12 +127,18 @@ def gate_version(
         page = render(gather(directory, record=record, drawn=as_time(time.time())))
         write_text(directory, files.REPORT_HTML, page, task.hold)
         write_version_record(task.output, record, task.hold)
-    messages = [refusal.message for refusal in refusals]
-    worst = [item.name for item in refusals if item.severity is Severity.ERROR or not refused]
+    _report_result(task, record)
+    return record
+
+
+def _report_result(task: RebuildTask, record: VersionRecord) -> None:
+    """Writes a log line with the result of the gates."""
+    refused = record.state is VersionState.REFUSED
+    worst = [item.name for item in record.refusals if item.severity is Severity.ERROR or not refused]
     names = ", ".join(dict.fromkeys(worst))
     gated = ("refused: " if refused else "published, with warnings: ") + names if names else "published"
+    messages = [refusal.message for refusal in record.refusals]
     stage(task, "gated", gated, state=record.state.value, refusals=messages)
-    return record
 
 
 def _write_check_list(

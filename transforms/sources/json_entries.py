@@ -185,7 +185,7 @@ class EntryFormat:
 
 
 def _first_entries(path: str) -> list[Any]:
-    """Returns the entries at the beginning of a file that are complete there; none if it is no array."""
+    """Returns the entries at the beginning of a file that are complete there; empty if it is not an array."""
     with storage.translated_errors("read", path):
         head = storage.read_head(path, _HEAD_BYTES)
     entries = []

@@ -319,7 +319,7 @@ class MediaReader:
         """Sends the requests for downloads that this thread will fetch soon.
 
         Returns:
-          The requests, of which each must go to `fetch` or to `cancel`; none if they cannot be sent.
+          The requests; empty if they cannot be sent. Pass each to `fetch` or to `cancel`.
         """
         try:
             self._leave_parent()

@@ -21,7 +21,7 @@ SCRATCH_VARIABLE = "SHARDWRIGHT_SCRATCH"
 Wait = tuple[str, float]
 _PREFIX, _SUFFIX = "waiting-", ".json"
 #: Seconds of waiting after which the command shows a message, and seconds between two checks.
-_TOLD_AFTER, _PAUSE_SECONDS = 3.0, 1.0
+_SHOWN_AFTER, _PAUSE_SECONDS = 3.0, 1.0
 #: Seconds after which a file is assumed to belong to a killed process.
 _STALE_SECONDS = 10.0
 
@@ -71,7 +71,7 @@ def write_wait(folder: str, wait: Wait | None) -> None:
       OSError: if the file cannot be written.
     """
     path = os.path.join(folder, f"{_PREFIX}{os.getpid()}{_SUFFIX}")
-    if wait is None or wait[1] < _TOLD_AFTER:
+    if wait is None or wait[1] < _SHOWN_AFTER:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         return

@@ -458,14 +458,11 @@ def check_reports(directory: str, dataset: Dataset, files: Sequence[str]) -> Ite
             yield wrong(file, "the file is damaged")
         elif not has_own_digest(found):
             yield wrong(file, f"its fields are not those that its field {DIGEST!r} was made of")
-        elif file != FINDINGS_JSON:
-            continue
-        elif found.get("fingerprint") == dataset.fingerprint and isinstance(found.get("files"), Mapping):
-            for file, recorded in found["files"].items():
-                if file in (STATISTICS_JSON, STATS_PB) and file in present:
-                    data = read(file)
-                    if _sha256(data) != recorded:
-                        yield wrong(file, _other_digest(data, recorded, FINDINGS_JSON))
+        elif file == FINDINGS_JSON and found.get("fingerprint") == dataset.fingerprint:
+            stated = found.get("files")
+            for name, recorded in stated.items() if isinstance(stated, Mapping) else ():
+                if name in {STATISTICS_JSON, STATS_PB} & present and _sha256(data := read(name)) != recorded:
+                    yield wrong(name, _other_digest(data, recorded, FINDINGS_JSON))
     if REPORT_HTML in present and not has_page_digest(read(REPORT_HTML)):
         yield wrong(REPORT_HTML, "its sha256 differs from the one in its last line")
 

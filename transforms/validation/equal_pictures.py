@@ -70,7 +70,7 @@ class EqualPictures(Generic[R]):
         return _before(row, (other for other in self._splits.values() if other.split != row.split))
 
     def in_other_class(self, row: R) -> R | None:
-        """Returns the first earlier record with other classes, or None. No classes are no difference."""
+        """Returns the first earlier record with other classes, or None; a record without classes has none."""
         return _before(
             row, (other for other in self._classes.values() if in_conflict(row.classes, other.classes))
         )

@@ -161,10 +161,10 @@ def test_a_large_file_is_not_read(tmp_path: Path, fork: HeadStart, refs: list[Im
     assert all(fork.take(ref) for ref in refs)
 
 
-def test_the_fork_ends_if_it_reads_images_in_vain(
+def test_the_fork_ends_if_it_reads_images_without_result(
     tmp_path: Path, settings: ConvertSettings, refs: list[ImageRef], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_MAX_IN_VAIN", 2)
+    monkeypatch.setattr(module, "_MAX_WITHOUT_RESULT", 2)
     text = put(tmp_path / "text.jpg", b"no image")
     for order, early in (
         ([text, refs[0], text, text, refs[1]], [True, True]),

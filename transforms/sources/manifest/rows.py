@@ -117,13 +117,14 @@ class Rows:
             else:
                 yield ref
             if self._new_ids:
-                yield from self._ids_to_tell()
+                yield from self._take_new_ids()
         found = find_moved((path for _, _, path in waiting if path), self._folder)
         for row, ref, path in waiting:
             yield self._moved(row, found[path]) if path in found else ref
-        yield from self._ids_to_tell()
+        yield from self._take_new_ids()
 
-    def _ids_to_tell(self) -> Iterator[ClassId]:
+    def _take_new_ids(self) -> Iterator[ClassId]:
+        """Yields the ids of classes that are numbers and were not yielded before."""
         for own in self._new_ids:
             yield ClassId(str(own), own)
         self._new_ids.clear()

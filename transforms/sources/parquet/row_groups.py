@@ -45,11 +45,11 @@ from shardwright.transforms.storage.stored_object import StoredObject
 
 #: Smallest number of bytes, or of rows, in a split, except for the last split.
 _BYTES_A_PART, _ROWS_A_PART = 32 << 20, 20_000
-#: Most rows of a row group; with more, a file lies about its rows.
+#: Most rows of a row group; a file that states more is damaged.
 _MAX_ROWS = 50_000_000
 #: Number of rows whose other values are read at once.
 _ROWS_AT_ONCE = 1024
-#: Number of rows to look at in search of an image, and of its bytes.
+#: Number of rows in which an image is searched, and number of its first bytes that are read.
 _ROWS_TRIED, _HEAD_BYTES = 20, 64
 #: Bytes in memory at once where pyarrow reads the images.
 _BATCH_BYTES = 16 << 20
