@@ -307,7 +307,7 @@ def test_unexpected_errors_are_one_sentence_and_a_traceback_on_demand(
 def test_faults_of_the_storage_are_not_faults_of_an_image(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path, number: int, says: str
 ) -> None:
-    def failing(ref: Any) -> bytes:
+    def failing(ref: Any, max_bytes: int) -> bytes:
         raise OSError(number, os.strerror(number), ref.uri)
 
     monkeypatch.setattr(read, "_RETRY_AFTER", (0.0, 0.0))
@@ -322,11 +322,11 @@ def test_a_transient_fault_of_the_storage_is_retried(
     real = read._read_local
     failed: set[str] = set()
 
-    def flaky(ref: Any) -> bytes:
+    def flaky(ref: Any, max_bytes: int) -> bytes:
         if ref.key not in failed:
             failed.add(ref.key)
             raise OSError(errno.EIO, "once")
-        return real(ref)
+        return real(ref, max_bytes)
 
     monkeypatch.setattr(read, "_RETRY_AFTER", (0.0, 0.0))
     monkeypatch.setattr(read, "_read_local", flaky)

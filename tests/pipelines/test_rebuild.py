@@ -224,10 +224,10 @@ def test_unreadable_images_are_tried_again(
     forbidden = {str(paths[0])}
     read = reading._read_local
 
-    def guarded(ref: Any) -> bytes:
+    def guarded(ref: Any, max_bytes: int) -> bytes:
         if ref.uri in forbidden:
             raise PermissionError(13, "Permission denied")
-        return read(ref)
+        return read(ref, max_bytes)
 
     monkeypatch.setattr(reading, "_read_local", guarded)
     rebuilt = make()

@@ -227,10 +227,10 @@ def test_images_whose_state_proves_nothing_are_read_each_time(
 def test_an_image_that_cannot_be_read_is_tried_each_time(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = reading._read_local
 
-    def locked(ref: ImageRef) -> bytes:
+    def locked(ref: ImageRef, max_bytes: int) -> bytes:
         if ref.key == "a/0.bmp":
             raise PermissionError(13, "Permission denied", ref.uri)
-        return read(ref)
+        return read(ref, max_bytes)
 
     monkeypatch.setattr(reading, "_read_local", locked)
     touch(Path("in/a/0.bmp"))
