@@ -8,6 +8,7 @@ image is compared with its neighbors in an order that puts similar images near e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -48,8 +49,13 @@ def _deal() -> Array:
 
 
 _BITS = _deal()
-#: For each band, the weight of each value of a patch in the order of large buckets.
-_DIRECTIONS = np.random.RandomState(0).choice(np.array([-1, 1], np.float32), (BANDS, PATCH_BYTES))
+
+
+@cache
+def _directions() -> Array:
+    """Returns, for each band, the weight of each value of a patch in the order of large buckets."""
+    # NumPy imports its generators when they are used, which takes long.
+    return np.random.RandomState(0).choice(np.array([-1, 1], np.float32), (BANDS, PATCH_BYTES))
 
 
 def bands_of(hashes: Sequence[bytes], patches: Sequence[bytes]) -> list[list[bytes]]:
@@ -144,7 +150,7 @@ def _windows(rows: Array, patch_rows: Array, band: int) -> tuple[Iterator[tuple[
 def _neighbors(rows: Array, patch_rows: Array, band: int) -> Array:
     """Returns an order that puts similar images near each other; each band has a different order."""
     bits = np.unpackbits(rows, axis=1, bitorder="little")[:, _BITS[(band + 1) % BANDS]]
-    direction = patch_rows.astype(np.float32) @ _DIRECTIONS[band]  # exact, because these are whole numbers
+    direction = patch_rows.astype(np.float32) @ _directions()[band]  # exact, because these are whole numbers
     return np.lexsort((direction, *bits.T))
 
 

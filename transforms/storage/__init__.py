@@ -13,7 +13,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
@@ -23,7 +24,7 @@ import google_crc32c
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.concurrency.underway import UNDERWAY
-from shardwright.transforms.storage import azure, beam_files, gcs, gcs_etags, local, s3
+from shardwright.transforms.storage import beam_files, local
 from shardwright.transforms.storage.deadlines import LAST_TRY_SECONDS, at_most
 from shardwright.transforms.storage.faults import changed, fault, translated_errors
 from shardwright.transforms.storage.listings import ListedPage, folder_names, folder_prefix, objects_of
@@ -87,10 +88,11 @@ __all__ = [
 
 _COPY_BYTES = 1 << 20
 _REQUESTS_AT_ONCE = 16
-#: Storages that can list a single level, read the listed version of an object, and share connections.
-_OBJECT_STORES: Mapping[str, ModuleType] = {"gs": gcs, "s3": s3, "az": azure}
-#: Storages that can begin a listing after any name.
-_RANGE_STORES = (gcs, s3)
+#: Scheme -> module of a storage that can list a single level, read the listed version of an object, and share
+#: connections. A module is imported when a path needs it, since the clients of HTTP take as long as NumPy.
+_OBJECT_STORES: Mapping[str, str] = {"gs": "gcs", "s3": "s3", "az": "azure"}
+#: Schemes of storages that can begin a listing after any name.
+_RANGE_SCHEMES = ("gs", "s3")
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp\Z")
 
 
@@ -99,17 +101,28 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
+def _scheme(path: str) -> str:
+    """Returns the scheme of a path, such as `gs`; empty for a local path."""
+    scheme, found, _ = path.partition("://")
+    return scheme if found else ""
+
+
 def _store(path: str) -> ModuleType:
     """Returns the module for the storage of a path."""
     if not is_remote(path):
         return local
-    return _OBJECT_STORES.get(path.partition("://")[0], beam_files)
+    name = _OBJECT_STORES.get(_scheme(path))
+    return _imported(name) if name else beam_files
+
+
+@cache
+def _imported(name: str) -> ModuleType:
+    return import_module(f"{__name__}.{name}")
 
 
 def _tagging(path: str) -> ModuleType:
     """Returns the module for conditional requests to the storage of a path."""
-    store = _store(path)
-    return gcs_etags if store is gcs else store
+    return _imported("gcs_etags") if _scheme(path) == "gs" else _store(path)
 
 
 def join(base: str, *parts: str) -> str:
@@ -178,15 +191,13 @@ def read_version(path: str, version: str) -> bytes:
     Raises:
       FileNotFoundError: if that version no longer exists.
     """
-    store = _store(path)
-    if store is gcs:
-        return gcs.read_bytes(path, version, checked=False)
-    return bytes(store.read_bytes(path, version))
+    options = {"checked": False} if _scheme(path) == "gs" else {}
+    return bytes(_store(path).read_bytes(path, version, **options))
 
 
 def can_read_ahead(path: str) -> bool:
     """Returns whether `reading_ahead` requests files in the storage of a path."""
-    return _store(path) is gcs and gcs.can_read_ahead()
+    return _scheme(path) == "gs" and bool(_store(path).can_read_ahead())
 
 
 def reading_ahead(objects: Iterable[tuple[str, str]]) -> AbstractContextManager[None]:
@@ -198,8 +209,11 @@ def reading_ahead(objects: Iterable[tuple[str, str]]) -> AbstractContextManager[
     Args:
       objects: paths and versions of files, for `read_version`, or for `read_bytes` if the version is empty.
     """
-    found = [item for item in objects if _store(item[0]) is gcs]
-    return gcs.reading_ahead(found) if found else contextlib.nullcontext()
+    found = [item for item in objects if _scheme(item[0]) == "gs"]
+    if not found:
+        return contextlib.nullcontext()
+    ahead: AbstractContextManager[None] = _imported("gcs").reading_ahead(found)
+    return ahead
 
 
 def crc32c_of(data: bytes) -> str:
@@ -430,7 +444,7 @@ def list_objects(directory: str, deep: bool = True, requests: int = 1) -> Iterat
 def _pages(directory: str, deep: bool, requests: int) -> Iterator[ListedPage]:
     """Yields the pages of a listing in any order; a folder may be on several."""
     store = _store(directory)
-    if store not in _RANGE_STORES:
+    if _scheme(directory) not in _RANGE_SCHEMES:
         yield from store.list_pages(directory, deep)
         return
     root = "/".join([*directory.split("/")[:3], ""])
@@ -439,7 +453,7 @@ def _pages(directory: str, deep: bool, requests: int) -> Iterator[ListedPage]:
 
 def has_folders(directory: str) -> bool:
     """Returns whether the folders of a remote directory can be listed without their contents."""
-    return _store(directory) in _OBJECT_STORES.values()
+    return _scheme(directory) in _OBJECT_STORES
 
 
 def list_level(directory: str, most: int) -> tuple[list[str], list[str] | None]:

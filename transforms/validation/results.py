@@ -23,7 +23,6 @@ from shardwright.schemas.dataset import (
 )
 from shardwright.schemas.drift import Described, Previous, drift_between
 from shardwright.schemas.findings import FindingSummary, Gates, ValidationReport
-from shardwright.schemas.junit import junit_xml
 from shardwright.schemas.previous_checks import with_previous_checks
 from shardwright.schemas.statistics.dataset_statistics import Statistics, statistics_text
 from shardwright.transforms import storage
@@ -180,6 +179,8 @@ def write_results(
             if path:
                 write_result(path, contents[name], "--report", hold=files.hold)
     if files.junit:
+        from shardwright.schemas.junit import junit_xml  # hardly anybody needs XML
+
         write_result(files.junit, junit_xml(found, expectations.names), "--junit")
     digests = _digests_beside(contents, files, results.directory, fingerprint)
     text = report_text(report, digests).encode()
