@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from shardwright.schemas.annotations import Annotations, PanopticSegment, decode_annotations
+from shardwright.schemas.annotations import Annotations, decode_annotations
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.feature_roles import KEYPOINT_ROLES, OBJECT_ROLES
@@ -17,8 +17,8 @@ from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs
 from shardwright.transforms.images import masks
 from shardwright.transforms.images.boxes import bad_annotation
-from shardwright.transforms.images.convert import ConvertedImage, Frame, Reserve
-from shardwright.transforms.images.objects import ObjectCounts, object_values
+from shardwright.transforms.images.convert import ConvertedImage, Reserve
+from shardwright.transforms.images.objects import AnnotatedSource, ObjectCounts, object_values
 
 _PANOPTIC = (FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
 
@@ -116,11 +116,12 @@ def annotate(
     if not has_annotations(settings.record_layout):
         return NOTHING
     annotations = decode_annotations(ref.annotations) if ref.annotations else Annotations()
+    source = AnnotatedSource(annotations, ref, image.frame, settings, ids)
     if reserve is None or not _has_masks(annotations):
-        return _annotate(annotations, ref, image.frame, settings, ids, mask)
+        return _annotate(source, mask)
     width, height = image.frame.size
     with reserve(width * height * _WORKING_BYTES):
-        return _annotate(annotations, ref, image.frame, settings, ids, mask)
+        return _annotate(source, mask)
 
 
 def _has_masks(annotations: Annotations) -> bool:
@@ -134,27 +135,21 @@ def _has_masks(annotations: Annotations) -> bool:
     return any(item.segmentation is not None or item.mask_place for item in annotations.objects or ())
 
 
-def _annotate(
-    annotations: Annotations,
-    ref: ImageRef,
-    frame: Frame,
-    settings: ConvertSettings,
-    ids: Mapping[str, int],
-    mask: bytes | None,
-) -> Annotated:
-    wanted = set(settings.record_layout.by_role())
+def _annotate(source: AnnotatedSource, mask: bytes | None) -> Annotated:
+    annotations, layout = source.annotations, source.settings.record_layout
+    wanted = set(layout.by_role())
     values: dict[FeatureRole, Sequence[Any]] = {}
     object_counts = ObjectCounts()
     if not wanted.isdisjoint((*OBJECT_ROLES, *KEYPOINT_ROLES, FeatureRole.BOXES)):
-        values |= object_values(annotations, ref, frame, settings, ids, object_counts)
+        values |= object_values(source, object_counts)
     if annotations.captions:
         values[FeatureRole.CAPTION] = [caption.encode("utf-8", "replace") for caption in annotations.captions]
     if FeatureRole.SEMANTIC_MASK in wanted:
-        values |= _semantic_values(annotations, ref, frame, settings, mask)
+        values |= _semantic_values(source, mask)
     if not wanted.isdisjoint(_PANOPTIC):
         segments = ObjectCounts()
-        values |= _panoptic_values(annotations, ref, frame, settings, ids, segments, mask)
-        beside_boxes = settings.record_layout.needs is Needs.OBJECTS
+        values |= _panoptic_values(source, segments, mask)
+        beside_boxes = layout.needs is Needs.OBJECTS
         object_counts.counts.update(_named_apart(segments.counts) if beside_boxes else segments.counts)
         object_counts.message = object_counts.message or segments.message
     kept = {role: found for role, found in values.items() if role in wanted}
@@ -181,37 +176,31 @@ def _no_mask(settings: ConvertSettings, role: FeatureRole) -> dict[FeatureRole, 
     raise bad_annotation("there is no mask for it")
 
 
-def _semantic_values(
-    annotations: Annotations, ref: ImageRef, frame: Frame, settings: ConvertSettings, data: bytes | None
-) -> dict[FeatureRole, Sequence[Any]]:
+def _semantic_values(source: AnnotatedSource, data: bytes | None) -> dict[FeatureRole, Sequence[Any]]:
+    annotations = source.annotations
     if data is None or not (annotations.semantic_mask or annotations.semantic_place):
-        return _no_mask(settings, FeatureRole.SEMANTIC_MASK)
-    uri, _ = _semantic_mask_of(annotations, ref)
-    mask = _class_ids(data, uri, frame, settings)
-    encoded = masks.encode_mask(masks.place_class_ids(mask, frame))
+        return _no_mask(source.settings, FeatureRole.SEMANTIC_MASK)
+    uri, _ = _semantic_mask_of(annotations, source.ref)
+    mask = _class_ids(data, uri, source)
+    encoded = masks.encode_mask(masks.place_class_ids(mask, source.frame))
     return {FeatureRole.SEMANTIC_MASK: [encoded], FeatureRole.SEMANTIC_FORMAT: [b"png"]}
 
 
-def _class_ids(data: bytes, uri: str, frame: Frame, settings: ConvertSettings) -> Image.Image:
+def _class_ids(data: bytes, uri: str, source: AnnotatedSource) -> Image.Image:
     try:
-        return masks.read_class_ids(data, frame, settings)
+        return masks.read_class_ids(data, source.frame, source.settings)
     except ImageFault as fault:
         raise masks.about(uri, fault) from None
 
 
 def _panoptic_values(
-    annotations: Annotations,
-    ref: ImageRef,
-    frame: Frame,
-    settings: ConvertSettings,
-    ids: Mapping[str, int],
-    object_counts: ObjectCounts,
-    data: bytes | None,
+    source: AnnotatedSource, object_counts: ObjectCounts, data: bytes | None
 ) -> dict[FeatureRole, Sequence[Any]]:
+    annotations, frame, settings = source.annotations, source.frame, source.settings
     if annotations.category_place and annotations.instance_place:
         return {
-            FeatureRole.PANOPTIC_CATEGORY: [_placed_part(annotations.category_place, ref, frame, settings)],
-            FeatureRole.PANOPTIC_INSTANCE: [_placed_part(annotations.instance_place, ref, frame, settings)],
+            FeatureRole.PANOPTIC_CATEGORY: [_placed_part(annotations.category_place, source)],
+            FeatureRole.PANOPTIC_INSTANCE: [_placed_part(annotations.instance_place, source)],
         }
     if data is None or not annotations.panoptic_mask:
         return _no_mask(
@@ -221,7 +210,7 @@ def _panoptic_values(
         mask = masks.read_segments(data, frame, settings)
     except ImageFault as fault:
         raise masks.about(annotations.panoptic_mask, fault) from None
-    values_of = _values_of_segments(annotations.segments, settings, ids, object_counts)
+    values_of = _values_of_segments(source, object_counts)
     category, instance = _paint(masks.segment_ids(masks.place_mask(mask, frame)), values_of, object_counts)
     return {
         FeatureRole.PANOPTIC_CATEGORY: [masks.encode_mask(masks.narrow(category))],
@@ -229,21 +218,17 @@ def _panoptic_values(
     }
 
 
-def _placed_part(place: str, ref: ImageRef, frame: Frame, settings: ConvertSettings) -> bytes:
+def _placed_part(place: str, source: AnnotatedSource) -> bytes:
     """Reads a mask that is part of a file, and maps it to the stored picture."""
+    uri = source.ref.uri
     try:
-        data = masks.mask_bytes(ref.uri, place, settings)
+        data = masks.mask_bytes(uri, place, source.settings)
     except ImageFault as fault:
-        raise masks.about(ref.uri, fault) from None
-    return masks.encode_mask(masks.place_mask(_class_ids(data, ref.uri, frame, settings), frame))
+        raise masks.about(uri, fault) from None
+    return masks.encode_mask(masks.place_mask(_class_ids(data, uri, source), source.frame))
 
 
-def _values_of_segments(
-    segments: Sequence[PanopticSegment],
-    settings: ConvertSettings,
-    ids: Mapping[str, int],
-    object_counts: ObjectCounts,
-) -> dict[int, tuple[int, int]]:
+def _values_of_segments(source: AnnotatedSource, object_counts: ObjectCounts) -> dict[int, tuple[int, int]]:
     """Returns segment id -> (class id, instance number).
 
     The instance number is the segment's position, from 1, or 0 for stuff.
@@ -252,17 +237,17 @@ def _values_of_segments(
       ImageFault: if a segment has no category, and the settings say that its image fails.
     """
     values_of: dict[int, tuple[int, int]] = {}
-    for number, segment in enumerate(segments, 1):
+    for number, segment in enumerate(source.annotations.segments, 1):
         possible = 0 <= segment.id <= _MAX_SEGMENT
-        if segment.label in ids and possible:
-            values_of.setdefault(segment.id, (ids[segment.label], number if segment.thing else 0))
+        if segment.label in source.ids and possible:
+            values_of.setdefault(segment.id, (source.ids[segment.label], number if segment.thing else 0))
             continue
         if possible:
             values_of.setdefault(segment.id, _NOT_KNOWN)
         if segment.void:
             continue
         message = f"segment {segment.id}: its category {segment.label!r} is not among the class names"
-        if settings.bad_boxes == "fail":
+        if source.settings.bad_boxes == "fail":
             raise bad_annotation(message)
         object_counts.drop(message)
     return values_of

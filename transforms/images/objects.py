@@ -81,28 +81,49 @@ class _Object(NamedTuple):
 
 
 @dataclass(frozen=True)
+class AnnotatedSource:
+    """The annotations of an image, with everything that maps them to the stored image.
+
+    Attributes:
+      annotations: annotations of the image.
+      ref: reference of the image.
+      frame: the steps from the source image to the stored image.
+      settings: checked settings.
+      ids: class name -> id.
+    """
+
+    annotations: Annotations
+    ref: ImageRef
+    frame: Frame
+    settings: ConvertSettings
+    ids: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class _Task:
     """The data that all objects of an image share.
 
     Attributes:
-      ref: reference of the image.
-      frame: the steps from the source image to the stored image.
-      relative: whether boxes and outlines are shares of width and height.
+      source: the image with its annotations.
       upright: whether the annotations are for the upright picture.
-      settings: checked settings.
-      ids: class name -> id.
       wants_masks: whether the layout has a feature for the masks of objects.
       point_names: names of the key points of each object; none if the layout does not store them.
     """
 
-    ref: ImageRef
-    frame: Frame
-    relative: bool
+    source: AnnotatedSource
     upright: bool
-    settings: ConvertSettings
-    ids: Mapping[str, int]
     wants_masks: bool
     point_names: tuple[str, ...] = ()
+
+    @property
+    def frame(self) -> Frame:
+        """The steps from the source image to the stored image."""
+        return self.source.frame
+
+    @property
+    def relative(self) -> bool:
+        """Whether boxes and outlines are shares of width and height."""
+        return self.source.annotations.relative
 
     @property
     def size(self) -> tuple[int, int]:
@@ -114,35 +135,22 @@ def _text(value: str) -> bytes:
     return value.encode("utf-8", "replace")
 
 
-def object_values(
-    annotations: Annotations,
-    ref: ImageRef,
-    frame: Frame,
-    settings: ConvertSettings,
-    ids: Mapping[str, int],
-    object_counts: ObjectCounts,
-) -> dict[FeatureRole, Sequence[Any]]:
+def object_values(source: AnnotatedSource, object_counts: ObjectCounts) -> dict[FeatureRole, Sequence[Any]]:
     """Returns the values of the features that have one value per object.
 
     Args:
-      annotations: annotations of the image.
-      ref: reference of the image.
-      frame: the steps from the source image to the stored image.
-      settings: checked settings.
-      ids: class name -> id.
+      source: the image with its annotations.
       object_counts: counts, which are increased.
 
     Raises:
       ImageFault: if an object is bad and the settings say that its image fails, or the size does not fit.
       EngineError: if the storage failed while a mask was read.
     """
-    wants_masks = FeatureRole.OBJECT_MASK in settings.record_layout.by_role()
-    upright = are_upright(annotations, frame)
-    stores_points = (
-        not settings.record_layout.by_role().keys().isdisjoint((*KEYPOINT_ROLES, FeatureRole.KEYPOINT_NUM))
-    )
+    annotations, frame = source.annotations, source.frame
+    roles = source.settings.record_layout.by_role().keys()
+    stores_points = not roles.isdisjoint((*KEYPOINT_ROLES, FeatureRole.KEYPOINT_NUM))
     point_names = annotations.keypoint_names if stores_points else ()
-    task = _Task(ref, frame, annotations.relative, upright, settings, ids, wants_masks, point_names)
+    task = _Task(source, are_upright(annotations, frame), FeatureRole.OBJECT_MASK in roles, point_names)
     objects = [
         found
         for i, item in enumerate(annotations.objects or ())
@@ -155,7 +163,7 @@ def object_values(
         FeatureRole.BOX_XMAX: [item.box[2] for item in objects],
         FeatureRole.BOX_YMAX: [item.box[3] for item in objects],
         FeatureRole.BOXES: [item.box[side] for item in objects for side in (1, 0, 3, 2)],
-        FeatureRole.OBJECT_LABEL: [ids[item.annotation.label] for item in objects],
+        FeatureRole.OBJECT_LABEL: [source.ids[item.annotation.label] for item in objects],
         FeatureRole.OBJECT_TEXT: [_text(item.annotation.label) for item in objects],
         FeatureRole.OBJECT_CROWD: [int(bool(item.annotation.crowd)) for item in objects],
         FeatureRole.OBJECT_AREA: [item.area for item in objects],
@@ -182,11 +190,11 @@ def _object(
     Raises:
       ImageFault: if the object is bad, and the settings say that its image fails.
     """
-    policy = task.settings.bad_boxes
+    policy = task.source.settings.bad_boxes
     try:
         if not annotation.label:
             raise _Bad("it has no category")
-        if annotation.label not in task.ids:
+        if annotation.label not in task.source.ids:
             raise _Bad(f"its category {annotation.label!r} is not among the class names")
         outline = _outline(annotation, task)
         points = _points(annotation, task)
@@ -220,7 +228,7 @@ def _points(annotation: ObjectAnnotation, task: _Task) -> list[Keypoint]:
     except ValueError as error:
         raise _Bad(str(error)) from None
     outside = keypoints.outside_problem(points, names, task.size)
-    if outside and task.settings.bad_boxes == "fail":
+    if outside and task.source.settings.bad_boxes == "fail":
         raise _Bad(outside)
     return points
 
@@ -306,8 +314,8 @@ def _drawn(annotation: ObjectAnnotation, outline: Segmentation | None, task: _Ta
         if outline is not None:
             return outlines.draw(outline, task.size)
         if annotation.mask_place:
-            data = masks.mask_bytes(task.ref.uri, annotation.mask_place, task.settings)
-            found = masks.read_class_ids(data, task.frame, task.settings)
+            data = masks.mask_bytes(task.source.ref.uri, annotation.mask_place, task.source.settings)
+            found = masks.read_class_ids(data, task.frame, task.source.settings)
             return Image.fromarray((np.asarray(found) != 0).astype(np.uint8))
     except ValueError as error:
         raise _Bad(str(error)) from None
