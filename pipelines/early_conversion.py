@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from shardwright.pipelines.beam_imports import is_process_ours
 from shardwright.pipelines.prepare import ConversionRequest
 from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import WrittenEntries, entries_of, load_blocks
 from shardwright.schemas.plan import ledger_file
@@ -27,6 +28,8 @@ from shardwright.transforms.sources.spool import Spool
 _SOURCES = frozenset(("class_folders", "file_names"))
 #: Least memory of the machine in bytes: the fork takes up to a tenth of it.
 _MIN_MEMORY = 2 * 10**9
+#: Most records of a version whose ledgers the fork compares with the listing. 200,000 take about 60 MB.
+_MAX_COMPARED = 10 * MAX_IMAGES
 
 
 @contextlib.contextmanager
@@ -84,7 +87,12 @@ def early_refs(request: ConversionRequest, directory: str = "", latest: str = ""
     """
     settings = request.settings
     context = Context(settings, Spool(directory or settings.output), one_worker=True)
-    states = _states_in(latest) if latest else {}
+    states: dict[str, str] = {}
+    if latest:
+        dataset = read_dataset(latest)
+        if dataset.all_records > _MAX_COMPARED:
+            return []
+        states = _states_in(dataset, latest)
     found: list[ImageRef] = []
     for part in split_inputs(request.inputs, context):
         # A rebuild has often listed the input before the fork began.
@@ -100,15 +108,15 @@ def early_refs(request: ConversionRequest, directory: str = "", latest: str = ""
     return sorted(found, key=lambda ref: (_split_of(ref, settings), shard_order(settings.seed, ref.key)))
 
 
-def _states_in(version: str) -> dict[str, str]:
-    """Returns key -> state of the source, for the files of a version.
+def _states_in(dataset: Dataset, version: str) -> dict[str, str]:
+    """Returns key -> state of the source, for the files of a version in this directory.
 
     Raises:
       ValueError: A ledger is damaged.
       OSError: A file cannot be read.
     """
     states: dict[str, str] = {}
-    for split, number, count, _ in read_dataset(version).placed_shards():
+    for split, number, count, _ in dataset.placed_shards():
         data = storage.read_bytes(storage.join(version, ledger_file(split, number, count)))
         for block in load_blocks(data)[1]:
             if isinstance(block, WrittenEntries):

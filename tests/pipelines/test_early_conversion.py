@@ -21,6 +21,7 @@ from shardwright.pipelines.early_conversion import converting_early, early_refs
 from shardwright.pipelines.prepare import make_request
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.schemas.dataset import Dataset
+from shardwright.transforms.dataset_files import read_dataset
 from shardwright.transforms.sources.listed_parts import LISTED_PARTS, ListedPart
 from shardwright.transforms.sources.listing import split_inputs
 from shardwright.transforms.sources.listing_digest import ListingDigest
@@ -155,7 +156,7 @@ def originals(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.glob("*/*.jpg")) if path.stem != "bad" and "new" not in path.stem]
 
 
-def test_a_rebuild_lists_the_images_that_changed(folder: Path) -> None:
+def test_a_rebuild_lists_the_images_that_changed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output = folder.parent / "versions"
     values = {"output": str(output), "resize": "16", "max_bad_fraction": 1}
     first = rebuild(input=str(folder), **values)
@@ -164,6 +165,12 @@ def test_a_rebuild_lists_the_images_that_changed(folder: Path) -> None:
     directory, latest = str(output / "versions" / "next"), str(output / "versions" / first.version)
     changed = {ref.key for ref in early_refs(request, directory, latest)}
     assert changed == set(expected)
+    records = read_dataset(latest).all_records
+    monkeypatch.setattr(early_conversion, "_MAX_COMPARED", records)
+    assert {ref.key for ref in early_refs(request, directory, latest)} == changed
+    monkeypatch.setattr(early_conversion, "_MAX_COMPARED", records - 1)
+    assert early_refs(request, directory, latest) == []  # too many lines of ledgers to hold
+    monkeypatch.undo()
     # What the command has listed is not listed again.
     context = Context(request.settings, Spool(directory), one_worker=True)
     for part in split_inputs(request.inputs, context):
