@@ -116,6 +116,15 @@ def test_a_sound_dataset_has_no_finding(made: Path, name: str, mode: str) -> Non
     assert report.records == 12
 
 
+@pytest.mark.parametrize("dedupe", ["exact", "near"])
+def test_a_class_of_copies_alone_is_no_finding(photos: Path, tmp_path: Path, dedupe: str) -> None:
+    source = small_source(photos, tmp_path / "source", each=3)
+    shutil.copytree(source / "birds", source / "copies_of_birds")
+    made = convert(input=str(source), output=str(tmp_path / "out"), resize=32, dedupe=dedupe)
+    assert made.dataset.labels == CLASSES and made.dataset.ledger["deduplicated"] == 3
+    assert not compare(tmp_path / "out", source)
+
+
 def test_files_copied_elsewhere_are_the_same_source(made: Path, tmp_path: Path) -> None:
     """Only the bytes of a file matter, neither its place nor its time."""
     shutil.copytree(made / "source", tmp_path / "elsewhere", copy_function=shutil.copyfile)

@@ -8,6 +8,7 @@ from typing import Any
 import apache_beam as beam
 
 from shardwright.schemas import __version__
+from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.image_ref import NO_SPLIT, EncodedRefs, decode_refs
 from shardwright.schemas.layouts import Needs
@@ -134,8 +135,11 @@ class CompareWithSource(beam.PTransform):
             self._inputs, Context(settings, self._spool), self._rules, self._selection
         )  # ImageRef, ClassId
         batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
-        # An image of a class that the dataset does not have cannot have copies.
-        fatal = plan.labels if settings.record_layout.needs is Needs.LABEL else ()
+        # An image of a class that --class_names did not list cannot have copies. A class may also be missing
+        # because all of its images were copies, but then no image was quarantined for its class.
+        bad = comparison.dataset.ledger.get("reasons", {}).get(Outcome.QUARANTINED, {})
+        listed = settings.record_layout.needs is Needs.LABEL and QuarantineReason.UNKNOWN_LABEL in bad
+        fatal = plan.labels if listed else ()
         if settings.dedupe == "exact":
             batches = batches | "DedupeExact" >> DedupeExact(settings.max_source_bytes, fatal)  # EncodedRefs
         elif settings.dedupe == "near":
