@@ -253,7 +253,7 @@ def with_places(given: Mapping[str, Any], places: Sequence[str]) -> dict[str, An
 def add_dataset(parser: argparse.ArgumentParser, what: str) -> None:
     """Adds the dataset argument: DIR, or `--dataset DIR`."""
     parser.add_argument("place", nargs="*", metavar="DIR", help=what)
-    parser.add_argument("--dataset", default="", metavar="DIR", help="the same as an option")
+    parser.add_argument("--dataset", default="", metavar="DIR", help="the same as the argument DIR")
 
 
 def dataset_of(namespace: argparse.Namespace) -> str:
