@@ -8,12 +8,13 @@ It converts the photos, changes a share of them at random places, and measures i
 Each run is a separate process that has first done the same with two photos, so that the start of the
 interpreter and the imports are not measured. Every rebuild must reach the fingerprint of
 `convert --plan_from` with the previous version. The photos do not change, because the run replaces links to
-them.
+them. All rebuilds read the same path, as those of every night do.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -23,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,9 +45,18 @@ _SAYS = {"convert": "dataset.json", "rebuild": "latest.json"}
 _QUALITY = 90
 
 
+@contextlib.contextmanager
+def renamed(folder: Path, name: Path) -> Iterator[None]:
+    """Gives a folder another name while the block runs."""
+    folder.rename(name)
+    try:
+        yield
+    finally:
+        name.rename(folder)
+
+
 def alter(photos: Path, altered: Path, share: float) -> int:
     """Makes a folder of the same photos with some replaced by other pictures; returns how many."""
-    shutil.rmtree(altered, ignore_errors=True)
     shutil.copytree(photos, altered, copy_function=os.link)
     files = sorted(path for path in altered.rglob("*") if path.is_file())
     chosen = random.Random(share).sample(files, round(len(files) * share))
@@ -127,13 +137,16 @@ def make_ways(photos: Path, work: Path) -> dict[str, Callable[[], Turn]]:
     Raises:
       SystemExit: if the result of a rebuild differs from that of a conversion.
     """
-    first, scratch = work / "first", work / "scratch"
-    expected = {UNCHANGED: measure_apart("rebuild", photos, first)["fingerprint"]}
-    folders = {UNCHANGED: photos}
+    first, scratch, source = work / "first", work / "scratch", work / "photos"
+    folders = {UNCHANGED: work / "photos-unchanged"}
+    alter(photos, folders[UNCHANGED], 0)
+    with renamed(folders[UNCHANGED], source):
+        expected = {UNCHANGED: measure_apart("rebuild", source, first)["fingerprint"]}
     for name, share in CHANGED.items():
         folders[name] = work / f"photos-{share}"
         alter(photos, folders[name], share)
-        expected[name] = measure_apart("convert", folders[name], scratch, first)["fingerprint"]
+        with renamed(folders[name], source):
+            expected[name] = measure_apart("convert", source, scratch, first)["fingerprint"]
         shutil.rmtree(scratch)
 
     def full() -> Turn:
@@ -144,7 +157,8 @@ def make_ways(photos: Path, work: Path) -> dict[str, Callable[[], Turn]]:
     def way(name: str) -> Callable[[], Turn]:
         def again() -> Turn:
             shutil.copytree(first, scratch, copy_function=os.link)
-            found = measure_apart("rebuild", folders[name], scratch)
+            with renamed(folders[name], source):
+                found = measure_apart("rebuild", source, scratch)
             shutil.rmtree(scratch)
             if found["fingerprint"] != expected[name]:
                 raise SystemExit(
