@@ -90,8 +90,9 @@ def list_tasks(target: Target) -> Iterator[ShardTask]:
     recipes = recipes_of_dataset(dataset)
     terms = None
     if recipes is not None:
-        settings = settings_from({}, dataset.plan.settings)
-        terms = ShardTerms(recipes.shard, settings.seed, not settings.strip_metadata)
+        with suppress(UsageError, ValueError, TypeError):  # the check of dataset.json reports it
+            settings = settings_from({}, dataset.plan.settings)
+            terms = ShardTerms(recipes.shard, settings.seed, not settings.strip_metadata)
     for placed in dataset.placed_shards():
         yield shard_task(target.directory, *placed)._replace(terms=terms)
 

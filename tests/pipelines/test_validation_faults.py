@@ -30,6 +30,7 @@ from helpers.timeless import without_times
 from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
+from shardwright.schemas.codes import FindingCode
 from shardwright.transforms.storage import local
 from shardwright.transforms.validation import results
 
@@ -257,3 +258,13 @@ def test_a_command_answers_with_its_own_report(
     done = run(capfd, "validate", "--dataset", copy)
     assert done.code == 0 and "Sound" in done.out and "UNDECODABLE" not in done.out
     assert json.loads(others.read_text())["errors"] == 7 and not leftovers(copy)
+
+
+def test_a_damaged_name_of_a_setting_is_a_finding(copy: Path) -> None:
+    """No digest of a shard covers this setting, so only its name is wrong."""
+    document = copy / "dataset.json"
+    document.write_bytes(document.read_bytes().replace(b'"source": ', b'"souzce": '))
+    found = [finding for finding in validate(str(copy)).findings if finding.shard == "dataset.json"]
+    assert {finding.code for finding in found} == {FindingCode.DATASET_MISMATCH}
+    said = "field 'settings' chooses no layout (unknown setting 'souzce'; did you mean source?)"
+    assert said in [finding.message for finding in found]

@@ -111,7 +111,8 @@ def _check_layout(document: Mapping[str, Any], dataset: Dataset) -> Iterator[Fin
     try:
         layout = settings_from({}, dataset.plan.settings).record_layout
     except (UsageError, ValueError, KeyError, TypeError) as error:
-        message = f"field 'settings' chooses no layout ({error})"
+        reason = str(error).removeprefix("--plan_from: ").removesuffix(".")
+        message = f"field 'settings' chooses no layout ({reason})"
         yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
         return
     wanted = {
