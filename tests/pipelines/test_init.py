@@ -194,6 +194,7 @@ def test_the_command_writes_a_file(
         ((f"--input={PHOTOS}",), "--output is missing; name the directory for the versions of the dataset."),
         (("--output=out",), "--input is missing; name a folder of images."),
         (("--input=nope", "--output=out"), "--input nope does not exist; check the path."),
+        (("--input=a=", "--output=out"), "--input a= has no path after the =; write a=PATH."),
         ((f"--input={PHOTOS}", "--output=out", "--resize=x"), "--resize x: 'x' is not a size in pixels"),
         ((f"--input={PHOTOS}", "--output=out", "--keep=x"), "--keep x: write the number of versions to keep"),
         ((f"--input={PHOTOS}", "--output=out", "--resume"), "Unknown option --resume"),

@@ -105,7 +105,7 @@ def map_refs(
             for ref in chunk
             if ref.is_candidate and ref.size <= max_bytes and not is_unneeded(ref)
         )
-        with storage.reading_ahead(wanted) if in_groups else contextlib.nullcontext():
+        with storage.reading_ahead(wanted, max_bytes) if in_groups else contextlib.nullcontext():
             return [function(ref) for ref in chunk]
 
     return OrderedMap(
@@ -148,11 +148,11 @@ def check_sha256(ref: ImageRef, found: str) -> None:
 def _read_remote(ref: ImageRef, max_bytes: int) -> bytes:
     """Reads an object in one request, and again if its bytes do not match the listing."""
     if not ref.crc32c and not ref.version:  # named by a manifest, never listed
-        return _unpacked(storage.read_bytes(ref.uri), max_bytes)
+        return _unpacked(_read_object(ref, max_bytes), max_bytes)
     found = ""
     for _ in range(_READS):
         try:
-            data = storage.read_version(ref.uri, ref.version)
+            data = _read_object(ref, max_bytes)
         except FileNotFoundError:
             _check_unchanged(ref)
             raise
@@ -166,6 +166,18 @@ def _read_remote(ref: ImageRef, max_bytes: int) -> bytes:
         f"{len(data)} bytes arrived, crc32c {found or 'unknown'}; "
         f"{ref.size} were listed, with crc32c {ref.crc32c or 'unknown'}",
     )
+
+
+def _read_object(ref: ImageRef, max_bytes: int) -> bytes:
+    """Reads an object once; one without a listed version, whose size may be anything, up to the limit."""
+    if ref.version:
+        return storage.read_version(ref.uri, ref.version)
+    try:
+        return storage.read_at_most(ref.uri, max_bytes)
+    except storage.ObjectTooLarge as error:
+        if error.size < 0:
+            raise _too_large(f"it has more than {format_size(max_bytes)}") from error
+        raise _larger(error.size, max_bytes) from error
 
 
 def _check_unchanged(ref: ImageRef) -> None:

@@ -149,6 +149,9 @@ def _look_at_local(path: str) -> InputProbe:
     if not path:
         raise UsageError("--input is an empty text; name a folder of images.")
     if not os.path.lexists(path):
+        name, is_named, rest = path.partition("=")
+        if is_named and not rest:
+            raise UsageError(f"--input {shown} has no path after the =; write {printable(name)}=PATH.")
         raise UsageError(f"--input {shown} does not exist; check the path.")
     if not os.path.isdir(path) and not os.path.isfile(path):
         raise UsageError(f"--input {shown} is neither a folder nor a file; check the path.")

@@ -30,13 +30,14 @@ from shardwright.transforms.storage.faults import changed, fault, translated_err
 from shardwright.transforms.storage.listings import ListedPage, folder_names, folder_prefix, objects_of
 from shardwright.transforms.storage.local import local_version, read_fully, unfinished
 from shardwright.transforms.storage.range_listing import pages_in_ranges
-from shardwright.transforms.storage.stored_object import NoConditions, StoredObject
+from shardwright.transforms.storage.stored_object import NoConditions, ObjectTooLarge, StoredObject
 from shardwright.transforms.storage.worker_waits import SCRATCH_VARIABLE
 
 __all__ = [
     "LAST_TRY_SECONDS",
     "SCRATCH_VARIABLE",
     "NoConditions",
+    "ObjectTooLarge",
     "StoredObject",
     "alone_with",
     "at_most",
@@ -62,6 +63,7 @@ __all__ = [
     "modified_at",
     "open_local",
     "publish",
+    "read_at_most",
     "read_bytes",
     "read_fully",
     "read_head",
@@ -185,6 +187,20 @@ def read_bytes(path: str) -> bytes:
     return bytes(_store(path).read_bytes(path))
 
 
+def read_at_most(path: str, limit: int) -> bytes:
+    """Reads a whole remote file, unless it is too large.
+
+    Args:
+      path: path of the file.
+      limit: largest size to read in bytes.
+
+    Raises:
+      ObjectTooLarge: if the file is larger; little more than the limit is in memory by then.
+      FileNotFoundError: or another OSError.
+    """
+    return bytes(_store(path).read_bytes(path, limit=limit))
+
+
 def read_version(path: str, version: str) -> bytes:
     """Reads a remote file in the listed version; the caller compares the checksum.
 
@@ -200,19 +216,20 @@ def can_read_ahead(path: str) -> bool:
     return _scheme(path) == "gs" and bool(_store(path).can_read_ahead())
 
 
-def reading_ahead(objects: Iterable[tuple[str, str]]) -> AbstractContextManager[None]:
+def reading_ahead(objects: Iterable[tuple[str, str]], limit: int = -1) -> AbstractContextManager[None]:
     """Returns a context manager that requests files which this thread will read in its block.
 
     Their bytes arrive while the first ones are processed. Only for `gs://`; other storages have clients of
     their own.
 
     Args:
-      objects: paths and versions of files, for `read_version`, or for `read_bytes` if the version is empty.
+      objects: paths and versions of files, for `read_version`, or for `read_at_most` if the version is empty.
+      limit: limit of `read_at_most`; -1 for files that `read_bytes` will read.
     """
     found = [item for item in objects if _scheme(item[0]) == "gs"]
     if not found:
         return contextlib.nullcontext()
-    ahead: AbstractContextManager[None] = _imported("gcs").reading_ahead(found)
+    ahead: AbstractContextManager[None] = _imported("gcs").reading_ahead(found, limit)
     return ahead
 
 

@@ -33,7 +33,7 @@ from shardwright.transforms.storage.listings import (
 )
 from shardwright.transforms.storage.quick_reads import QuickReader, client_options, no_retries
 from shardwright.transforms.storage.retrying_client import RetryingClient
-from shardwright.transforms.storage.stored_object import StoredObject, content_type
+from shardwright.transforms.storage.stored_object import ObjectTooLarge, StoredObject, content_type
 from shardwright.transforms.storage.versioned_reads import local_copy, read_latest
 
 #: Number of repetitions by the client itself, so that losing one block does not repeat a whole upload, and
@@ -357,13 +357,17 @@ _sdk = RetryingClient(_make_client, _translated_errors, _is_transient)
 _client, _retried = _sdk.get, _sdk.retried
 
 
-def _get(path: str, version: str, span: tuple[int, int] | None = None) -> bytes:
+def _get(path: str, version: str, span: tuple[int, int] | None = None, limit: int = -1) -> bytes:
     """Reads a blob or a range of it; also retries if the answer breaks off.
 
     Args:
       path: path of the blob.
       version: version that the blob must have; empty for any.
       span: offsets of the first byte and after the last byte; None for the whole blob.
+      limit: largest size to read in bytes; -1 for none.
+
+    Raises:
+      ObjectTooLarge: if the blob is larger than the limit.
     """
     container, name = split_path(path)
     etag, md5 = _etag_and_md5(version)
@@ -375,6 +379,8 @@ def _get(path: str, version: str, span: tuple[int, int] | None = None) -> bytes:
         if data is not None:
             return data
         answer = _download(path, version, **place)
+        if 0 <= limit < answer.size:  # only its first part has arrived
+            raise ObjectTooLarge(answer.size)
         data = bytes(answer.readall())
         expected = answer.properties.content_settings.content_md5
         if span is None and expected and hashlib.md5(data, usedforsecurity=False).digest() != bytes(expected):
@@ -395,9 +401,13 @@ def _download(path: str, version: str, **place: int) -> Any:
         raise _BadAnswer(str(error)) from error
 
 
-def read_bytes(path: str, version: str = "") -> bytes:
-    """Reads a blob in one request; if a version is given, only that version."""
-    return _get(path, version)
+def read_bytes(path: str, version: str = "", limit: int = -1) -> bytes:
+    """Reads a blob in one request; if a version is given, only that version.
+
+    Raises:
+      ObjectTooLarge: if the blob has more bytes than the limit; -1 is none.
+    """
+    return _get(path, version, limit=limit)
 
 
 def read_range(path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:

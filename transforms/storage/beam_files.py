@@ -15,7 +15,7 @@ from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.missing_packages import needed_by
 from shardwright.transforms.concurrency.underway import UNDERWAY
-from shardwright.transforms.storage.stored_object import StoredObject
+from shardwright.transforms.storage.stored_object import ObjectTooLarge, StoredObject
 
 _COPY_BYTES = 1 << 20
 
@@ -47,10 +47,19 @@ def _translated_errors(doing: str, path: str) -> Iterator[None]:
         ) from error
 
 
-def read_bytes(path: str, version: str = "") -> bytes:
-    """Reads a whole file; these file systems keep one version only."""
+def read_bytes(path: str, version: str = "", limit: int = -1) -> bytes:
+    """Reads a whole file; these file systems keep one version only.
+
+    Raises:
+      ObjectTooLarge: if the file has more bytes than the limit; -1 is none.
+    """
     with _translated_errors("read", path), _filesystems().open(path, compression_type="uncompressed") as file:
-        return bytes(file.read())
+        if limit < 0:
+            return bytes(file.read())
+        data = bytes(file.read(limit + 1))
+    if len(data) > limit:
+        raise ObjectTooLarge
+    return data
 
 
 def read_range(path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:

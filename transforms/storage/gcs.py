@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import os
 import random
@@ -62,7 +63,7 @@ from shardwright.transforms.storage.listings import (
     listed_pages,
     objects_of,
 )
-from shardwright.transforms.storage.stored_object import StoredObject, content_type
+from shardwright.transforms.storage.stored_object import ObjectTooLarge, StoredObject, content_type
 
 Result = TypeVar("Result")
 
@@ -226,7 +227,7 @@ def _translated_errors(doing: str, path: str, size: int = 0) -> Iterator[Operati
         with needed_by("gs://"), within(here):
             yield here
         _contact.answered()
-    except ShardwrightError:
+    except (ShardwrightError, ObjectTooLarge):
         raise
     except (Refused, Unreachable, Damaged) as error:
         raise _reading_error(doing, path, here, error) from error
@@ -348,25 +349,32 @@ def _again(function: Callable[[], Result], statuses: Sequence[int] = ()) -> Resu
     return function()
 
 
-def read_bytes(path: str, generation: str = "", checked: bool = True) -> bytes:
+def read_bytes(path: str, generation: str = "", checked: bool = True, limit: int = -1) -> bytes:
     """Reads an object in one request.
 
     Args:
       path: path of the object.
       generation: generation to read; empty for the newest.
       checked: whether to compare the bytes with the checksum in the answer.
+      limit: largest size to read in bytes; -1 for none.
+
+    Raises:
+      ObjectTooLarge: if the object is larger than the limit.
     """
     with _translated_errors("read", path) as here:
         media = _access().media
         if media is not None:
-            sent = _sent_ahead(media, path, generation, checked)
-            download = sent.download if sent else Download.of_object(path, generation, checked=checked)
-            return _fetched(media, download, here, _as_it_is, sent)
-        return _again(lambda: _download(path, generation, checksum="crc32c" if checked else None))
+            sent = _sent_ahead(media, path, generation, checked, limit)
+            download = Download.of_object(path, generation, checked=checked, limit=limit)
+            return _fetched(media, sent.download if sent else download, here, _as_it_is, sent)
+        checksum = "crc32c" if checked else None
+        if limit >= 0:
+            return _again(lambda: _download_at_most(path, limit, checksum=checksum))
+        return _again(lambda: _download(path, generation, checksum=checksum))
 
 
 @contextlib.contextmanager
-def reading_ahead(objects: Sequence[tuple[str, str]]) -> Iterator[None]:
+def reading_ahead(objects: Sequence[tuple[str, str]], limit: int = -1) -> Iterator[None]:
     """Requests objects that this thread reads in the block, so that many answers are on their way at once.
 
     Only the first attempt to read an object is made ahead. Whatever keeps it from being made, or fails, comes
@@ -375,6 +383,7 @@ def reading_ahead(objects: Sequence[tuple[str, str]]) -> Iterator[None]:
     Args:
       objects: paths and generations, which are empty for the newest; only those are compared with their
         checksums.
+      limit: limit of the reads of the newest generation; -1 for none.
     """
     try:
         media = _access().media
@@ -384,7 +393,9 @@ def reading_ahead(objects: Sequence[tuple[str, str]]) -> Iterator[None]:
         yield
         return
     downloads = {
-        (path, generation): Download.of_object(path, generation, checked=not generation)
+        (path, generation): Download.of_object(
+            path, generation, checked=not generation, limit=-1 if generation else limit
+        )
         for path, generation in objects
     }
     before = getattr(_ahead, "sent", None)
@@ -396,13 +407,15 @@ def reading_ahead(objects: Sequence[tuple[str, str]]) -> Iterator[None]:
         media.cancel([*sent.values()])
 
 
-def _sent_ahead(media: MediaReader, path: str, generation: str, checked: bool) -> SentRequest | None:
+def _sent_ahead(
+    media: MediaReader, path: str, generation: str, checked: bool, limit: int
+) -> SentRequest | None:
     """Takes the request for an object that was sent ahead; None if there is none."""
     ahead: dict[tuple[str, str], SentRequest] | None = getattr(_ahead, "sent", None)
     found = ahead.get((path, generation)) if ahead else None
     if ahead is None or found is None or not media.is_usable(found):
         return None
-    if checked and not found.download.is_checked:
+    if (checked and not found.download.is_checked) or found.download.limit != limit:
         return None
     del ahead[path, generation]
     return found
@@ -494,6 +507,26 @@ def _download(path: str, generation: str, **options: Any) -> bytes:
         **options,
     )
     return bytes(data)
+
+
+class _LimitedBytes(io.BytesIO):
+    """A file in memory that refuses more bytes than a limit."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
+
+    def write(self, data: Any, /) -> int:
+        if self.tell() + len(data) > self._limit:
+            raise ObjectTooLarge
+        return super().write(data)
+
+
+def _download_at_most(path: str, limit: int, **options: Any) -> bytes:
+    """Reads an object with Google's own client, in small pieces, unless it is larger than a limit."""
+    file = _LimitedBytes(limit)
+    _blob(path).download_to_file(file, raw_download=True, retry=_retry(), timeout=_TIMEOUT, **options)
+    return file.getvalue()
 
 
 def read_range(path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:

@@ -22,6 +22,7 @@ from shardwright.schemas import __version__
 from shardwright.transforms.concurrency.pool import CONNECTIONS, READS_AHEAD
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.storage.deadlines import CONNECT_SECONDS, TransferClock, current
+from shardwright.transforms.storage.stored_object import ObjectTooLarge
 from shardwright.transforms.storage.transfers import Transfer, Transfers
 
 try:
@@ -99,6 +100,7 @@ class Download:
       length: number of bytes; -1 for all.
       checked: whether to compare the bytes with the checksum in the answer; only for whole objects.
       file: file that gets the bytes; None to keep them in memory.
+      limit: number of bytes after which the transfer is given up; -1 for none.
     """
 
     def __init__(
@@ -109,10 +111,11 @@ class Download:
         length: int = -1,
         checked: bool = False,
         file: IO[bytes] | None = None,
+        limit: int = -1,
     ) -> None:
         self._target = target
         self._wanted, self._first, self._length = generation, first, length
-        self._checked, self._file = checked, file
+        self._checked, self._file, self._limit = checked, file, limit
         self.restart()
 
     @property
@@ -129,6 +132,11 @@ class Download:
     def is_checked(self) -> bool:
         """Whether the bytes are compared with the checksum in the answer."""
         return self._checked
+
+    @property
+    def limit(self) -> int:
+        """Number of bytes after which the transfer is given up; -1 for none."""
+        return self._limit
 
     @classmethod
     def of_object(cls, path: str, generation: str = "", **options: Any) -> Download:
@@ -162,13 +170,23 @@ class Download:
             return f"bytes={begin}-" if begin else ""
         return f"bytes={begin}-{self._first + self._length - 1}"
 
-    def begin(self, status: int) -> None:
-        """Prepares for the bytes of an answer. One to a range may hold the whole object all the same."""
+    def begin(self, status: int, size: int = 0) -> None:
+        """Prepares for the bytes of an answer. One to a range may hold the whole object all the same.
+
+        Args:
+          status: HTTP status.
+          size: number of bytes on their way; 0 if unknown.
+
+        Raises:
+          ObjectTooLarge: if they are more than the limit.
+        """
         self._is_whole = False
         if status == _OK and self.range():
             generation, crc32c = self._generation, self._expected_crc32c
             self.restart()
             self._generation, self._expected_crc32c, self._is_whole = generation, crc32c, True
+        if 0 <= self._limit < self._received + size:
+            raise ObjectTooLarge(self._received + size)
 
     def note_header(self, line: bytes) -> None:
         """Keeps the headers that say which bytes are on their way."""
@@ -183,12 +201,18 @@ class Download:
                     self._expected_crc32c = digest
 
     def take(self, data: bytes) -> None:
-        """Adds bytes."""
+        """Adds bytes.
+
+        Raises:
+          ObjectTooLarge: if there are more than the limit.
+        """
         if self._file is None:
             self._parts.append(data)
         else:
             self._file.write(data)
         self._received += len(data)
+        if 0 <= self._limit < self._received:
+            raise ObjectTooLarge
         if self._checked:
             self._crc32c = google_crc32c.extend(self._crc32c, data)
 
@@ -522,7 +546,7 @@ class _Request(Transfer):
         if self._status in (_OK, _PARTIAL):
             for line in notes:
                 self._download.note_header(line)
-            self._download.begin(self._status)
+            self._download.begin(self._status, size)
 
     def _on_bytes(self, data: bytes) -> int | None:
         """Takes bytes; another number than theirs ends the transfer."""

@@ -78,7 +78,12 @@ class QuickReader:
         self._failures, self._rests_until = 0, 0.0
 
     def read(
-        self, name: str, etag: str = "", md5: str | None = None, span: tuple[int, int] | None = None
+        self,
+        name: str,
+        etag: str = "",
+        md5: str | None = None,
+        span: tuple[int, int] | None = None,
+        limit: int = -1,
     ) -> bytes | None:
         """Reads an object or a range of it.
 
@@ -87,6 +92,7 @@ class QuickReader:
           etag: ETag that the object must have, without quotation marks; empty if unknown.
           md5: MD5 of the object in hex digits; empty if unknown; None if its ETag is its MD5.
           span: offsets of the first byte and after the last byte; None for the whole object.
+          limit: largest size to read in bytes; -1 for none.
 
         Returns:
           The bytes; None if the storage's own client must read the object.
@@ -99,12 +105,14 @@ class QuickReader:
             or not keeps_name(name)
         ):
             return None
-        data = self._attempt(name, etag, md5, span)
+        data = self._attempt(name, etag, md5, span, limit)
         if data is not None:
             self._failures = 0
         return data
 
-    def _attempt(self, name: str, etag: str, md5: str | None, span: tuple[int, int] | None) -> bytes | None:
+    def _attempt(
+        self, name: str, etag: str, md5: str | None, span: tuple[int, int] | None, limit: int
+    ) -> bytes | None:
         from obstore import get
         from obstore.exceptions import PreconditionError
 
@@ -114,6 +122,8 @@ class QuickReader:
         }
         try:
             answer = get(self._store, name, options=options or None)
+            if 0 <= limit < answer.meta["size"]:
+                return None
             found = (answer.meta["e_tag"] or "").strip('"')
             data: bytes = answer.bytes().to_bytes()
         except (FileNotFoundError, PreconditionError):  # the other client asks again, because it must be sure

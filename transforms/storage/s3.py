@@ -32,7 +32,12 @@ from shardwright.transforms.storage.listings import (
 )
 from shardwright.transforms.storage.quick_reads import QuickReader, client_options, is_md5, no_retries
 from shardwright.transforms.storage.retrying_client import RetryingClient
-from shardwright.transforms.storage.stored_object import NoConditions, StoredObject, content_type
+from shardwright.transforms.storage.stored_object import (
+    NoConditions,
+    ObjectTooLarge,
+    StoredObject,
+    content_type,
+)
 from shardwright.transforms.storage.versioned_reads import local_copy, read_latest
 
 #: Number of attempts of the client itself, so that losing one part does not repeat a whole upload.
@@ -270,13 +275,17 @@ _sdk = RetryingClient(_make_client, _translated_errors, _is_transient)
 _client, _retried = _sdk.get, _sdk.retried
 
 
-def _get(path: str, version: str, span: tuple[int, int] | None = None) -> bytes:
+def _get(path: str, version: str, span: tuple[int, int] | None = None, limit: int = -1) -> bytes:
     """Reads an object or a range of it; also retries if the answer breaks off.
 
     Args:
       path: path of the object.
       version: version that the object must have; empty for any.
       span: offsets of the first byte and after the last byte; None for the whole object.
+      limit: largest size to read in bytes; -1 for none.
+
+    Raises:
+      ObjectTooLarge: if the object is larger than the limit.
     """
     bucket, name = split_path(path)
     wanted = {"IfMatch": f'"{version}"'} if version else {}
@@ -288,9 +297,13 @@ def _get(path: str, version: str, span: tuple[int, int] | None = None) -> bytes:
 
     def send() -> bytes:
         client, reader = _client(), _sdk.quick_readers.get(bucket)
-        data = reader.read(name, version, span=span) if reader and is_quick else None
+        data = reader.read(name, version, span=span, limit=limit) if reader and is_quick else None
         if data is None:
-            data = bytes(client.get_object(**_place(path), **wanted)["Body"].read())
+            answer = client.get_object(**_place(path), **wanted)
+            if 0 <= limit < answer["ContentLength"]:
+                answer["Body"].close()
+                raise ObjectTooLarge(answer["ContentLength"])
+            data = bytes(answer["Body"].read())
             if bucket not in _sdk.quick_readers:
                 _sdk.quick_readers[bucket] = _quick_reader(client, bucket)
         return data
@@ -298,9 +311,13 @@ def _get(path: str, version: str, span: tuple[int, int] | None = None) -> bytes:
     return _retried("read", path, send)
 
 
-def read_bytes(path: str, version: str = "") -> bytes:
-    """Reads an object in one request; if a version is given, only that version."""
-    return _get(path, version)
+def read_bytes(path: str, version: str = "", limit: int = -1) -> bytes:
+    """Reads an object in one request; if a version is given, only that version.
+
+    Raises:
+      ObjectTooLarge: if the object has more bytes than the limit; -1 is none.
+    """
+    return _get(path, version, limit=limit)
 
 
 def read_range(path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:

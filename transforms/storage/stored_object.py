@@ -11,6 +11,18 @@ class NoConditions(EngineError):
     """A storage rejects conditional requests, so that two writers cannot know who was first."""
 
 
+class ObjectTooLarge(Exception):
+    """An object is larger than the limit of its reader, and was not read to its end.
+
+    Attributes:
+      size: size in bytes; -1 if the storage does not state it.
+    """
+
+    def __init__(self, size: int = -1) -> None:
+        super().__init__(f"{size} bytes")
+        self.size = size
+
+
 class StoredObject(NamedTuple):
     """An object as its storage lists it.
 
