@@ -329,6 +329,8 @@ def print_salvage_summary(result: SalvageResult) -> None:
         out.print(f"  {lost} lost ({codes}){unnamed}: see {printable(storage.join(result.path, LOST_JSONL))}")
     if outcome["unexpected"]:
         out.print(f"  left out: {counted(outcome['unexpected'], 'record')} of no shard, or found twice")
+    if misplaced := outcome.get("misplaced"):
+        out.print(f"  {counted(misplaced, 'shard')} found under the name of another one")
     for warning in outcome.get("warnings", ()):
         warn(out, warning)
     if result.dataset:

@@ -183,6 +183,32 @@ def test_swapped_ranges_are_restored(damaged: Path, tmp_path: Path) -> None:
     assert (path / SHARD).read_bytes() == sound
 
 
+@pytest.mark.parametrize("layout", ["classification", "raw"])
+def test_swapped_and_renamed_shards_are_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], layout: str
+) -> None:
+    tree = make_tree(tmp_path / "tree", 14)
+    made = convert(input=str(tree), output=str(tmp_path / "made"), resize=16, layout=layout, shards=4)
+    directory = Path(made.path)
+    files = sorted(directory.glob("*.tfrecord"))
+    sound = [file.read_bytes() for file in files]
+    assert len({*sound}) == 4 and all(sound)
+    # 0 and 1 change places; the name of 2 becomes that of 3, whose records are lost.
+    for file, data in zip(files[:2], sound[1::-1]):
+        file.write_bytes(data)
+    files[2].rename(files[3])
+    lost = made.dataset.splits["train"][3].records
+    result = salvage(str(directory), str(tmp_path / "saved"))
+    path = _check(result, directory, lost)
+    assert [(path / file.name).read_bytes() for file in files] == [*sound[:3], b""]
+    assert {(line["code"], line["message"]) for line in _lines(path / "lost.jsonl")} == {
+        ("SHARD_MISSING", f"its file holds the records of {files[2].name}")
+    }
+    assert result.outcome["copied_shards"] == 3 and result.outcome["unexpected"] == 0
+    print_salvage_summary(result)
+    assert "3 shards found under the name of another one" in capsys.readouterr().out
+
+
 def test_the_keys_of_a_missing_shard_are_reported_as_lost(damaged: Path, tmp_path: Path) -> None:
     keys = [entry.key for entry in _entries(damaged)]
     (damaged / SHARD).unlink()
@@ -216,6 +242,20 @@ def test_without_a_ledger_records_are_identified_by_their_content(
         (lost,) = _lines(path / "lost.jsonl")
         assert (lost["key"], lost["record"], lost["offset"]) == (None, 2, entries[2].offset)
         assert result.outcome["unnamed"] == 1
+
+
+def test_without_a_ledger_records_keep_the_file_names_that_they_store(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "tree", 8)
+    made = convert(input=str(tree), output=str(tmp_path / "made"), layout="imagenet", shards=2)
+    shutil.rmtree(Path(made.path) / "_shards")
+    path = _check(salvage(made.path, str(tmp_path / "saved")), Path(made.path), 0)
+    assert not validate(str(path), mode="fast").findings
+    names = [
+        entry.file_name
+        for i in (0, 1)
+        for entry in _entries(path, f"_shards/train-0000{i}-of-00002.jsonl.gz")
+    ]
+    assert sorted(names) == sorted(file.name for file in tree.rglob("*.*"))
 
 
 def test_without_ledger_and_index_lost_records_are_counted(damaged: Path, tmp_path: Path) -> None:

@@ -151,6 +151,7 @@ def _outcome(job: SalvageJob, saved: Sequence[SavedShard]) -> dict[str, Any]:
         "lost_codes": dict(codes.most_common()),
         "unnamed": sum(lost.key is None for item in saved for lost in item.lost),
         "unexpected": sum(item.unexpected for item in saved),
+        "misplaced": sum(item.misplaced for item in saved),
     }
 
 

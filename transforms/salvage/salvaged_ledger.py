@@ -27,6 +27,7 @@ class FoundRecord(NamedTuple):
       label: Its classes, as a ledger writes them. Empty if they were not read.
       format: Format of its image. Empty if it was not read.
       dtype: Type of its samples. Empty if the record does not say.
+      file_name: File name in the record, if that is all it says about its key.
     """
 
     found: Found
@@ -34,6 +35,7 @@ class FoundRecord(NamedTuple):
     label: str
     format: str
     dtype: str = ""
+    file_name: str = ""
 
 
 class Content(NamedTuple):
@@ -301,6 +303,7 @@ def _entry(record: FoundRecord, place: tuple[int, int]) -> Entry:
         label=record.label,
         format=record.format,
         dtype=record.dtype,
+        file_name=record.file_name,
         offset=place[0],
         length=place[1],
     )

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, NamedTuple
 
 from shardwright.schemas.codes import FindingCode
@@ -34,6 +34,7 @@ from shardwright.transforms.records.framing import (
 )
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.salvage.match import Found, Written
+from shardwright.transforms.salvage.misplaced import find_misplaced
 from shardwright.transforms.salvage.salvaged_ledger import Content, FoundRecord, SalvagedLedger, reconcile
 from shardwright.transforms.salvage.write import write_frames
 from shardwright.transforms.shards.finish import ShardPlace, discard, finish_shard
@@ -78,6 +79,7 @@ class SavedShard:
       result: The shard's result for the dataset's ledger. None for foreign files.
       lost_labels: Classes of the lost records. None if not all are known.
       lost_formats: Image formats of the lost records. None if not all are known.
+      misplaced: Whether the shard was found under the name of another one.
     """
 
     file: str
@@ -88,6 +90,7 @@ class SavedShard:
     result: ShardResult | None = None
     lost_labels: tuple[str, ...] | None = ()
     lost_formats: tuple[str, ...] | None = ()
+    misplaced: bool = False
 
 
 def save_shard(
@@ -107,11 +110,19 @@ def save_shard(
     started = time.time()
     ledger = _read_ledger(task)
     with ExitStack() as stack, storage.translated_errors("save", task.path):
-        try:
-            file = stack.enter_context(storage.open_local(task.path))
-        except FileNotFoundError:
+        file = _opened(stack, task.path)
+        intact = file is not None and _is_intact(file, task.expected)
+        misplaced = False
+        if not intact and task.expected is not None:
+            placement = find_misplaced(task.directory, task.expected)
+            if placement.path is not None:
+                file, intact, misplaced = _opened(stack, placement.path), True, True
+            elif placement.holds:
+                return _book_missing(
+                    task, ledger, started, f"its file holds the records of {placement.holds}"
+                )
+        if file is None:
             return _book_missing(task, ledger, started)
-        intact = _is_intact(file, task.expected)
         plain, compression, error = stack.enter_context(uncompressed(file, task.file))
         # Without a ledger, the classes and formats have to come from the images.
         content = _read(plain, schema, decode or (ledger is None and task.place is not None), executor)
@@ -130,7 +141,16 @@ def save_shard(
             temporary = _write(task, plain, frames, compression)
         digest = ledger[0].plan_digest if ledger and not salvaged.lost else ""
         recipe = ledger[0].recipe if ledger else ""
-        return _finish(task, task.place, salvaged, temporary, started, intact, digest, recipe)
+        saved = _finish(task, task.place, salvaged, temporary, started, intact, digest, recipe)
+        return replace(saved, misplaced=misplaced)
+
+
+def _opened(stack: ExitStack, path: str) -> IO[bytes] | None:
+    """Opens a file until the end of a stack; returns None if it is missing."""
+    try:
+        return stack.enter_context(storage.open_local(path))
+    except FileNotFoundError:
+        return None
 
 
 def _finish(
@@ -239,7 +259,8 @@ def _read(file: IO[bytes], schema: RecordSchema, decode: bool, executor: ThreadP
         problem = checked.problems[0] if checked.problems else None
         picture = checked.picture
         label = _label(record.data, schema, picture.labels) if picture and not problem else ""
-        return FoundRecord(found, problem, label, picture.format if picture else "", checked.dtype)
+        file_name = "" if checked.key is not None else checked.basename or ""
+        return FoundRecord(found, problem, label, picture.format if picture else "", checked.dtype, file_name)
 
     records = list(
         map_ordered(
@@ -320,12 +341,15 @@ _UNUSABLE = (FindingCode.UNPARSEABLE, FindingCode.UNDECODABLE)
 
 
 def _book_missing(
-    task: SalvageTask, ledger: tuple[ShardHeader, list[Entry]] | None, started: float
+    task: SalvageTask,
+    ledger: tuple[ShardHeader, list[Entry]] | None,
+    started: float,
+    why: str = "its shard is missing",
 ) -> SavedShard:
     """Accounts for a missing shard: all its records are lost, and an empty shard takes its place."""
     if task.place is None:
         raise EngineError(f"{printable(task.path)} disappeared before it was saved; run again.")
-    damage = DamagedRange(0, 0, 0, FindingCode.SHARD_MISSING, "its shard is missing")
+    damage = DamagedRange(0, 0, 0, FindingCode.SHARD_MISSING, why)
     salvaged = _reconcile(task, ledger, Content([], [damage], 0), False)
     compression = {".gz": "gzip", ".zlib": "zlib"}.get(os.path.splitext(task.file)[1], "none")
     temporary = _write(task, None, [], compression)

@@ -1,0 +1,80 @@
+"""Finds shards under the names of other shards: files that were swapped, renamed or copied. Needs no Beam."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import NamedTuple
+
+from shardwright.schemas.dataset import Shard
+from shardwright.transforms import storage
+from shardwright.transforms.dataset_files import read_dataset
+
+
+class Placement(NamedTuple):
+    """Where the bytes of a shard are, if not in its own file.
+
+    Attributes:
+      path: Path of the file that holds them. None if none was found.
+      holds: Name of the other shard that the shard's own file holds. Empty if it holds none.
+    """
+
+    path: str | None = None
+    holds: str = ""
+
+
+def find_misplaced(directory: str, expected: Shard) -> Placement:
+    """Looks for a shard whose own file has other bytes or is missing.
+
+    It reads the shard's own file, and those files that can hold the shard: they have its size, but not the
+    size of their own shard, or their own shard is in its file.
+
+    Args:
+      directory: The dataset directory.
+      expected: The shard as `dataset.json` describes it.
+
+    Raises:
+      UsageError: If `dataset.json` is not a readable document.
+      EngineError: If the storage failed.
+    """
+    sizes = _sizes(directory)
+    others = [
+        shard
+        for _, _, _, shard in read_dataset(directory).placed_shards()
+        if shard.file != expected.file and shard.records
+    ]
+    holds = _shard_in(directory, expected.file, sizes, others)
+    if not expected.records:
+        return Placement(None, holds)
+    for other in others:
+        if sizes.get(other.file) != expected.bytes:
+            continue
+        is_suspect = other.bytes != expected.bytes or other.file == holds
+        if is_suspect and _sha256_of(directory, other.file) == expected.sha256:
+            return Placement(storage.join(directory, other.file), holds)
+    return Placement(None, holds)
+
+
+def _shard_in(directory: str, file: str, sizes: dict[str, int], shards: list[Shard]) -> str:
+    """Returns the name of the shard whose bytes a file has; empty if there is none."""
+    candidates = {shard.sha256: shard.file for shard in shards if shard.bytes == sizes.get(file)}
+    return candidates.get(_sha256_of(directory, file), "") if candidates else ""
+
+
+def _sizes(directory: str) -> dict[str, int]:
+    """Returns the size in bytes of each file in a directory."""
+    if storage.is_remote(directory):
+        prefix = directory.rstrip("/") + "/"
+        return {
+            item.path.removeprefix(prefix): item.size
+            for item in storage.list_objects(directory, deep=not storage.has_folders(directory))
+        }
+    with os.scandir(directory) as entries:
+        return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+
+
+def _sha256_of(directory: str, file: str) -> str:
+    """Returns the sha256 of a file; empty if it is missing."""
+    with contextlib.suppress(FileNotFoundError), storage.open_local(storage.join(directory, file)) as opened:
+        return storage.sha256_of(opened)
+    return ""
