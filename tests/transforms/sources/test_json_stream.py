@@ -11,7 +11,7 @@ from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwright.transforms.sources.coco.json_stream import JsonFault, parse_item, stream_object
+from shardwright.transforms.sources.coco.json_stream import JsonFault, parse_item, stream_list, stream_object
 
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -27,6 +27,7 @@ _VALUES = st.recursive(
 def test_streaming_agrees_with_the_standard_parser(
     document: dict[str, Any], ascii_only: bool, indent: int | None, behind: bytes
 ) -> None:
+    behind = behind.lstrip(b"{[ \t\n\r")  # a second document is an error
     data = json.dumps(document, ensure_ascii=ascii_only, indent=indent).encode("utf-8", "surrogatepass")
     items = list(stream_object(io.BytesIO(data + b" " + behind)))
     rebuilt: dict[str, Any] = {}
@@ -69,9 +70,17 @@ def test_values_may_cross_chunks() -> None:
         (b"{1: 2}", "an object has a name that is not a string", 2),
         (b'\xef\xbb\xbf{"a": [1}', "'}' instead of , or ]", 11),
         (b'{"a": ' + b"[" * 100_000, "its values are nested too deeply", 7),
+        (b'{"a": [1]}\n{"a": [2]}', "a second document begins", 11),
+        (b"{} []", "a second document begins", 3),
     ],
 )
 def test_messages_name_the_error_and_its_place(data: bytes, message: str, byte: int) -> None:
     with pytest.raises(JsonFault) as raised:
         list(stream_object(io.BytesIO(data)))
     assert (raised.value.message, raised.value.byte) == (message, byte)
+
+
+def test_a_second_list_is_an_error() -> None:
+    assert [item.value for item in stream_list(io.BytesIO(b"[1, 2] \n"))] == [1, 2]
+    with pytest.raises(JsonFault, match="a second document begins at byte 6"):
+        list(stream_list(io.BytesIO(b"[1, 2][3]")))

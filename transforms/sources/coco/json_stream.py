@@ -134,6 +134,15 @@ class _Window:
         self.at += 1
         return found
 
+    def check_end(self) -> None:
+        """Checks that no second document follows, as in files that were joined. Other bytes are ignored.
+
+        Raises:
+          JsonFault: if one follows; its values would be lost.
+        """
+        if self.skip_space() in ("{", "["):
+            raise self.fault("a second document begins")
+
     def _final_fault(self, error: json.JSONDecodeError) -> JsonFault:
         """Returns whether the file is cut off or wrong, as a fault, after all was read."""
         rest = self.text[error.pos :].strip()
@@ -178,6 +187,8 @@ def stream_object(file: IO[bytes]) -> Iterator[Item]:
     window = _Window(file)
     window.expect("{")
     if window.skip_space() == "}":
+        window.expect("}")
+        window.check_end()
         return
     while True:
         name = window.value()[0]
@@ -189,6 +200,7 @@ def stream_object(file: IO[bytes]) -> Iterator[Item]:
         else:
             yield Item(name, *window.value())
         if window.expect(",}") == "}":
+            window.check_end()
             return
 
 
@@ -198,9 +210,11 @@ def stream_list(file: IO[bytes]) -> Iterator[Item]:
     Raises:
       JsonFault: if the file is not a JSON array, or is incomplete.
     """
-    for item in _stream_array(_Window(file), ""):
+    window = _Window(file)
+    for item in _stream_array(window, ""):
         if item.length:
             yield item
+    window.check_end()
 
 
 def _stream_array(window: _Window, name: str) -> Iterator[Item]:
