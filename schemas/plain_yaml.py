@@ -9,6 +9,8 @@ import yaml
 
 #: Maximum number of characters: more than people write by hand, few enough for a slow parser.
 _LONGEST = 1 << 17
+#: Prefix of the tags that YAML writes as `!!name`.
+_YAML_TAGS = "tag:yaml.org,2002:"
 
 
 class NotPlain(ValueError):
@@ -67,6 +69,14 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _refuse_tag(_: _Loader, node: Any) -> None:
+    tag = node.tag.replace(_YAML_TAGS, "!!")
+    raise yaml.MarkedYAMLError(problem=f"write the value without the tag {tag}", problem_mark=node.start_mark)
+
+
+_Loader.add_constructor(None, _refuse_tag)
+
+
 class _TextLoader(_Loader):
     """A loader that keeps `no`, `010`, `1.10` and `12:30` as texts."""
 
@@ -104,6 +114,11 @@ def _load(text: str, loader: type[_Loader]) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise NotPlain(_sentence(error.problem or error.context or ""), mark) from None
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        line_start = before.rfind("\n") + 1
+        mark = yaml.Mark("", error.position, before.count("\n"), len(before) - line_start, None, 0)
+        raise NotPlain(f"remove the control character {text[error.position]!r}", mark) from None
     except yaml.YAMLError as error:
         raise NotPlain(f"it is not YAML: {_sentence(str(error))}") from None
     except RecursionError:

@@ -150,7 +150,11 @@ def test_errors_in_yaml_name_the_place(load: type) -> None:
     with pytest.raises(NotPlain, match="'a' occurs twice") as caught:
         load("a: 1\nb: 2\n  \na: 3")
     assert (caught.value.line, caught.value.column) == (4, 1)
-    with pytest.raises(NotPlain) as caught:
-        load("a: \0")
-    assert caught.value.line == 0
+    with pytest.raises(NotPlain, match=r"remove the control character '\\x00'") as caught:
+        load("a: 1\nb: \0")
+    assert (caught.value.line, caught.value.column) == (2, 4)
+    for tag in ("!custom", "!!python/name:os.system"):
+        with pytest.raises(NotPlain, match=f"write the value without the tag {tag}") as caught:
+            load(f"a: 1\nb: {tag} 2")
+        assert (caught.value.line, caught.value.column) == (2, 4)
     assert places_of_keys("a:\n  - b: 1")["a", "0", "b"] == (2, 5)
