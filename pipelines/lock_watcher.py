@@ -107,11 +107,12 @@ class Watcher:
             if seconds >= NAMED_AFTER and task[:2] not in self._named:
                 self._named.add(task[:2])
                 if "quiet" not in self._style:
-                    self._tell(f"{_shown(task.place)} has taken {seconds:.0f} seconds so far ({task.stage})")
+                    place = _printable(task.place)
+                    self._tell(f"{place} has taken {seconds:.0f} seconds so far ({task.stage})")
 
     def _stuck(self, tasks: list[tuple[str, str, float]], seconds: float) -> str:
         """Returns the message about files, one of which blocks all others."""
-        names = [f"{_shown(place)} ({stage})" for place, stage, _ in tasks]
+        names = [f"{_printable(place)} ({stage})" for place, stage, _ in tasks]
         which = names[0] if len(names) == 1 else f"one of {', '.join(names)}"
         return (
             f"stuck: {which} has taken {seconds / 60:.1f} minutes; to leave it out, move it out of the "
@@ -152,7 +153,7 @@ class Watcher:
             os.write(2, f"{line}\n".encode(errors="backslashreplace"))
 
 
-def _shown(place: str) -> str:
+def _printable(place: str) -> str:
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in place)
 
 

@@ -65,7 +65,7 @@ class UnevenClass(NamedTuple):
     less: ClassShare
 
     def __str__(self) -> str:
-        return f"{_shown(self.name)} is {self.more} but {self.less}"
+        return f"{_shortened(self.name)} is {self.more} but {self.less}"
 
 
 class MissingClasses(NamedTuple):
@@ -82,7 +82,7 @@ class MissingClasses(NamedTuple):
     classes: int
 
     def __str__(self) -> str:
-        named = ", ".join(map(_shown, self.names[:_NAMED]))
+        named = ", ".join(map(_shortened, self.names[:_NAMED]))
         if len(self.names) > _NAMED:
             named = f"such as {named}"
         return (
@@ -199,6 +199,6 @@ def _percent(share: float) -> str:
     return f"{value:.0f}%" if value >= 9.95 else f"{value:.2g}%" if value >= 0.001 else "under 0.001%"
 
 
-def _shown(name: str) -> str:
+def _shortened(name: str) -> str:
     text = repr(printable(name))
     return text if len(text) <= _LETTERS else f"{text[:_LETTERS]}...'"

@@ -138,7 +138,7 @@ JOB = {
     "groupName": "Input and output",
 }
 
-#: The option of this package that is no setting, because it changes no dataset.
+#: The option of this package that is not a setting, because it does not change the dataset.
 PAYER = {
     "name": "gcs_user_project",
     "label": "Project that pays for buckets",

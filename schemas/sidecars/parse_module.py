@@ -84,11 +84,10 @@ def parse_py(dataset: Dataset) -> str:
 
 
 def _docstring(dataset: Dataset, split: str) -> str:
-    splits = ", ".join(f"{_shown(name)} {dataset.records(name):,}" for name in dataset.splits)
+    splits = ", ".join(f"{_one_line(name)} {dataset.records(name):,}" for name in dataset.splits)
     classes = counted(len(dataset.classes), "class") if dataset.labels else "no classes"
-    facts = (
-        f"Reads the dataset {_shown(dataset.name)} (layout {_shown(dataset.layout)}) with TensorFlow alone."
-    )
+    layout = _one_line(dataset.layout)
+    facts = f"Reads the dataset {_one_line(dataset.name)} (layout {layout}) with TensorFlow alone."
     counts = f"Records: {splits or 'none'}; {classes}."
     picture = next((quoted(s.name) for s in dataset.features if s.fill is FeatureRole.ENCODED), None)
     label = next((quoted(s.name) for s in dataset.features if _is_single_label(s)), None)
@@ -109,7 +108,7 @@ def _is_single_label(spec: FeatureSpec) -> bool:
     return spec.fill is FeatureRole.LABEL and spec.value_shape == ()
 
 
-def _shown(text: str) -> str:
+def _one_line(text: str) -> str:
     """Returns a name without line ends and control characters."""
     return quoted(text)[1:-1]
 

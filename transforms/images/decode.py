@@ -188,7 +188,7 @@ def check_kind(head: bytes, name: str, skipped: Collection[str] = ()) -> str:
         raise ImageFault(
             QuarantineReason.UNSUPPORTED_FORMAT,
             Stage.DECODE,
-            f"it is {_shown(kind)}, {advice}convert it to JPEG or PNG",
+            f"it is {_usual_name(kind)}, {advice}convert it to JPEG or PNG",
         )
     if not is_image_name(name):
         raise NotACandidate(FilterReason.NOT_AN_IMAGE)
@@ -196,12 +196,12 @@ def check_kind(head: bytes, name: str, skipped: Collection[str] = ()) -> str:
         raise ImageFault(
             QuarantineReason.UNSUPPORTED_FORMAT,
             Stage.DECODE,
-            f"its name says {_shown(by_name)}, a format that is not read; convert it to JPEG or PNG",
+            f"its name says {_usual_name(by_name)}, a format that is not read; convert it to JPEG or PNG",
         )
     raise no_image(head)
 
 
-def _shown(kind: str) -> str:
+def _usual_name(kind: str) -> str:
     """Returns the usual name of an image format."""
     return "HEIC (HEIF)" if kind == "heif" else kind.replace("_", " ")
 

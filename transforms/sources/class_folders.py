@@ -290,20 +290,20 @@ def _top_folders(
     if not storage.is_remote(path):
         root = os.fsencode(path)
         found = {os.fsdecode(entry.name): entry.path for entry in _scan(root) if _is_dir(entry)}
-        return _shown(found), lambda name, _: _images_in_folder(found[name])
+        return _visible(found), lambda name, _: _images_in_folder(found[name])
     base = path.rstrip("/") + "/"
     if items is None:
-        shown = _shown(storage.list_folders(base) if names is None else names)
+        shown = _visible(storage.list_folders(base) if names is None else names)
         return shown, lambda name, nested_first: _images_in_prefix(f"{base}{name}/", nested_first)
     below: dict[str, list[storage.StoredObject]] = {}
     for item in items:
         top, slash, _ = item.path.removeprefix(base).partition("/")
         if slash:
             below.setdefault(top, []).append(item)
-    return _shown(below), lambda name, _: _images_among(f"{base}{name}/", below[name])
+    return _visible(below), lambda name, _: _images_among(f"{base}{name}/", below[name])
 
 
-def _shown(names: Iterable[str]) -> list[str]:
+def _visible(names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if name and not name.startswith("."))
 
 
@@ -355,7 +355,7 @@ def _images_in_prefix(base: str, nested_first: bool) -> Iterator[bool]:
     if not nested_first:
         yield from _images_among(base, storage.list_objects(base))
         return
-    for child in _shown(storage.list_folders(base)):
+    for child in _visible(storage.list_folders(base)):
         if next(_images_among(base, storage.list_objects(f"{base}{child}/")), False):
             yield True
     yield from _images_among(base, storage.list_objects(base, deep=False))

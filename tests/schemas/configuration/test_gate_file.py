@@ -51,7 +51,7 @@ def test_older_forms_are_read_with_a_note() -> None:
     assert gates_from({"min_records": {"train": 1}}).notes == (
         "min_records: write min_images_per_split instead",
     )
-    assert older == JobGates(Gates(), older.expectations, older.limits), "notes are no part of the gates"
+    assert older == JobGates(Gates(), older.expectations, older.limits), "notes are not part of the gates"
 
 
 @pytest.mark.parametrize(

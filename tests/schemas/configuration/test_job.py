@@ -123,9 +123,9 @@ def test_a_variable_can_supply_a_number() -> None:
 def test_messages_show_the_names_of_variables_and_not_their_values() -> None:
     environ = {"TOKEN": "s3cr\n3t", "LONG": "s3cr\n3t and more", "A": "e", "OTHER": "one"}
     texts = ["x${TOKEN}", "${LONG}", "${A}"]
-    message = f"--seed x{environ['TOKEN']}: {environ['LONG']!r} and 'e' is no one number"
+    message = f"--seed x{environ['TOKEN']}: {environ['LONG']!r} and 'e' is not a number"
     shown = without_secrets(message, texts, environ)
-    assert shown == "--seed x${TOKEN}: '${LONG}' and '${A}' is no one number"
+    assert shown == "--seed x${TOKEN}: '${LONG}' and '${A}' is not a number"
 
 
 def test_hooks_are_hidden_from_repr_and_can_be_pickled() -> None:

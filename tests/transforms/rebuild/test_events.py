@@ -111,7 +111,7 @@ def test_any_facts_are_one_valid_line(facts: dict[str, Any], message: str, log_f
     assert len(line.encode("utf-8").decode().splitlines()) == 1
     assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in line)
     if log_format == "json":
-        value = json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+        value = json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
         assert value["level"] == "INFO" and value["stage"] == "compared"
 
 

@@ -61,7 +61,7 @@ class ImageRoot:
         if _ODD.search(path):
             relative, uri = self._find_odd(path)
             if not relative:
-                raise RowFault(f"its path {_shown(path)} names no file")
+                raise RowFault(f"its path {_quoted(path)} names no file")
         else:
             relative, uri = path, self._base + path
         if storage.is_remote(uri):
@@ -72,11 +72,11 @@ class ImageRoot:
         try:
             return key_from_bytes(relative.encode("utf-8", "surrogateescape")), uri
         except UnicodeEncodeError:
-            raise RowFault(f"its path {_shown(path)} is not UTF-8") from None
+            raise RowFault(f"its path {_quoted(path)} is not UTF-8") from None
 
     def _find_odd(self, path: str) -> tuple[str, str]:
         if "\0" in path:
-            raise RowFault(f"its path {_shown(path)} holds a NUL")
+            raise RowFault(f"its path {_quoted(path)} holds a NUL")
         if not path.strip():
             raise RowFault("it names no image")
         bare = path.strip()
@@ -92,7 +92,7 @@ class ImageRoot:
         if match:
             path = _path_of_file_uri(match[2])
         if path.endswith(("/", "/.", "/..")) or path in (".", ".."):
-            raise RowFault(f"its path {_shown(path)} names a folder")
+            raise RowFault(f"its path {_quoted(path)} names a folder")
         if path.startswith("/"):
             whole = "/" + _normal(path)
             uri = path
@@ -100,24 +100,24 @@ class ImageRoot:
             scheme, rest = self._base.split("://", 1)
             inside = rest.split("/", 1)[1]
             if _leaves(inside + path):
-                raise RowFault(f"its path {_shown(path)} leads out of the bucket")
+                raise RowFault(f"its path {_quoted(path)} leads out of the bucket")
             bucket = rest.split("/", 1)[0]
             whole = uri = f"{scheme}://{bucket}/{_normal(inside + path)}"
         else:
             whole = "/" + _normal(self._below + path)
             uri = self._base + path
         if storage.is_remote(uri) and not storage.is_remote(whole):
-            raise RowFault(f"there is no storage for its path {_shown(path)}")
+            raise RowFault(f"there is no storage for its path {_quoted(path)}")
         if whole.startswith(self._below):
             return whole.removeprefix(self._below), uri
         return _normal(path), uri
 
     def _find_object(self, path: str, scheme: str, rest: str) -> tuple[str, str]:
         if not _has_storage(scheme):
-            raise RowFault(f"there is no storage for {scheme}://, as in {_shown(path)}")
+            raise RowFault(f"there is no storage for {scheme}://, as in {_quoted(path)}")
         bucket, _, name = rest.partition("/")
         if not bucket or not name or name.endswith("/"):
-            raise RowFault(f"its path {_shown(path)} names no object")
+            raise RowFault(f"its path {_quoted(path)} names no object")
         uri = f"{scheme}://{rest}"
         if self._remote and uri.startswith(self._below):
             return _normal(uri.removeprefix(self._below)), uri
@@ -134,9 +134,9 @@ def _check_object(uri: str) -> None:
         try:
             size = len(uri.split("/", 3)[-1].encode())
         except UnicodeEncodeError:
-            raise RowFault(f"its path {_shown(uri)} is not UTF-8") from None
+            raise RowFault(f"its path {_quoted(uri)} is not UTF-8") from None
         if size > _MAX_OBJECT_NAME or _NO_OBJECT.search(uri):
-            raise RowFault(f"its path {_shown(uri)} cannot be that of an object")
+            raise RowFault(f"its path {_quoted(uri)} cannot be that of an object")
 
 
 def _normal(path: str) -> str:
@@ -174,7 +174,7 @@ def _is_there(path: str) -> bool:
         return False
 
 
-def _shown(path: str) -> str:
+def _quoted(path: str) -> str:
     shown = repr(printable(path[:200]))
     return f"{shown[:-1]}...{shown[-1]}" if len(path) > 200 else shown
 
@@ -218,7 +218,7 @@ def _exact_state(uri: str) -> tuple[str, int, str]:
 def _state(uri: str, status: os.stat_result) -> tuple[str, int, str]:
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-        raise FileFault(f"{_shown(uri)} is {kind}")
+        raise FileFault(f"{_quoted(uri)} is {kind}")
     return uri, status.st_size, storage.local_version(status)
 
 
@@ -238,4 +238,4 @@ def _file_fault(error: OSError | ValueError, uri: str) -> FileFault:
     else:
         what = "no such file"
     advice = "" if "\\" not in uri else "; write / instead of \\"
-    return FileFault(f"{_shown(uri)}: {what}{advice}")
+    return FileFault(f"{_quoted(uri)}: {what}{advice}")
