@@ -113,7 +113,7 @@ def test_a_copy_in_an_unknown_class_does_not_replace_the_known_one(capfd: Captur
         (b"\xff\xfe\x00", "is not UTF-8 text"),
         (b"seed: 2020-13-45", "line 1, column 7: this is not YAML: this value cannot be read"),
         (b"seed: " + b"[" * 3000, "nested too deeply"),
-        (b"seed: !!python/object:os.system x", "is not YAML: could not determine a constructor"),
+        (b"seed: !!python/object:os.system x", "is not YAML: write the value without the tag !!python"),
         (b"input: 5", "write one path or a list of paths"),
         (b"input: [a, [b]]", "write one path or a list of paths"),
         (b"seed: 1.5", "is not a whole number"),
