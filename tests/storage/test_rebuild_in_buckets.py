@@ -123,7 +123,7 @@ def test_a_pointer_that_somebody_switched_is_not_switched_again(
             source.put(f"out/{LATEST_JSON}", other)
         return None
 
-    with proxy.watch(rule), pytest.raises(EngineError, match="continued meanwhile"):
+    with proxy.watch(rule), pytest.raises(EngineError, match="was changed meanwhile, as by a rollback"):
         rebuild(**settings)
     assert source.get(f"out/{LATEST_JSON}") == other
     assert rebuild(**settings).version > first.version

@@ -65,10 +65,15 @@ def publish(task: RebuildTask, previous: PreviousState, record: VersionRecord | 
 
 def _switch(task: RebuildTask, previous: PreviousState, record: VersionRecord) -> None:
     pointer = Pointer(record.version, record.fingerprint, time.time(), previous.version)
-    if not still_mine(task.output, task.holder) or not switch_pointer(task.output, pointer, previous.tag):
+    if not still_mine(task.output, task.holder):
         raise EngineError(
             f"Another rebuild of {printable(task.output)} continued meanwhile, so version {record.version} "
             "was not published; run again."
+        )
+    if not switch_pointer(task.output, pointer, previous.tag):
+        raise EngineError(
+            f"The latest version of {printable(task.output)} was changed meanwhile, as by a rollback, so "
+            f"version {record.version} was not published; run again."
         )
     text = f"{counted(record.records, 'record')}, {format_size(record.total_bytes)}"
     stage(task, "published", text, records=record.records, bytes=record.total_bytes)
