@@ -29,7 +29,15 @@ def test_a_damaged_dataset_in_a_bucket_is_salvaged_there(
     lost = json.loads(bucket.get("saved/lost.jsonl"))
     assert (lost["shard"], lost["record"], lost["code"]) == (first, 0, "DATA_CRC")
     assert not [name for name in bucket.names() if name.endswith(".tmp")]
-    # and the same from the bucket to this machine
+    # and the same from the bucket to this machine, while the shards have each other's names
+    bucket.put(f"damaged/{first}", (small_local / second).read_bytes())
+    bucket.put(f"damaged/{second}", (small_local / first).read_bytes())
+    restored = salvage(f"{bucket.url}/damaged", str(tmp_path / "restored"))
+    assert restored.lost == 0 and restored.outcome["misplaced"] == 2
+    for name in (first, second):
+        assert (tmp_path / "restored" / name).read_bytes() == (small_local / name).read_bytes()
+    bucket.put(f"damaged/{first}", bytes(data))
+    bucket.put(f"damaged/{second}", (small_local / second).read_bytes())
     local = salvage(f"{bucket.url}/damaged", str(tmp_path / "saved"))
     assert local.dataset is not None
     assert result.dataset is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from functools import lru_cache
 from typing import NamedTuple
 
 from shardwright.schemas.dataset import Shard
@@ -23,7 +24,14 @@ class Placement(NamedTuple):
     holds: str = ""
 
 
-def find_misplaced(directory: str, expected: Shard) -> Placement:
+class _Directory(NamedTuple):
+    """A dataset directory: the size in bytes of each file, and the shards that `dataset.json` lists."""
+
+    sizes: dict[str, int]
+    shards: list[Shard]
+
+
+def find_misplaced(directory: str, expected: Shard, run: str = "") -> Placement:
     """Looks for a shard whose own file has other bytes or is missing.
 
     It reads the shard's own file, and those files that can hold the shard: they have its size, but not the
@@ -32,17 +40,14 @@ def find_misplaced(directory: str, expected: Shard) -> Placement:
     Args:
       directory: The dataset directory.
       expected: The shard as `dataset.json` describes it.
+      run: Unique name of the run, during which the directory does not change. Empty to list it again.
 
     Raises:
       UsageError: If `dataset.json` is not a readable document.
       EngineError: If the storage failed.
     """
-    sizes = _sizes(directory)
-    others = [
-        shard
-        for _, _, _, shard in read_dataset(directory).placed_shards()
-        if shard.file != expected.file and shard.records
-    ]
+    sizes, shards = _listed_once(directory, run) if run else _listed(directory)
+    others = [shard for shard in shards if shard.file != expected.file and shard.records]
     holds = _shard_in(directory, expected.file, sizes, others)
     if not expected.records:
         return Placement(None, holds)
@@ -53,6 +58,17 @@ def find_misplaced(directory: str, expected: Shard) -> Placement:
         if is_suspect and _sha256_of(directory, other.file) == expected.sha256:
             return Placement(storage.join(directory, other.file), holds)
     return Placement(None, holds)
+
+
+def _listed(directory: str) -> _Directory:
+    shards = [shard for _, _, _, shard in read_dataset(directory).placed_shards()]
+    return _Directory(_sizes(directory), shards)
+
+
+@lru_cache(maxsize=1)
+def _listed_once(directory: str, run: str) -> _Directory:
+    """Lists a directory once for all of its damaged shards that this process saves."""
+    return _listed(directory)
 
 
 def _shard_in(directory: str, file: str, sizes: dict[str, int], shards: list[Shard]) -> str:

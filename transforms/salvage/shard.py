@@ -114,7 +114,7 @@ def save_shard(
         intact = file is not None and _is_intact(file, task.expected)
         misplaced = False
         if not intact and task.expected is not None:
-            placement = find_misplaced(task.directory, task.expected)
+            placement = find_misplaced(task.directory, task.expected, task.hold.holder if task.hold else "")
             if placement.path is not None:
                 file, intact, misplaced = _opened(stack, placement.path), True, True
             elif placement.holds:
