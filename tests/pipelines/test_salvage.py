@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.hostile import make_tree
+from helpers.hostile import make_tree, picture
 
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
@@ -207,6 +207,23 @@ def test_swapped_and_renamed_shards_are_found(
     assert result.outcome["copied_shards"] == 3 and result.outcome["unexpected"] == 0
     print_salvage_summary(result)
     assert "3 shards found under the name of another one" in capsys.readouterr().out
+
+
+def test_records_of_another_shard_are_left_out_if_that_is_damaged_too(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "tree", 24)
+    for i, file in enumerate(sorted(tree.glob("*/*"))):  # all have one size, so places do not tell them apart
+        file.with_suffix(".bmp").write_bytes(picture(i, "BMP"))
+        file.unlink()
+    made = convert(input=str(tree), output=str(tmp_path / "made"), shards=2)
+    directory = Path(made.path)
+    first, second = sorted(directory.glob("*.tfrecord"))
+    shutil.copy(second, first)
+    _flip(first, first.stat().st_size // 2)
+    lost = made.dataset.splits["train"][0].records
+    result = salvage(str(directory), str(tmp_path / "saved"))
+    path = _check(result, directory, lost)
+    assert _records(path / first.name) == [] and _records(path / second.name) == _records(second)
+    assert result.outcome["unexpected"] == made.dataset.splits["train"][1].records - 1
 
 
 def test_the_keys_of_a_missing_shard_are_reported_as_lost(damaged: Path, tmp_path: Path) -> None:

@@ -36,7 +36,9 @@ class Match(Enum):
     UNEXPECTED = "unexpected"  # it was not written to this shard, or is a second copy
 
 
-def match_records(found: Sequence[Found], written: Sequence[Written], size: int) -> list[int | Match]:
+def match_records(
+    found: Sequence[Found], written: Sequence[Written], size: int, has_all_keys: bool = False
+) -> list[int | Match]:
     """Returns for each found record its number among the written ones.
 
     A record is matched by its key, if it has one, else by its source image, if that is unique, else by its
@@ -46,11 +48,13 @@ def match_records(found: Sequence[Found], written: Sequence[Written], size: int)
       found: Records that were found, by offset.
       written: Records that were written, in order.
       size: Size of the damaged file.
+      has_all_keys: Whether the written records have exactly the keys that are in their bytes. Then a record
+        with another key was not written to this shard, even if none matches: the file is that of another.
     """
     numbers: list[int | Match | None] = [None] * len(found)
     taken: set[int] = set()
     _by_name([item.key for item in found], [item.key for item in written], found, written, numbers, taken)
-    if any(isinstance(number, int) for number in numbers):
+    if has_all_keys or any(isinstance(number, int) for number in numbers):
         # Keys can be compared, so a record with an unknown key does not belong to this shard.
         for i, item in enumerate(found):
             if numbers[i] is None and item.key is not None:

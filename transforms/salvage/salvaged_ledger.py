@@ -100,7 +100,9 @@ def reconcile(
     found = [record.found for record in content.records]
     numbers: list[int | Match] = list(range(len(found)))
     if not intact or len(found) != len(written):
-        numbers = match_records(found, written, content.size)
+        # Version 0.1 stored the key where the ledger has a file name.
+        has_all_keys = ledger is not None and not any(entry.file_name for entry in ledger)
+        numbers = match_records(found, written, content.size, has_all_keys)
     return _with_names(file, uri, content, written, numbers, ledger)
 
 
