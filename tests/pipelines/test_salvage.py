@@ -183,6 +183,27 @@ def test_swapped_ranges_are_restored(damaged: Path, tmp_path: Path) -> None:
     assert (path / SHARD).read_bytes() == sound
 
 
+def test_shards_of_equal_size_that_changed_places_in_a_cycle_are_found(tmp_path: Path) -> None:
+    for i in range(30):
+        file = tmp_path / "tree" / "ab"[i % 2] / f"{i:02d}.bmp"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(picture(i, "BMP"))
+    made = convert(input=str(tmp_path / "tree"), output=str(tmp_path / "made"), shards=6)
+    directory = Path(made.path)
+    by_size: dict[int, list[Path]] = {}
+    for file in sorted(directory.glob("*.tfrecord")):
+        by_size.setdefault(file.stat().st_size, []).append(file)
+    files = max(by_size.values(), key=len)
+    assert len(files) > 2
+    sound = [file.read_bytes() for file in files]
+    for file, data in zip(files, [*sound[1:], sound[0]]):
+        file.write_bytes(data)
+    result = salvage(str(directory), str(tmp_path / "saved"))
+    path = _check(result, directory, 0)
+    assert [(path / file.name).read_bytes() for file in files] == sound
+    assert result.outcome["misplaced"] == len(files)
+
+
 @pytest.mark.parametrize("layout", ["classification", "raw"])
 def test_swapped_and_renamed_shards_are_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], layout: str

@@ -11,6 +11,9 @@ from shardwright.schemas.dataset import Shard
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import read_dataset
 
+#: Largest number of files of equal size that changed places in a cycle.
+_LONGEST_CYCLE = 32
+
 
 class Placement(NamedTuple):
     """Where the bytes of a shard are, if not in its own file.
@@ -34,8 +37,8 @@ class _Directory(NamedTuple):
 def find_misplaced(directory: str, expected: Shard, run: str = "") -> Placement:
     """Looks for a shard whose own file has other bytes or is missing.
 
-    It reads the shard's own file, and those files that can hold the shard: they have its size, but not the
-    size of their own shard, or their own shard is in its file.
+    It reads the shard's own file, and those files that can hold the shard. They have its size, but not that
+    of their own shard. If files of equal size changed places, the shard in the own file leads to the next.
 
     Args:
       directory: The dataset directory.
@@ -51,13 +54,19 @@ def find_misplaced(directory: str, expected: Shard, run: str = "") -> Placement:
     holds = _shard_in(directory, expected.file, sizes, others)
     if not expected.records:
         return Placement(None, holds)
-    for other in others:
-        if sizes.get(other.file) != expected.bytes:
-            continue
-        is_suspect = other.bytes != expected.bytes or other.file == holds
-        if is_suspect and _sha256_of(directory, other.file) == expected.sha256:
-            return Placement(storage.join(directory, other.file), holds)
-    return Placement(None, holds)
+    suspects = [
+        other.file
+        for other in others
+        if sizes.get(other.file) == expected.bytes and other.bytes != expected.bytes
+    ]
+    found = next((file for file in suspects if _sha256_of(directory, file) == expected.sha256), "")
+    file, seen = holds, set[str]()
+    while file and not found and file not in seen and len(seen) < _LONGEST_CYCLE:
+        seen.add(file)
+        if sizes.get(file) == expected.bytes and _sha256_of(directory, file) == expected.sha256:
+            found = file
+        file = _shard_in(directory, file, sizes, others)
+    return Placement(storage.join(directory, found) if found else None, holds)
 
 
 def _listed(directory: str) -> _Directory:
