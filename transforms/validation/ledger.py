@@ -36,10 +36,14 @@ from shardwright.transforms.validation.record import CheckedRecord
 from shardwright.transforms.validation.record_blocks import OrdinaryRecords
 
 _WRITTEN = Outcome.WRITTEN.value
+#: Lines of a ledger, and their columns if they can be read by column.
+_Run = tuple[Sequence[bytes], WrittenEntries | None]
 #: Errors that reading a damaged ledger raises.
 _DAMAGES = (OSError, EOFError, zlib.error, ValueError, RecursionError)
 #: Message for a record in the wrong place.
 DISORDERED = "the plan places it before an earlier record"
+#: Number of bytes of lines that are parsed in a row.
+_AHEAD_BYTES = 1 << 20
 #: Number of characters of a value that a message shows.
 _SHOWN = 80
 
@@ -104,9 +108,7 @@ class LedgerCheck:
         self.matched: dict[str, Any] | None = None
         self.disordered = False
         self._data = data
-        self._runs: Iterator[tuple[Sequence[bytes], WrittenEntries | None]] = (
-            run for lines in line_blocks(data) for run in written_runs(lines)
-        )
+        self._runs = _runs_ahead(data)
         self._lines: Iterator[dict[str, Any]] = iter(())
         #: The current lines if they were counted together, their columns, and the place of the next line.
         self._group: Sequence[bytes] = ()
@@ -411,6 +413,34 @@ class LedgerCheck:
             self._give_up(f"it is damaged (line of {line.get('key')!r}: {error})")
             return False
         return True
+
+
+def _runs_ahead(data: bytes) -> Iterator[_Run]:
+    """Yields the runs of a ledger, as `written_runs` does for each of its blocks.
+
+    It parses `_AHEAD_BYTES` of lines before it yields the first of them. This takes less time than to parse a
+    block whenever it is needed, because the records between two blocks displace the parser's memory from the
+    processor's caches.
+
+    Raises:
+      The errors of `line_blocks` and `written_runs`, after all runs before the damage.
+    """
+    blocks = line_blocks(data)
+    is_last = False
+    while not is_last:
+        runs, size, damage = list[_Run](), 0, None
+        try:
+            while size < _AHEAD_BYTES and not is_last:
+                lines = next(blocks, None)
+                is_last = lines is None
+                for run in written_runs(lines or ()):
+                    runs.append(run)
+                    size += sum(map(len, run[0])) + len(run[0])  # empty lines take memory, too
+        except _DAMAGES as error:
+            damage = error
+        yield from runs
+        if damage is not None:
+            raise damage
 
 
 def ledger_summary(data: bytes) -> LedgerSummary | None:

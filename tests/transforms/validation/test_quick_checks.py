@@ -7,6 +7,7 @@ import hashlib
 import json
 import random
 import shutil
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -65,6 +66,7 @@ def without_shortcuts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(JpegHeaders, "find", lambda self, data: None)
     patch.setattr(framing._Frames, "sound_from", lambda self, offset, number: None)
     patch.setattr(ledger, "written_runs", lambda lines: [(lines, None)] if lines else [])
+    patch.setattr(ledger, "_AHEAD_BYTES", 1)
 
 
 def checks_of(dataset: Path) -> Iterator[ShardCheck]:
@@ -186,6 +188,39 @@ def test_a_wrong_field_of_one_line_among_many_is_found(
     lines[70][field] = value
     write_ledger(tmp_path / "out", shard.stem, lines)
     assert compare(tmp_path / "out") > 0
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.99])
+def test_records_before_damage_in_a_ledger_are_compared_with_it(
+    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    monkeypatch.setattr(ledger_lines, "_BLOCK_BYTES", 2000)  # so that the ledger has several blocks
+    monkeypatch.setattr(ledger_lines, "_PACKED_BYTES", 500)
+    shutil.copytree(many, tmp_path / "out")
+    (shard,) = (tmp_path / "out").glob("*.tfrecord")
+    lines = read_ledger(tmp_path / "out", shard.stem)
+    lines[3]["label"] = "wrong"
+    write_ledger(tmp_path / "out", shard.stem, lines)
+    (path,) = (tmp_path / "out" / "_shards").iterdir()
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    assert compare(tmp_path / "out") > 0
+    messages = [finding.message for check in checks_of(tmp_path / "out") for finding in check.findings]
+    assert any("its class is" in message for message in messages)
+    assert any("it is damaged" in message for message in messages)
+
+
+def test_endless_empty_lines_of_a_ledger_need_no_memory(many: Path) -> None:
+    (shard,) = many.glob("*.tfrecord")
+    header = read_ledger(many, shard.stem)[0] | {"counts": {"written": 10**9}}
+    data = gzip.compress(json.dumps(header).encode() + b"\n" * 10_000_000, 1)
+    tracemalloc.start()
+    try:
+        check = LedgerCheck(data, Shard(header["file"], 0, 0, header["sha256"]))
+        ((_, message),) = check.finish(sound=False)
+        assert tracemalloc.get_traced_memory()[1] < 40_000_000
+    finally:
+        tracemalloc.stop()
+    assert "it is damaged" in message
 
 
 # --- single records ---------------------------------------------------------------------------------
