@@ -117,7 +117,7 @@ def load(
     shape = picture.shape
     if batch_size is not None and None in shape:
         raise UsageError(
-            "The images have different sizes, so they cannot be batched; set image_size=(height, width), "
+            "The images may have different sizes, so they cannot be batched; set image_size=(height, width), "
             "or batch_size=None for single examples."
         )
 

@@ -17,8 +17,9 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
 from shardwright.pipelines.salvage import SalvageResult, print_salvage_summary, salvage
 from shardwright.pipelines.validate import validate
-from shardwright.schemas.errors import DataRefused, UsageError
+from shardwright.schemas.errors import DataRefused, EngineError, UsageError
 from shardwright.schemas.ledger import Entry, load_ledger
+from shardwright.transforms import storage
 from shardwright.transforms.records.framing import FRAME_BYTES, Record, masked_crc32c, read_records
 
 SHARD = "train-00001-of-00003.tfrecord"
@@ -388,6 +389,25 @@ def test_foreign_files_keep_their_names_and_sound_records(damaged: Path, tmp_pat
     assert [(line["shard"], line["code"]) for line in _lines(saved / "lost.jsonl")] == [
         ("packed.tfrecord.gz", "DATA_CRC"), (SHARD, "DATA_CRC"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_full_disk_is_named_with_the_file_to_write(
+    damaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_damaged: bool
+) -> None:
+    if is_damaged:
+        _flip(damaged / SHARD, 2000)
+    real = storage.temporary_path
+
+    def on_a_full_disk(directory: str, name: str, existing: bool = False) -> str:
+        path = real(directory, name, existing)
+        Path(path).unlink(missing_ok=True)
+        Path(path).symlink_to("/dev/full")
+        return path
+
+    monkeypatch.setattr(storage, "temporary_path", on_a_full_disk)
+    with pytest.raises(EngineError, match=f"Cannot write {tmp_path}/saved/.*: the disk is full"):
+        salvage(str(damaged), str(tmp_path / "saved"))
 
 
 @pytest.mark.slow

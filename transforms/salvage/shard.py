@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -289,20 +288,31 @@ def _write(
 ) -> str:
     """Writes the records of the given frames to a temporary file; returns its path."""
     existing = task.hold is not None
-    return write_frames(source, frames, task.output, task.file, compression, existing)
+    return write_frames(source, task.path, frames, task.output, task.file, compression, existing)
 
 
 def _copy(file: IO[bytes], task: SalvageTask) -> str:
     """Copies an intact shard to a temporary file; returns its path."""
-    temporary = storage.temporary_path(task.output, task.file, existing=task.hold is not None)
     file.seek(0)
-    try:
-        with open(temporary, "wb") as target:
-            shutil.copyfileobj(file, target, _COPY_BYTES)
-    except BaseException:
-        discard(temporary)
-        raise
+    with storage.translated_errors("write", storage.join(task.output, task.file)):
+        temporary = storage.temporary_path(task.output, task.file, existing=task.hold is not None)
+        try:
+            with open(temporary, "wb") as target:
+                for block in _blocks(file, task.path):
+                    target.write(block)
+        except BaseException:
+            discard(temporary)
+            raise
     return temporary
+
+
+def _blocks(file: IO[bytes], path: str) -> Iterator[bytes]:
+    while True:
+        with storage.translated_errors("read", path):
+            block = file.read(_COPY_BYTES)
+        if not block:
+            return
+        yield block
 
 
 def _save_foreign(

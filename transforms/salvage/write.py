@@ -21,6 +21,7 @@ from shardwright.transforms.shards.finish import discard
 
 def write_frames(
     source: IO[bytes] | None,
+    source_path: str,
     frames: Sequence[tuple[int, int]],
     directory: str,
     file: str,
@@ -33,6 +34,7 @@ def write_frames(
 
     Args:
       source: File that contains the frames, uncompressed. None if there are none.
+      source_path: Its path, for messages.
       frames: Offset and length of each frame, in the order in which they are written.
       directory: Directory in which the file will be published.
       file: Its name there.
@@ -40,7 +42,7 @@ def write_frames(
       existing: Whether the directory must exist already; it is not created.
 
     Raises:
-      EngineError: If the file cannot be read back.
+      EngineError: If the storage failed, or the file does not read back as it was written.
     """
     import apache_beam as beam
     from apache_beam.io.filesystem import CompressionTypes
@@ -53,35 +55,36 @@ def write_frames(
     sink: Any = beam.io.WriteToTFRecord(
         directory, beam.coders.BytesCoder(), compression_type=compressions[compression]
     )._sink
-    temporary = storage.temporary_path(directory, file, existing)
-    try:
-        handle = sink.open(temporary)
+    path = storage.join(directory, file)
+    with storage.translated_errors("write", path):
+        temporary = storage.temporary_path(directory, file, existing)
         try:
-            for data in _records(source, frames):
-                sink.write_record(handle, data)
-        finally:
-            sink.close(handle)
-        _read_back(temporary, source, frames, compression, printable(storage.join(directory, file)))
-    except BaseException:
-        discard(temporary)
-        raise
+            handle = sink.open(temporary)
+            try:
+                for data in _records(source, source_path, frames):
+                    sink.write_record(handle, data)
+            finally:
+                sink.close(handle)
+            _read_back(temporary, _records(source, source_path, frames), compression, printable(path))
+        except BaseException:
+            discard(temporary)
+            raise
     return temporary
 
 
-def _records(source: IO[bytes] | None, frames: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+def _records(source: IO[bytes] | None, path: str, frames: Sequence[tuple[int, int]]) -> Iterator[bytes]:
     for offset, length in frames if source else ():
-        source.seek(offset + HEADER_BYTES)  # type: ignore[union-attr]
-        yield source.read(length - HEADER_BYTES - FOOTER_BYTES)  # type: ignore[union-attr]
+        with storage.translated_errors("read", path):
+            source.seek(offset + HEADER_BYTES)  # type: ignore[union-attr]
+            data = source.read(length - HEADER_BYTES - FOOTER_BYTES)  # type: ignore[union-attr]
+        yield data
 
 
-def _read_back(
-    temporary: str, source: IO[bytes] | None, frames: Sequence[tuple[int, int]], compression: str, shown: str
-) -> None:
-    """Compares the written file with its source frames."""
+def _read_back(temporary: str, wanted: Iterator[bytes], compression: str, shown: str) -> None:
+    """Compares the records of the written file with the wanted ones."""
     with open(temporary, "rb") as written:
         plain, error = decompress(written, compression) if compression != "none" else (written, None)
         with closing(plain):
-            wanted = _records(source, frames)
             same = error is None and all(
                 isinstance(item, Record) and item.data == next(wanted, None) for item in read_records(plain)
             )
