@@ -67,13 +67,22 @@ def codes_at(dataset: Path, how: Mapping[str, Any], placed: Placed, place: Path)
     """
     found = {}
     for depth in DEPTHS:
-        try:
-            findings = list(_findings(resolve_target(str(dataset)), depth, how, placed, place))
-        except UsageError:
-            found[depth] = ["refused"]
+        findings = findings_at(dataset, depth, how, placed, place)
+        if isinstance(findings, str):
+            found[depth] = [findings]
             continue
         found[depth] = sorted({finding.code.value for finding in findings if finding.code not in NOTES})
     return found
+
+
+def findings_at(
+    dataset: Path, depth: str, how: Mapping[str, Any], placed: Placed, place: Path
+) -> list[Finding] | str:
+    """Returns the findings of a check; `refused` if the dataset cannot be read."""
+    try:
+        return list(_findings(resolve_target(str(dataset)), depth, how, placed, place))
+    except UsageError:
+        return "refused"
 
 
 def _findings(
