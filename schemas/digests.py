@@ -11,7 +11,7 @@ from typing import Any
 from shardwright.schemas.byte_range import BARE_PIXELS, decode_place
 from shardwright.schemas.codes import Outcome, Stage
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.ledger import Entry, WrittenEntries
+from shardwright.schemas.ledger import Entry
 
 #: Outcomes of files that are not read unless they have a stage, and the step at which others may fail before
 #: that. These are plain strings, because looking up a member of an enumeration takes longer.
@@ -121,16 +121,6 @@ class PlanDigest:
             return
         listed_only = (entry.outcome in _NOT_READ and not entry.stage) or entry.stage == _LISTED
         self.add(entry.digest, "" if listed_only else entry.fingerprint)
-
-    def add_written(self, entries: WrittenEntries) -> None:
-        """Adds the references of some entries at once, as `add_entry` adds each of them.
-
-        Raises:
-          ValueError: if one of them cannot be encoded. Then none was added.
-        """
-        lines = map("\n{} {}".format, entries.digests, entries.fingerprints)
-        self._digest.update("".join(lines).encode("utf-8", "surrogateescape"))
-        self._source_key = ""
 
     def hexdigest(self) -> str:
         """Returns the sha256 of all references added so far."""

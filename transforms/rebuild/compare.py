@@ -33,7 +33,6 @@ from shardwright.transforms.shards.finish import ShardPlace
 from shardwright.transforms.shards.reuse import can_stay, lists_decide_otherwise, lists_may_decide
 from shardwright.transforms.shards.shard_plan import ShardPlan, plan_shard
 from shardwright.transforms.sources.listing_digest import ListingDigest, add_up
-from shardwright.transforms.validation.tagged_types import with_tagged_types
 
 _SHOWN = 3
 _PLANNED = "planned"
@@ -301,9 +300,9 @@ class CompareWithPrevious(beam.PTransform):
             return decision._replace(input=seen if seen.listing and task.request else None)
 
         step = beam.ParDo(_CompareShard(task), self._forecast, beam.pvalue.AsSingleton(self._previous))
-        compared = planned | "CompareShard" >> with_tagged_types(
-            step, Compared, {_PLANNED: PlannedShard}
-        ).with_outputs(_PLANNED, main="compared")  # Compared, PlannedShard
+        compared = planned | "CompareShard" >> step.with_output_types(Compared).with_outputs(
+            _PLANNED, main="compared"
+        )  # Compared, PlannedShard
         scrubbed = self._previous | "ScrubShards" >> ScrubShards(task)  # fields of ScrubbedShard
         decision = self._previous | "Decide" >> beam.Map(
             decided,

@@ -129,23 +129,21 @@ class RecordBlock(NamedTuple):
         """Offset of the first byte after the last frame."""
         return self.offset + self.ends[-1] - self.begins[0] + FRAME_BYTES
 
-    def offsets(self, first: int = 0, stop: int | None = None) -> tuple[int, ...]:
-        """Returns the offsets of the frames of some of the records: by default, of all of them."""
+    def offsets(self) -> tuple[int, ...]:
+        """Returns the offsets of the frames."""
         shift = self.offset - self.begins[0]
-        return tuple([begin + shift for begin in self.begins[first:stop]])
+        return tuple([begin + shift for begin in self.begins])
 
-    def lengths(self, first: int = 0, stop: int | None = None) -> tuple[int, ...]:
-        """Returns the number of bytes of the frames of some of the records: by default, of all of them."""
-        sides = zip(self.begins[first:stop], self.ends[first:stop])
-        return tuple([end - begin + FRAME_BYTES for begin, end in sides])
+    def lengths(self) -> tuple[int, ...]:
+        """Returns the number of bytes of each frame."""
+        return tuple([end - begin + FRAME_BYTES for begin, end in zip(self.begins, self.ends)])
 
-    def records(self, first: int = 0, stop: int | None = None) -> Iterator[Record]:
-        """Yields some of the records: by default, all of them."""
+    def records(self) -> Iterator[Record]:
+        """Yields the records."""
         view = memoryview(self.buffer)
         shift = self.offset - self.begins[0]
-        for place in range(first, len(self.ends) if stop is None else stop):
-            begin = self.begins[place]
-            yield Record(self.number + place, shift + begin, bytes(view[begin : self.ends[place]]))
+        for number, (begin, end) in enumerate(zip(self.begins, self.ends), self.number):
+            yield Record(number, shift + begin, bytes(view[begin:end]))
 
 
 class _Window:

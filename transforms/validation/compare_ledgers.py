@@ -20,7 +20,6 @@ from shardwright.transforms.validation.duplicate_keys import (
     rows_of_ledger,
 )
 from shardwright.transforms.validation.duplicates import Bucket
-from shardwright.transforms.validation.tagged_types import with_tagged_types
 
 _ROWS = "rows"
 
@@ -44,7 +43,7 @@ class CompareLedgers(beam.PTransform):
     def expand(self, results: beam.PCollection) -> tuple[beam.PCollection, beam.PCollection]:
         """Applies the transform."""
         step = beam.ParDo(_ReadLedger(self._directory), self._forecast)
-        read = with_tagged_types(step, FindingSummary, {_ROWS: tuple[Bucket, bytes]})
+        read = step.with_output_types(FindingSummary)
         found = results | "ReadLedger" >> read.with_outputs(_ROWS, main="damaged")
         # FindingSummary, ((what, bucket), rows)
         equal = (

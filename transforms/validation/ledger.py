@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
-from operator import lt
 from typing import Any, NamedTuple
 
 from shardwright.schemas.codes import FindingCode, Outcome
@@ -19,31 +18,23 @@ from shardwright.schemas.ledger import (
     READABLE_VERSIONS,
     Entry,
     ShardHeader,
-    WrittenEntries,
     header_from_json,
     line_blocks,
     parsed_lines,
-    written_runs,
 )
 from shardwright.schemas.plan import shard_file
 from shardwright.schemas.shard_totals import ShardTotals
 from shardwright.schemas.units import counted
-from shardwright.transforms.plan.assign import shard_hashes, shard_order
+from shardwright.transforms.plan.assign import shard_order
 from shardwright.transforms.records.framing import FRAME_BYTES, Record
 from shardwright.transforms.records.record_schema import Problem
-from shardwright.transforms.validation.expected_records import LedgerTexts
 from shardwright.transforms.validation.record import CheckedRecord
-from shardwright.transforms.validation.record_blocks import OrdinaryRecords
 
 _WRITTEN = Outcome.WRITTEN.value
-#: Lines of a ledger, and their columns if they can be read by column.
-_Run = tuple[Sequence[bytes], WrittenEntries | None]
 #: Errors that reading a damaged ledger raises.
 _DAMAGES = (OSError, EOFError, zlib.error, ValueError, RecursionError)
 #: Message for a record in the wrong place.
 DISORDERED = "the plan places it before an earlier record"
-#: Number of bytes of lines that are parsed in a row.
-_AHEAD_BYTES = 1 << 20
 #: Number of characters of a value that a message shows.
 _SHOWN = 80
 
@@ -108,12 +99,7 @@ class LedgerCheck:
         self.matched: dict[str, Any] | None = None
         self.disordered = False
         self._data = data
-        self._runs = _runs_ahead(data)
-        self._lines: Iterator[dict[str, Any]] = iter(())
-        #: The current lines if they were counted together, their columns, and the place of the next line.
-        self._group: Sequence[bytes] = ()
-        self._columns: WrittenEntries | None = None
-        self._place = 0
+        self._lines = _parsed(data)
         self._entry: dict[str, Any] | None = None
         self._fault = ""
         self._shard, self._terms = shard, terms
@@ -131,68 +117,14 @@ class LedgerCheck:
         self._header = header or {}
         self._advance()
 
-    @property
-    def ready(self) -> int:
-        """Number of next entries that `agree` can compare."""
-        return len(self._columns.keys) - self._place if self._columns is not None else 0
-
-    def next_texts(self, count: int) -> LedgerTexts:
-        """Returns the texts of the next entries, at most `count` and `ready`."""
-        columns, begin = self._columns, self._place
-        if columns is None:
-            return LedgerTexts()
-        stop = begin + count
-        return LedgerTexts(columns.keys[begin:stop], columns.sha256[begin:stop], columns.labels[begin:stop])
-
-    def agree(self, records: OrdinaryRecords) -> tuple[Sequence[str], Sequence[str]] | None:
-        """Compares ordinary records with the next entries at once, as `compare` does with each.
-
-        Args:
-          records: The records, at most `ready`.
-
-        Returns:
-          The sha256 and the label in each entry; None unless all records agree with the next entries and are
-          in order. Then they are not compared yet.
-        """
-        columns, begin, stop = self._columns, self._place, self._place + len(records.offsets)
-        if columns is None:
-            return None
-        keys, sources, labels = (
-            column[begin:stop] for column in (columns.keys, columns.sha256, columns.labels)
-        )
-        if (
-            columns.offsets[begin:stop] != records.offsets
-            or columns.lengths[begin:stop] != records.lengths
-            or records.keys not in (None, keys)
-            or records.sources not in (None, sources)
-            or records.labels not in (None, labels)
-            or "" in keys
-            or "" in sources
-        ):
-            return None
-        names = records.basenames
-        if names is not None and names != tuple([key.rpartition("/")[2] for key in keys]):
-            return None
-        if self._terms is not None:
-            hashes = shard_hashes(self._terms.seed, keys)
-            before = self._last[0].to_bytes(8, "big") if self._last is not None else b""
-            if not all(map(lt, [before, *hashes], hashes)):
-                return None
-            if self._first is None:
-                self._first = int.from_bytes(hashes[0], "big"), keys[0]
-            self._last = int.from_bytes(hashes[-1], "big"), keys[-1]
-        self._place = stop - 1
-        self._advance()
-        return sources, labels
-
     def compare(self, record: Record, result: CheckedRecord) -> str:
         """Returns how a valid record differs from its entry; empty if it does not."""
         offset = record.offset
         self.matched, self.disordered = None, False
-        entry = self._next_entry()
+        entry = self._entry
         while entry is not None and entry["offset"] < offset:  # lost record, reported elsewhere
             self._advance()
-            entry = self._next_entry()
+            entry = self._entry
         if entry is None:
             return "" if self._fault else "the shard's ledger has no such record"
         if entry["offset"] != offset:
@@ -307,7 +239,7 @@ class LedgerCheck:
           sound: Whether the shard has no other problem, so that surplus entries are the ledger's fault.
           crc32c: crc32c of the shard. Empty if it is not known, or if the shard has other bytes than written.
         """
-        entry = self._next_entry()
+        entry = self._entry
         more = sound and entry is not None
         if more and entry is not None:
             yield (
@@ -317,90 +249,42 @@ class LedgerCheck:
             )
         while entry is not None:
             self._advance()
-            entry = self._next_entry()
+            entry = self._entry
         if self._fault:
             yield FindingCode.LEDGER_MISMATCH, f"its ledger cannot be used: {self._fault}"
         elif not more:
             yield from self._header_problems(crc32c)
 
     def _give_up(self, why: str) -> None:
-        self._fault, self._entry, self._columns = why, None, None
-        self._runs, self._lines = iter(()), iter(())
+        self._fault, self._entry = why, None
+        self._lines = iter(())
 
     def _next_line(self) -> dict[str, Any] | None:
         """Returns the next line; None after the last line, or after damage."""
-        while (line := next(self._lines, None)) is None:
-            lines, _ = self._next_run()
-            if not lines:
-                return None
-            self._lines = iter(self._parsed(lines))
-        return line
-
-    def _next_run(self) -> tuple[Sequence[bytes], WrittenEntries | None]:
-        """Returns the next lines and their columns, if any; no lines after the last one, or after damage."""
         try:
-            return next(self._runs, ((), None))
+            return next(self._lines, None)
         except _DAMAGES as error:
             self._give_up(f"it is damaged ({error})")
-            return (), None
-
-    def _parsed(self, lines: Sequence[bytes]) -> list[dict[str, Any]]:
-        """Parses lines; returns none if one is damaged."""
-        try:
-            return parsed_lines(lines)
-        except _DAMAGES as error:
-            self._give_up(f"it is damaged ({error})")
-            return []
-
-    def _next_entry(self) -> dict[str, Any] | None:
-        """Returns the entry of the next record; None after the last one, or after damage."""
-        if self._entry is None and self._columns is not None:
-            self._entry = json.loads(self._group[self._place])
-        return self._entry
+            return None
 
     def _advance(self) -> None:
         """Moves to the next record's entry."""
         self._entry = None
-        if self._columns is not None:
-            self._place += 1
-            if self._place < len(self._group):
-                return
-            self._columns = None
-        while self._entry is None and not self._fault:
-            entry = next(self._lines, None)
-            if entry is None:
-                lines, columns = self._next_run()
-                if not lines:
-                    return
-                if columns is not None and self._count_together(lines, columns):
-                    return
-                self._lines = iter(self._parsed(lines))
+        while (line := self._next_line()) is not None and self._count(line):
+            if line.get("outcome") != _WRITTEN:
                 continue
-            if not self._count(entry):
+            if (
+                type(line.get("offset")) is not int
+                or type(line.get("key")) is not str
+                or type(line.get("label", "")) is not str
+                or type(line.get("sha256", "")) is not str
+                or type(line.get("file_name", "")) is not str
+                or type(line.get("source_key", "")) is not str
+            ):
+                self._give_up("it is damaged (a record's place or name is missing)")
                 return
-            if entry.get("outcome") == _WRITTEN:
-                if (
-                    type(entry.get("offset")) is not int
-                    or type(entry.get("key")) is not str
-                    or type(entry.get("label", "")) is not str
-                    or type(entry.get("sha256", "")) is not str
-                    or type(entry.get("file_name", "")) is not str
-                    or type(entry.get("source_key", "")) is not str
-                ):
-                    self._give_up("it is damaged (a record's place or name is missing)")
-                    return
-                self._entry = entry
-
-    def _count_together(self, lines: Sequence[bytes], columns: WrittenEntries) -> bool:
-        """Counts lines at once and keeps their columns; returns whether that was possible."""
-        if self._plan_digest is not None:
-            try:
-                self._plan_digest.add_written(columns)
-            except ValueError:
-                return False
-        self._totals.add_written(columns)
-        self._group, self._columns, self._place = lines, columns, 0
-        return True
+            self._entry = line
+            return
 
     def _count(self, line: dict[str, Any]) -> bool:
         """Adds a line to the counts; returns whether it is valid."""
@@ -415,32 +299,14 @@ class LedgerCheck:
         return True
 
 
-def _runs_ahead(data: bytes) -> Iterator[_Run]:
-    """Yields the runs of a ledger, as `written_runs` does for each of its blocks.
-
-    It parses `_AHEAD_BYTES` of lines before it yields the first of them. This takes less time than to parse a
-    block whenever it is needed, because the records between two blocks displace the parser's memory from the
-    processor's caches.
+def _parsed(data: bytes) -> Iterator[dict[str, Any]]:
+    """Yields the lines of a ledger.
 
     Raises:
-      The errors of `line_blocks` and `written_runs`, after all runs before the damage.
+      The errors in `_DAMAGES`, after the lines in all blocks before the damage.
     """
-    blocks = line_blocks(data)
-    is_last = False
-    while not is_last:
-        runs, size, damage = list[_Run](), 0, None
-        try:
-            while size < _AHEAD_BYTES and not is_last:
-                lines = next(blocks, None)
-                is_last = lines is None
-                for run in written_runs(lines or ()):
-                    runs.append(run)
-                    size += sum(map(len, run[0])) + len(run[0])  # empty lines take memory, too
-        except _DAMAGES as error:
-            damage = error
-        yield from runs
-        if damage is not None:
-            raise damage
+    for lines in line_blocks(data):
+        yield from parsed_lines(lines)
 
 
 def ledger_summary(data: bytes) -> LedgerSummary | None:

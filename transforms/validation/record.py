@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from PIL.Image import Image
 
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import PictureShape
-from shardwright.schemas.example import Feature, FeatureType
+from shardwright.schemas.example import Feature, FeatureType, parse_example
 from shardwright.schemas.feature_roles import KEYPOINT_ROLES, OBJECT_ROLES
-from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
 from shardwright.schemas.pictures import ImageQuality, Picture
@@ -26,24 +25,12 @@ from shardwright.transforms.images.private_metadata import private_metadata
 from shardwright.transforms.images.quality_metrics import measure_quality, measure_stored_samples
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.records.encodings import WrongEncoding, plain_feature, plain_spec
-from shardwright.transforms.records.framing import RecordBlock
 from shardwright.transforms.records.record_schema import Problem, RecordSchema
-from shardwright.transforms.validation.expected_records import ExpectedRecords, LedgerTexts
 from shardwright.transforms.validation.image import SIDES, DeclaredImage, Seen, check_image
 from shardwright.transforms.validation.keypoints import check_keypoints
 from shardwright.transforms.validation.masks import MASKS, check_masks
 from shardwright.transforms.validation.objects import box_sizes, check_class, check_objects, lists_of
-from shardwright.transforms.validation.record_blocks import OrdinaryRecords
-from shardwright.transforms.validation.record_templates import ImagePlaces, RecordTemplates, Similar
-from shardwright.transforms.validation.repeated_entries import RepeatedEntries, Signature
-from shardwright.transforms.validation.values import (
-    are_hex,
-    are_utf8,
-    is_text,
-    presence_problems,
-    sound_test,
-    value_problems,
-)
+from shardwright.transforms.validation.values import presence_problems, sound_test, value_problems
 
 #: Roles of features that contain the class name.
 _NAMES = (FeatureRole.LABEL_TEXT, FeatureRole.SYNSET)
@@ -116,26 +103,6 @@ class _Common(NamedTuple):
     classes: tuple[str, ...] | None
 
 
-class _Similar(NamedTuple):
-    """Result for all records that differ only in their image and their texts.
-
-    Attributes:
-      common: Result for the repeating features.
-      fold: Fold of the image. None if the record does not say.
-      key: Place of the key among the texts. None if there is none.
-      basename: Place of the last part of the key among the texts, if it is stored.
-      sha256: Place of the source's checksum among the texts, if it is stored.
-      label: Class names joined as in a ledger. None if the record does not say.
-    """
-
-    common: _Common
-    fold: int | None
-    key: int | None
-    basename: int | None
-    sha256: int | None
-    label: str | None
-
-
 class RecordChecker:
     """Checks records of one schema; several threads can use it.
 
@@ -187,16 +154,8 @@ class RecordChecker:
                 FeatureRole.SOURCE_SHA256,
             )
         )
-        self._reader = RepeatedEntries(
-            [spec.name for spec in schema.features if spec.fill in _REPEATING],
-            [spec.name for spec in self._repeating],
-            "" if self._encoded else self._image or "",
-        )
-        self._known: dict[Signature, _Common] = {}
-        plain = not (self._encoded or self._of_objects or self._masked or self._tell)
-        self._templates = _templates(single, self._image, schema.own) if plain and self._image else None
-        names = self._key, self._basename, self._sha256
-        self._expected = ExpectedRecords(self._image or "", names)
+        #: Types and values of the repeating features -> their result, if they are sound.
+        self._known: dict[tuple[Any, ...], _Common] = {}
 
     def check(self, data: bytes) -> CheckedRecord:
         """Checks a record.
@@ -204,29 +163,19 @@ class RecordChecker:
         Args:
           data: The serialized Example.
         """
-        similar = self._templates.find(data) if self._templates is not None else None
-        if similar is not None:
-            return self._check_similar(data, similar)
         try:
-            features, signature = self._reader.read(data)
+            features: dict[str, Feature] = parse_example(data)
         except ValueError as error:
             return CheckedRecord(((FindingCode.UNPARSEABLE, f"it is not a tf.train.Example: {error}"),))
         stored = features if self._look else None
         problems: list[Problem] = []
         tensors: list[Sequence[int]] = []
         if self._encoded:
-            signature = None  # nothing repeats in the stored form
             for spec in self._stored:
                 problems += presence_problems(features.get(spec.name), spec)
             features, faults, tensors = _without_encodings(features, self._stored)
             problems += faults
-        common = self._known.get(signature) if signature is not None else None
-        if common is None:
-            common = self._examine(features, tensors, bool(problems))
-            if signature is not None and not common.problems:
-                if len(self._known) >= _MAX_KNOWN:
-                    self._known.clear()
-                self._known[signature] = common
+        common = self._common(features, tensors, bool(problems))
         problems += common.problems
         for spec, name, type_, length, is_sound in self._single:
             feature = features.get(name)
@@ -241,128 +190,7 @@ class RecordChecker:
         if self._of_objects and not problems:
             problems += check_objects(features, self._schema)
             problems += check_keypoints(features, self._schema)
-        checked = self._finish(features, common, problems, stored)
-        if self._templates is not None and signature is not None and not checked.problems:
-            self._remember(data, common, checked.fold)
-        return checked
-
-    def _remember(self, data: bytes, common: _Common, fold: int | None) -> None:
-        """Keeps the result of a sound record for records that differ only in their image and their texts."""
-        assert self._templates is not None
-        names = self._templates.names_of(data)
-        key, basename, sha256 = (
-            names.index(name) if name in names else None for name in (self._key, self._basename, self._sha256)
-        )
-        label = None if common.classes is None else LABEL_SEPARATOR.join(common.classes)
-        parts = self._templates.add(data, _Similar(common, fold, key, basename, sha256, label))
-        if parts is not None and fold is None and not common.declared.dtype:
-            self._expected.add(parts, label)
-
-    def expected(self, block: RecordBlock, first: int, texts: LedgerTexts) -> OrdinaryRecords | None:
-        """Returns the records of a block, from one position on, that are ordinary and agree with the ledger.
-
-        `check` finds no problem in these records, and returns these values.
-
-        Args:
-          block: The records.
-          first: Position in the block of the first record to check.
-          texts: Texts of the entries of these records.
-
-        Returns:
-          The records; None if the first is not such a record.
-        """
-        templates = self._templates
-        if templates is None or self._decode or self._expected.useless:
-            return None
-        count = self._expected.count(block, first, texts)
-        if not count:
-            return None
-        templates.count(count)
-        stop = first + count
-        return OrdinaryRecords(
-            block.number + first,
-            block.offsets(first, stop),
-            block.lengths(first, stop),
-            tuple(texts.keys[:count]) if self._key is not None else None,
-            None,
-            tuple(texts.sources[:count]),
-            None,
-        )
-
-    def find_images(self, block: RecordBlock) -> ImagePlaces | None:
-        """Returns where the images of records are, for `ordinary`; None if it would recognize few records."""
-        templates = self._templates
-        if templates is None or self._decode or templates.useless:
-            return None
-        return templates.image_places(block.buffer, block.begins, block.ends)
-
-    def ordinary(
-        self, block: RecordBlock, places: ImagePlaces, first: int, hash_images: bool
-    ) -> OrdinaryRecords | None:
-        """Returns the ordinary records of a block from one position on; None if the first is not ordinary.
-
-        `check` finds no problem in these records, and returns these values.
-
-        Args:
-          block: The records.
-          places: Where their images are (`find_images`).
-          first: Position in the block of the first record to check.
-          hash_images: Whether the sha256 of the image replaces that of the source in records without it.
-        """
-        assert self._templates is not None
-        found = self._templates.find_run(block.buffer, places, first)
-        if found is None:
-            return None
-        values, texts = found
-        stop = first + len(values)
-        labels = tuple([value.label for value in values])
-        if (None in labels and any(label is not None for label in labels)) or any(
-            value.fold is not None or value.common.declared.dtype for value in values
-        ):
-            return None
-        keys, basenames, sources = (
-            tuple([str(text, "utf-8") for text in texts[name]]) if name in texts else None
-            for name in (self._key, self._basename, self._sha256)
-        )
-        if basenames is not None and keys is not None and self._schema.own:
-            if basenames != tuple([key.rpartition("/")[2] for key in keys]):
-                return None
-            basenames = None
-        if sources is None and hash_images:
-            images = zip(places.images[first:stop], places.afters[first:stop])
-            view = memoryview(block.buffer)
-            sources = tuple([hashlib.sha256(view[begin:end]).hexdigest() for begin, end in images])
-        return OrdinaryRecords(
-            block.number + first,
-            block.offsets(first, stop),
-            block.lengths(first, stop),
-            keys,
-            basenames,
-            sources,
-            None if None in labels else cast("tuple[str, ...]", labels),
-        )
-
-    def _check_similar(self, data: bytes, similar: Similar[_Similar]) -> CheckedRecord:
-        """Checks a record whose image and texts alone differ from those of a sound one."""
-        (common, fold, key_at, basename_at, sha256_at, _), begin, end, texts = similar
-        key = None if key_at is None else str(texts[key_at], "utf-8")
-        basename = None if basename_at is None else str(texts[basename_at], "utf-8")
-        sha256 = None if sha256_at is None else str(texts[sha256_at], "utf-8")
-        problems = list(_name_problems(key, basename)) if basename is not None and self._schema.own else []
-        stored_sha256, bare = "", None
-        private: tuple[str, ...] = ()
-        source = sha256
-        if self._decode or source is None:
-            encoded = data[begin:end]
-            if self._decode:
-                with ExitStack() as held:
-                    stored_sha256, bare, private, _ = self._check_encoded(encoded, common, held, problems)
-            if source is None:
-                source = stored_sha256 or hashlib.sha256(encoded).hexdigest()
-        return CheckedRecord(
-            tuple(problems), key, source, None, sha256 is not None, common.classes, basename, None,
-            stored_sha256, bare, None, private, fold, common.declared.dtype or "",
-        )  # fmt: skip
+        return self._finish(features, common, problems, stored)
 
     def _check_encoded(
         self, encoded: bytes, common: _Common, held: ExitStack, problems: list[Problem]
@@ -393,6 +221,23 @@ class RecordChecker:
         decoded = seen.image is not None or seen.header is not None
         private = private_metadata(encoded, kind) if decoded and (not bare or kind == "tiff") else ()
         return stored_sha256, bare, private, seen
+
+    def _common(
+        self, features: Mapping[str, Feature], tensors: Sequence[Sequence[int]], faulty: bool
+    ) -> _Common:
+        """Returns the result for the repeating features; sound values are checked once."""
+        if self._encoded:
+            return self._examine(features, tensors, faulty)
+        found = (features.get(spec.name) for spec in self._repeating)
+        values = tuple([None if feature is None else (feature.type, *feature.values) for feature in found])
+        common = self._known.get(values)
+        if common is None:
+            common = self._examine(features, tensors, faulty)
+            if not common.problems:
+                if len(self._known) >= _MAX_KNOWN:
+                    self._known.clear()
+                self._known[values] = common
+        return common
 
     def _examine(
         self, features: Mapping[str, Feature], tensors: Sequence[Sequence[int]], faulty: bool
@@ -508,22 +353,6 @@ def _measured(image: Image, seen: Seen) -> ImageQuality:
     if seen.samples is None:
         return measure_quality(image)
     return measure_stored_samples(image, seen.samples)
-
-
-def _templates(single: Sequence[FeatureSpec], image: str, own: bool) -> RecordTemplates[_Similar]:
-    """Returns templates of records whose texts are sound if they are UTF-8, and a checksum if it is in hex.
-
-    Args:
-      single: Features whose values differ in every record.
-      image: Name of the feature with the image.
-      own: Whether this project wrote the records.
-    """
-    texts = {
-        spec.name: are_hex if own and spec.fill is FeatureRole.SOURCE_SHA256 else are_utf8
-        for spec in single
-        if is_text(spec) and spec.length == 1 and spec.fill is not FeatureRole.EXTRA
-    }
-    return RecordTemplates(image, texts)
 
 
 def _name_problems(key: str | None, basename: str | None) -> Iterator[Problem]:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import lru_cache
 from itertools import zip_longest
 from typing import IO, NamedTuple, cast
 
@@ -40,8 +39,6 @@ from shardwright.transforms.validation.compared_records import ComparedRecord, C
 from shardwright.transforms.validation.hashing import HashedFile
 from shardwright.transforms.validation.ledger import DISORDERED, LedgerCheck, LedgerSummary, ShardTerms
 from shardwright.transforms.validation.record import CheckedRecord, RecordChecker
-from shardwright.transforms.validation.record_blocks import OrdinaryRecords
-from shardwright.transforms.validation.record_templates import ImagePlaces
 
 #: Adds a finding: code, message, record number, offset, key.
 Find = Callable[..., None]
@@ -51,11 +48,7 @@ Digest = bytes
 #: Codes of findings that explain why a shard lacks entries of its ledger.
 _DAMAGES = (FindingCode.SHARD_TRUNCATED, FindingCode.LENGTH_CRC, FindingCode.DATA_CRC)
 _WAITING_PER_THREAD = 32
-#: Fewest ordinary records that are added together, and number of refusals after which no more are.
-_MIN_TOGETHER, _MAX_REFUSED = 4, 20
 _SHOWN_BYTES = 60
-#: Number of schemas, one for each split, for which a checker is kept.
-_MAX_CHECKERS = 4
 
 
 class Depth(IntEnum):
@@ -255,7 +248,6 @@ class _Records:
         self._check = check
         self._index = index
         self._specs = {spec.name: spec for spec in schema.features}
-        self._refused = 0
 
     def count(self, offsets: Sequence[int], lengths: Sequence[int]) -> None:
         """Counts records, and adds them to the index.
@@ -310,54 +302,6 @@ class _Records:
                     source=known,
                 )
             )
-
-    @property
-    def in_blocks(self) -> bool:
-        """Whether it is worth trying to add the next records together, if they are ordinary."""
-        return self._refused < _MAX_REFUSED and (self.ledger is None or self.ledger.ready > 0)
-
-    def expected(self, checker: RecordChecker, block: RecordBlock, first: int) -> OrdinaryRecords | None:
-        """Returns the records of a block, from one on, that are ordinary and as the ledger says.
-
-        Args:
-          checker: Checker of the records.
-          block: The records.
-          first: Place of the first of them in the block.
-
-        Returns:
-          The records; None if the first is not such a record, or if there is no ledger.
-        """
-        if self.ledger is None:
-            return None
-        return checker.expected(block, first, self.ledger.next_texts(len(block.ends) - first))
-
-    def add_ordinary(self, records: OrdinaryRecords) -> int:
-        """Adds ordinary records, as `add` adds each of them.
-
-        Returns:
-          How many were added. None is added if one of them differs from the ledger, or might differ.
-        """
-        sources: Sequence[str] | None = records.sources
-        labels: Sequence[str] | None = records.labels
-        if self.ledger is not None:
-            records = records.part(0, self.ledger.ready)
-            found = self.ledger.agree(records) if records.offsets else None
-            if found is None:
-                self._refused += 1
-                return 0
-            sources, labels = found
-        count, task = len(records.offsets), self.task
-        self.count(records.offsets, records.lengths)
-        self._check.rows.extend(
-            records.keys or [None] * count,
-            sources or [None] * count,
-            [task.split] * count,
-            [task.file] * count,
-            range(records.number, records.number + count),
-            records.offsets,
-            labels or [""] * count,
-        )
-        return count
 
 
 def _finish_ledger(ledger: LedgerCheck, task: ShardTask, check: ShardCheck, crc32c: str, find: Find) -> None:
@@ -447,7 +391,7 @@ def _check_records(
                     yield item
 
         promised, look = records.schema._replace(split=task.split), depth >= Depth.QUALITY
-        reader = _shared_checker(promised) if not look else RecordChecker(promised, decode=False, look=True)
+        reader = RecordChecker(promised, decode=False, look=look)
         checker = reader
         if depth >= Depth.FULL:
             checker = RecordChecker(
@@ -473,9 +417,6 @@ def _check_records(
         if depth is Depth.FRAMES:
             for block in sound():
                 records.count(block.offsets(), block.lengths())
-        elif depth is Depth.FAST and known is None:
-            for block in sound():
-                _check_block(block, checker, records, checked)
         else:
             single = (record for block in sound() for record in block.records())
             results: Iterator[tuple[Record, CheckedRecord, Digest]]
@@ -493,39 +434,3 @@ def _check_records(
                 records.add(*result)
     if error:
         find(FindingCode.SHARD_TRUNCATED, error)
-
-
-@lru_cache(maxsize=_MAX_CHECKERS)
-def _shared_checker(schema: RecordSchema) -> RecordChecker:
-    """Returns the checker of records that decodes nothing; shards share what it learns about records."""
-    return RecordChecker(schema, decode=False)
-
-
-def _check_block(
-    block: RecordBlock,
-    checker: RecordChecker,
-    records: _Records,
-    checked: Callable[[Record], tuple[Record, CheckedRecord, Digest]],
-) -> None:
-    """Checks the records of a block: ordinary ones together, all others one by one."""
-    place, count = 0, len(block.ends)
-    images: ImagePlaces | None = None
-    with UNDERWAY.working_on(f"the records from byte {block.offset} of {records.task.path}", "check"):
-        while place < count:
-            stop = place + 1
-            if records.in_blocks:
-                ordinary = records.expected(checker, block, place)
-                if ordinary is None:
-                    images = images or checker.find_images(block)
-                    if images is not None:
-                        ordinary = checker.ordinary(block, images, place, hash_images=records.ledger is None)
-                length = len(ordinary.offsets) if ordinary is not None else 0
-                if ordinary is not None and length >= _MIN_TOGETHER:
-                    added = records.add_ordinary(ordinary)
-                    if added:
-                        place += added
-                        continue
-                stop = place + max(length, 1)
-            for record in block.records(place, stop):
-                records.add(*checked(record))
-            place = stop

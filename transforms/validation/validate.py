@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 
 from shardwright.schemas.findings import FindingSummary
-from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.transforms.concurrency.pool import converting_executor
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.lease import HeldLease
@@ -21,7 +20,7 @@ from shardwright.transforms.validation.duplicate_candidates import bucketed_fing
 from shardwright.transforms.validation.duplicate_keys import bucket_rows, compare_bucket
 from shardwright.transforms.validation.duplicates import Bucket
 from shardwright.transforms.validation.hashing import leaves_idle_processor
-from shardwright.transforms.validation.outliers import ShardSizes, sizes_of
+from shardwright.transforms.validation.outliers import sizes_of
 from shardwright.transforms.validation.quality import CompareImages, SeenPictures
 from shardwright.transforms.validation.shard import Depth, ShardCheck, ShardTask, check_shard
 from shardwright.transforms.validation.shard_totals import ShardTotals
@@ -32,20 +31,11 @@ from shardwright.transforms.validation.stored_checks import (
     stored_check,
     sum_up,
 )
-from shardwright.transforms.validation.tagged_types import with_tagged_types
 
 _FINDINGS, _ROWS, _STATISTICS = "findings", "rows", "statistics"
 _FINGERPRINTS, _PLACES, _SIZES, _CLASSES = "prints", "places", "sizes", "classes"
 #: Tags of the outputs besides the checks.
-_TYPES = {
-    _FINDINGS: FindingSummary,
-    _ROWS: tuple[Bucket, bytes],
-    _STATISTICS: Statistics,
-    _FINGERPRINTS: tuple[int, bytes],
-    _PLACES: tuple[int, bytes],
-    _SIZES: ShardSizes,
-    _CLASSES: ClassCounts,
-}
+_TAGS = (_FINDINGS, _ROWS, _STATISTICS, _FINGERPRINTS, _PLACES, _SIZES, _CLASSES)
 
 
 class Validated(NamedTuple):
@@ -154,8 +144,8 @@ class ValidateShards(beam.PTransform):
             totals = tasks | "CountShards" >> beam.CombineGlobally(sums).as_singleton_view()  # ShardTotals
             tasks = tasks | "SpreadOut" >> beam.Reshuffle()  # ShardTask
         do = _CheckShard(self._depth, self._stores, self._hold, self._summaries)
-        check = with_tagged_types(beam.ParDo(do, schema, totals), ShardCheck, _TYPES)
-        checked = tasks | "CheckShard" >> check.with_outputs(*_TYPES, main="checks")
+        check = beam.ParDo(do, schema, totals).with_output_types(ShardCheck)
+        checked = tasks | "CheckShard" >> check.with_outputs(*_TAGS, main="checks")
         # ShardCheck, FindingSummary, ((what, bucket), rows), Statistics, ...
         findings = [checked[_FINDINGS]]
         if self._depth >= Depth.FAST:

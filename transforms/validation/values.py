@@ -142,16 +142,6 @@ def is_utf8(value: bytes) -> bool:
     return True
 
 
-def are_utf8(texts: Sequence[bytes]) -> bool:
-    """Returns whether all of some texts are valid UTF-8."""
-    return is_utf8(b"/".join(texts))  # no character continues beyond the slash
-
-
-def are_hex(texts: Sequence[bytes]) -> bool:
-    """Returns whether all of some texts consist of lower-case hexadecimal digits."""
-    return not b"".join(texts).translate(None, b"0123456789abcdef")
-
-
 def shortened_value(value: Any) -> str:
     """Returns a value for a message, shortened if it is long."""
     if isinstance(value, bytes):

@@ -43,6 +43,12 @@ features:
   name: {fill: label_text, optional: true}
   boxes: {fill: boxes, tensor: true, optional: true}
 """
+SHAPED = """
+features:
+  image: {fill: encoded}
+  shape: {fill: shape, tensor: true}
+  label: {fill: label}
+"""
 BOXES = """
 extends: minimal
 needs: objects
@@ -254,3 +260,18 @@ def test_objects_in_one_list_and_masks_in_base64(values: Mapping[FeatureRole, An
         assert found == []
     else:
         assert len(found) == 1 and found[0].startswith(finding), found
+
+
+def test_values_of_one_record_do_not_affect_the_next() -> None:
+    layout = parse_layout_file(SHAPED, "shaped.yaml")
+    checker = RecordChecker(RecordSchema(layout.features, ("a", "b")), decode=True)
+    for side, label in ((3, 0), (5, 1), (4, 0)):
+        out = io.BytesIO()
+        Image.new("RGB", (side, side)).save(out, "PNG")
+        features = {
+            "image": Feature(FeatureType.BYTES, [out.getvalue()]),
+            "shape": Feature(FeatureType.BYTES, [serialize_tensor([side, side, 3], "int64", (3,))]),
+            "label": Feature(FeatureType.INT64, [label]),
+        }
+        checked = checker.check(encode_example(features))
+        assert (checked.problems, checked.classes) == ((), ("ab"[label],))
