@@ -332,6 +332,33 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
+def strict_json(data: bytes) -> Any:
+    """Parses a stored JSON document in which all readers find the same values.
+
+    Python's parser also accepts a byte order mark, UTF-16, and names that occur twice, of which others may
+    take the first.
+
+    Raises:
+      ValueError: if it is not such a document.
+      RecursionError: if it is nested too deeply.
+    """
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8") from None
+    if text.startswith("\ufeff"):
+        raise ValueError("it begins with a byte order mark")
+    return json.loads(text, object_pairs_hook=_unique_names)
+
+
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ValueError(f"it names {twice!r} twice")
+    return found
+
+
 def with_digest(document: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a document with its own digest as the last field."""
     rest = {name: value for name, value in document.items() if name != DIGEST}

@@ -15,9 +15,14 @@ def with_page_digest(page: str) -> str:
     return f"{page}{_BEGIN.decode()}{hashlib.sha256(page.encode()).hexdigest()} -->\n"
 
 
+def states_page_digest(data: bytes) -> bool:
+    """Returns whether a page states its digest. Older versions wrote pages without one."""
+    return _BEGIN in data
+
+
 def has_page_digest(data: bytes) -> bool:
     """Returns whether a page matches its digest, or has none because an older version wrote it."""
     match = _LINE.search(data)
     if match is None:
-        return _BEGIN not in data
+        return not states_page_digest(data)
     return hashlib.sha256(data[: match.start()]).hexdigest().encode() == match[1]

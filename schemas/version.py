@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
-from shardwright.schemas.dataset import DIGEST, has_own_digest, pretty_json, with_digest
+from shardwright.schemas.dataset import DIGEST, has_own_digest, pretty_json, strict_json, with_digest
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.str_enum import StrEnum
 from shardwright.schemas.violation import Violation
@@ -210,7 +210,7 @@ def _damaged() -> Iterator[None]:
 
 def _document(data: bytes) -> dict[str, Any]:
     """Returns the fields of a stored document of this format."""
-    value = dict(json.loads(data))
+    value = dict(strict_json(data))
     if not has_own_digest(value):
         raise ValueError(f"its fields are not those that its field {DIGEST!r} was made of")
     value.pop(DIGEST, None)
@@ -297,7 +297,7 @@ def pin_text(when: float) -> str:
 def is_pin(data: bytes) -> bool:
     """Returns whether `pinned.json` matches its digest, or has none because older software wrote it."""
     try:
-        value = json.loads(data)
+        value = strict_json(data)
     except (ValueError, RecursionError):
         return False
     return isinstance(value, dict) and value.keys() | {DIGEST} == {"pinned", DIGEST} and has_own_digest(value)

@@ -144,6 +144,10 @@ def _all_webp(counts: Any) -> dict[str, int]:
     return {"webp": sum(counts.values())}
 
 
+def rewrite(file: Path, edit: Callable[[bytes], bytes]) -> None:
+    file.write_bytes(edit(file.read_bytes()))
+
+
 TRAIN0, TEST0 = "train-00000-of-00002", "test-00000-of-00001"
 DOCUMENT = [
     document("name", set_at("name", "another")),
@@ -202,6 +206,11 @@ DOCUMENT = [
     document("sidecars: a digest", set_at("sidecars", "labels.txt", flip_hex)),
     document("sidecars: one removed", delete_at("sidecars", "labels.txt")),
     document("a field added", lambda it: it.update(license="none")),
+    document("digest removed", delete_at("digest")),
+    Mutation("dataset.json", "a byte order mark", RESIZED, lambda path: rewrite(
+        path / "dataset.json", lambda data: b"\xef\xbb\xbf" + data)),
+    Mutation("dataset.json", "labels named twice", RESIZED, lambda path: rewrite(
+        path / "dataset.json", lambda data: data.replace(b"{", b'{"labels": ["fish", "cats"],', 1))),
 ]  # fmt: skip
 
 
@@ -320,6 +329,14 @@ def added(name: str, data: bytes = b"") -> Mutation:
     return file_change(f"{name} added", lambda path: (path / name).write_bytes(data))
 
 
+def copied_shard(name: str) -> Mutation:
+    def change(path: Path) -> None:
+        (path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(path / f"{TRAIN0}.tfrecord", path / name)
+
+    return file_change(f"a shard copied to {name}", change)
+
+
 def sealed_sidecar(name: str) -> Mutation:
     """A changed file for other tools, whose digest in `dataset.json` is updated."""
 
@@ -383,15 +400,25 @@ OTHER = [
     quarantine("uri", set_at(0, "uri", "/somewhere")),
     in_json("run.json", "input", set_at("input", ["/elsewhere"])),
     removed("run.json"),
+    in_json("run.json", "digest removed", delete_at("digest")),
     in_json("findings.json", "sound", set_at("sound", lambda it: not it)),
     in_json("findings.json", "counts", set_at("counts", {"DARK": 100})),
     in_json("statistics.json", "normalize", set_at("normalize", {})),
     appended("stats.pb", b"\x00"),
+    in_json("findings.json", "digest removed", delete_at("digest")),
+    removed("findings.json"),
     appended("report.html", b"<p>all is well</p>"),
+    file_change("report.html replaced", lambda path: (path / "report.html").write_text("<p>all is well</p>")),
+    removed("report.html"),
+    removed("_work"),
     in_json("_work/outcome.json", "ledger", set_at("ledger", "written", more)),
     added("train-00000-of-00001.tfrecord"),
     added("train-more.tfrecord"),
     added("test.tfrecord"),
+    copied_shard("TRAIN-copy.tfrecord"),
+    copied_shard(f"TRAIN{TRAIN0.removeprefix('train')}.tfrecord"),
+    copied_shard(f"backup/{TRAIN0}.tfrecord"),
+    copied_shard(f".{TRAIN0}.tfrecord"),
     added("notes.txt", b"of a user"),
 ]  # fmt: skip
 

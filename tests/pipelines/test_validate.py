@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,37 @@ def test_missing_and_unexpected_shards_are_reported(dataset: Path) -> None:
     (dataset / SHARD).rename(dataset / "train-00001-of-00004.tfrecord")
     report = validate(str(dataset))
     assert report.counts == {"SHARD_MISSING": 1, "SHARD_UNEXPECTED": 1}
+
+
+def test_files_that_no_reader_takes_for_a_shard_are_left_alone(dataset: Path) -> None:
+    for name in (
+        f"._{SHARD}",
+        f"_work/{SHARD}",
+        f"another/{SHARD}",
+        "another/dataset.json",
+        "notes.tfrecord",
+    ):
+        (dataset / name).parent.mkdir(exist_ok=True)
+        (dataset / name).write_bytes(b"")
+    assert validate(str(dataset)).counts == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        (lambda data: b"\xef\xbb\xbf" + data, "it begins with a byte order mark"),
+        (lambda data: data.replace(b"{", b'{"labels": ["fish"],', 1), "it names 'labels' twice"),
+        (lambda data: data.decode().encode("utf-16"), "it is not UTF-8"),
+    ],
+)
+def test_a_document_that_readers_understand_differently_is_reported(
+    dataset: Path, capsys: pytest.CaptureFixture[str], change: Callable[[bytes], bytes], part: str
+) -> None:
+    path = dataset / "dataset.json"
+    path.write_bytes(change(path.read_bytes()))
+    assert main(["validate", str(dataset), "--fast"]) == 1
+    out = capsys.readouterr().out
+    assert "DATASET_MISMATCH" in out and f"{part}: other readers may fail or find other values" in out
 
 
 def test_a_duplicate_record_and_one_in_two_splits_are_reported(dataset: Path) -> None:

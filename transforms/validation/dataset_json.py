@@ -25,6 +25,7 @@ from shardwright.schemas.dataset import (
     Dataset,
     fingerprint,
     has_own_digest,
+    strict_json,
 )
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding
@@ -32,7 +33,7 @@ from shardwright.schemas.image_ref import NO_SPLIT
 from shardwright.schemas.layouts import features_json
 from shardwright.schemas.ledger import LedgerTotals
 from shardwright.schemas.lost_records import LOST_JSONL
-from shardwright.schemas.page_digest import has_page_digest
+from shardwright.schemas.page_digest import has_page_digest, states_page_digest
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
 from shardwright.schemas.units import counted
@@ -62,6 +63,15 @@ def recipes_of_dataset(dataset: Dataset) -> Recipes | None:
 # --- dataset.json by itself ---
 
 
+def _check_text(data: bytes) -> Iterator[Finding]:
+    """Yields a finding if other readers may find other values in `dataset.json`, or none."""
+    try:
+        strict_json(data)
+    except ValueError as error:
+        message = f"{error}: other readers may fail or find other values"
+        yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
+
+
 def check_document(document: Mapping[str, Any], dataset: Dataset) -> Iterator[Finding]:
     """Yields the fields of `dataset.json` that disagree with its other fields.
 
@@ -84,6 +94,9 @@ def check_document(document: Mapping[str, Any], dataset: Dataset) -> Iterator[Fi
         yield from _differences(name, document.get(name), value)
     shards = {split: len(found) for split, found in dataset.splits.items()}
     yield from _differences("plan.shards", dict(dataset.plan.shards), shards)
+    if DIGEST not in document and dataset.statements_version:
+        message = f"field {DIGEST!r} is missing; convert wrote it"
+        yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
     if dataset.statements_version == STATEMENTS_VERSION:
         yield from _check_layout(document, dataset)
 
@@ -446,17 +459,23 @@ def check_reports(directory: str, dataset: Dataset, files: Sequence[str]) -> Ite
         yield wrong(LOST_JSONL, "the file is missing; salvage wrote it")
     elif recorded is not None and _sha256(data := read(LOST_JSONL)) != recorded:
         yield wrong(LOST_JSONL, _other_digest(data, recorded))
-    if RUN_JSON not in present and dataset.statements_version:
-        yield wrong(RUN_JSON, "the file is missing; the command that made the dataset wrote it")
+    written = [RUN_JSON] if dataset.statements_version else []
+    if written and recorded is None:  # salvage checks nothing, so it writes no findings
+        written.append(FINDINGS_JSON)
+    for file in written:
+        if file not in present:
+            yield wrong(file, "the file is missing; the command that made the dataset wrote it")
     for file in (RUN_JSON, OUTCOME_JSON, FINDINGS_JSON):
         if file not in present:
             continue
         try:
-            found = json.loads(read(file))
+            found = strict_json(read(file))
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, Mapping):
             yield wrong(file, "the file is damaged")
+        elif DIGEST not in found and dataset.statements_version:
+            yield wrong(file, f"its field {DIGEST!r} is missing")
         elif not has_own_digest(found):
             yield wrong(file, f"its fields are not those that its field {DIGEST!r} was made of")
         elif file == FINDINGS_JSON and found.get("fingerprint") == dataset.fingerprint:
@@ -464,8 +483,12 @@ def check_reports(directory: str, dataset: Dataset, files: Sequence[str]) -> Ite
             for name, recorded in stated.items() if isinstance(stated, Mapping) else ():
                 if name in {STATISTICS_JSON, STATS_PB} & present and _sha256(data := read(name)) != recorded:
                     yield wrong(name, _other_digest(data, recorded, FINDINGS_JSON))
-    if REPORT_HTML in present and not has_page_digest(read(REPORT_HTML)):
-        yield wrong(REPORT_HTML, "its sha256 differs from the one in its last line")
+    if REPORT_HTML in present:
+        page = read(REPORT_HTML)
+        if not has_page_digest(page):
+            yield wrong(REPORT_HTML, "its sha256 differs from the one in its last line")
+        elif not states_page_digest(page) and dataset.statements_version:
+            yield wrong(REPORT_HTML, "its last line states no sha256; report writes the page again")
 
 
 def check_dataset_json(
@@ -486,7 +509,7 @@ def check_dataset_json(
     with storage.translated_errors("list", directory):
         files = storage.list_files(directory)
     ledgers = gather_ledgers(directory, checks, files)
-    of_document = [*check_document(document, dataset), *check_recipes(dataset, ledgers)]
+    of_document = [*_check_text(data), *check_document(document, dataset), *check_recipes(dataset, ledgers)]
     found = [
         *of_document,
         *check_counts(document, dataset, ledgers),

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 from shardwright.schemas.codes import FindingCode, Outcome
-from shardwright.schemas.dataset import INDEX_DIR, Dataset
+from shardwright.schemas.dataset import DATASET_JSON, INDEX_DIR, WORK_DIR, Dataset
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.plan import index_file, is_compressed
 from shardwright.schemas.units import counted
+from shardwright.schemas.version import CHECKS_DIR
 
 _SHARD_NAME = re.compile(r"[A-Za-z0-9_]+-\d{5,}-of-\d{5,}\.tfrecord(?:\.gz|\.zlib)?\Z")
 
@@ -21,18 +22,30 @@ def unexpected_shards(dataset: Dataset, files: Sequence[str]) -> list[str]:
 
 
 def stray_files(dataset: Dataset, files: Sequence[str]) -> list[str]:
-    """Returns the files that are not shards but match patterns for shards such as `train*`."""
+    """Returns the files, besides the unexpected shards, that a reader may take for shards of the dataset.
+
+    They match patterns such as `train*` in some folder, without regard to case or a leading dot, as storages
+    and readers compare names. A folder with its own `dataset.json` is another dataset.
+    """
     listed = {shard.file for shards in dataset.splits.values() for shard in shards}
-    splits = tuple(dataset.splits)
+    others = tuple(file.removesuffix(DATASET_JSON) for file in files if file.endswith(f"/{DATASET_JSON}"))
+    apart = (f"{WORK_DIR}/", f"{CHECKS_DIR}/", *others)
+    splits = tuple(map(str.casefold, dataset.splits))
     return [
         file
         for file in files
-        if ".tfrecord" in file
-        and file.startswith(splits)
-        and "/" not in file
-        and file not in listed
-        and not _SHARD_NAME.match(file)
+        if _looks_like_shard(file.rpartition("/")[2], splits)
+        and not file.startswith(apart)
+        and not (_SHARD_NAME.match(file) or file in listed)
     ]
+
+
+def _looks_like_shard(name: str, splits: tuple[str, ...]) -> bool:
+    """Returns whether a name is like that of a shard of one of some splits, in lower case."""
+    if name.startswith("._"):  # macOS keeps attributes of files in these
+        return False
+    plain = name.lstrip(".").casefold()
+    return ".tfrecord" in plain and plain.startswith(splits)
 
 
 def index_files(dataset: Dataset, empty: bool = False) -> dict[str, str]:
