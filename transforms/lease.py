@@ -23,6 +23,7 @@ from pathlib import Path
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.lease import Lease, is_void
+from shardwright.schemas.units import counted
 from shardwright.schemas.version import LEASE_JSON
 from shardwright.transforms import storage
 
@@ -41,6 +42,7 @@ _PROBES = 5
 _BEATEN_SECONDS = 0.1
 #: Seconds that the end of a block waits for a renewal in progress.
 _END_SECONDS = 5.0
+_MINUTE = 60
 
 _next_renewal: dict[tuple[str, str], float] = {}
 #: Last renewal that this process saw, and when it first saw it, by the monotonic clock.
@@ -282,7 +284,7 @@ def acquire(
             raise _held_by(output, held, file)
         if not announced:
             announced = True
-            waiting(_holder_text(held))
+            waiting(_holder_and_age(held, path))
         sleep(min(pause, remaining))
         pause = min(2 * pause, _POLL_SECONDS)
 
@@ -483,13 +485,24 @@ def _utc(seconds: float) -> str:
 def _holder_text(held: Lease) -> str:
     process = f"process {held.pid} on {held.host}" if held.pid else "a job"
     doing = f"making version {held.version}" if held.version else "writing there"
-    return (
-        f"{process} has been {doing} since {_utc(held.since)} and was last heard of at {_utc(held.renewed)}"
-    )
+    return f"{process} has been {doing} since {_utc(held.since)} by its own clock"
+
+
+def _holder_and_age(held: Lease, path: str) -> str:
+    """Describes the holder of a lease and when it was last heard of, which only the storage's clock tells."""
+    age = None
+    with contextlib.suppress(OSError, EngineError):  # what the message is about matters more
+        age = _age(path)
+    if age is None:
+        return _holder_text(held)
+    seconds = max(0, round(age))
+    ago = counted(seconds, "second") if seconds < _MINUTE else counted(seconds // _MINUTE, "minute")
+    return f"{_holder_text(held)}, and was last heard of {ago} ago by the clock of the storage"
 
 
 def _held_by(output: str, held: Lease, file: str) -> EngineError:
-    path, holder = printable(storage.join(output, file)), printable(_holder_text(held))
+    lease = storage.join(output, file)
+    path, holder = printable(lease), printable(_holder_and_age(held, lease))
     if file == LEASE_JSON:
         return EngineError(
             f"Another rebuild of {printable(output)} is running: {holder}; run again when it has "

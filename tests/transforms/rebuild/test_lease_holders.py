@@ -149,6 +149,20 @@ def test_one_of_two_concurrent_processes_gets_the_lease(tmp_path: Path) -> None:
     assert len(winners) == ROUNDS
 
 
+def test_the_message_states_the_age_by_the_clock_of_the_storage(tmp_path: Path) -> None:
+    host, pid, _ = this_process()
+    wrong_clock = time.time() - 86_400
+    lease = Lease("theirs", VERSION, host, pid, renewed=wrong_clock, seconds=3600.0)
+    (tmp_path / "lease.json").write_text(lease.dumps())
+    os.utime(tmp_path / "lease.json", (time.time() - 150, time.time() - 150))
+    told: list[str] = []
+    with pytest.raises(EngineError) as caught:
+        acquire(str(tmp_path), Lease("ours", VERSION), 0.01, waiting=told.append)
+    for text in (caught.value.message, *told):
+        assert "last heard of 2 minutes ago by the clock of the storage" in text
+    assert len(told) == 1
+
+
 def test_a_killed_holder_blocks_nobody(tmp_path: Path) -> None:
     lease = Lease("ours", VERSION, *this_process())
     with racer("theirs") as process:
