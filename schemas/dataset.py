@@ -27,7 +27,7 @@ FORMAT_VERSION = 1
 #: of a layout, the recipes and plan digests of shards. If a dataset has this version, validation computes
 #: these again and compares. Raise the number whenever one of them changes for the same dataset
 #: (`tests/schemas/test_statements_version.py` detects this).
-STATEMENTS_VERSION = 2
+STATEMENTS_VERSION = 3
 #: Number of pieces of JSON that are joined at once.
 _PIECES_TOGETHER = 4096
 DATASET_JSON = "dataset.json"

@@ -26,9 +26,7 @@ from shardwright.schemas.sidecars.tfx_schema import schema_pbtxt
 SIDECARS: Mapping[str, Callable[[Dataset], str | None]] = {
     README_MD: readme_md,
     LABELS_TXT: lambda dataset: labels_txt(dataset.classes) if _has_classes(dataset) else None,
-    LABEL_MAP_PBTXT: lambda dataset: (
-        label_map_pbtxt(_ids_from_one(dataset)) if _has_classes(dataset) else None
-    ),
+    LABEL_MAP_PBTXT: lambda dataset: label_map_pbtxt(dataset.classes) if _can_be_mapped(dataset) else None,
     "croissant.json": croissant_json,
     DATASET_INFO_JSON: dataset_info_json,
     "features.json": features_json,
@@ -42,9 +40,9 @@ def _has_classes(dataset: Dataset) -> bool:
     return layout_by_name(str(dataset.plan.settings["layout"])).needs is not Needs.IMAGE
 
 
-def _ids_from_one(dataset: Dataset) -> dict[int, str]:
-    """Returns the classes with ids that begin at 1, as label maps require."""
-    return {number + 1 - dataset.first_label: name for number, name in dataset.classes.items()}
+def _can_be_mapped(dataset: Dataset) -> bool:
+    """Returns whether a label map can state the ids in the records: it has none below 1."""
+    return _has_classes(dataset) and min(dataset.classes, default=1) >= 1
 
 
 def with_sidecars(dataset: Dataset, samples: bytes = b"") -> tuple[Dataset, dict[str, bytes]]:

@@ -1,7 +1,7 @@
 """`README.md`: the dataset card, for people and for the Hugging Face hub, which reads the YAML at its top.
 
-The YAML has no `configs` and no `dataset_info`: both tell the hub how to load files with its own library,
-which does not read TFRecords.
+Its `configs` name the shards as the only data. The hub's own library, `datasets`, does not read TFRecords, so
+it says that it finds no data that it supports. Without `configs` it would load the ledgers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from shardwright.schemas.dataset import SAMPLES_JPG, Dataset, sample_types, stor
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.provenance import Provenance
-from shardwright.schemas.sidecars.croissant import meaning_of
+from shardwright.schemas.sidecars.croissant import meaning_of, pattern_of
 from shardwright.schemas.sidecars.tfds import is_readable
 from shardwright.schemas.units import counted, format_size
 
@@ -83,6 +83,10 @@ def _front_matter(dataset: Dataset) -> Iterator[str]:
         yield from ("task_categories:", *(f"- {task}" for task in tasks))
     yield from ("size_categories:", f"- {size_category(dataset.all_records)}")
     yield from ("tags:", "- image", "- tfrecord")
+    yield from ("configs:", "- config_name: default", "  data_files:")
+    for split, shards in dataset.splits.items():
+        if shards:
+            yield from (f"  - split: {_quoted(split)}", f"    path: {_quoted(pattern_of(shards[0].file))}")
 
 
 def _quoted(text: str) -> str:

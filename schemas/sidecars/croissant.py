@@ -1,33 +1,23 @@
 """`croissant.json`: the dataset in MLCommons' Croissant format 1.1, which catalogs of datasets read.
 
-It describes the files (each shard with its size and sha256) and the meaning of each field in a record. The
-standard cannot describe how to read TFRecords, so programs such as mlcroissant read the classes and the
-splits here, and the records with TensorFlow. License, creators, home page, citation and date of publication
-are those that the user states.
+It describes the files (each shard with its size and sha256), the splits, the classes, and the features of a
+record. The standard cannot describe how to read TFRecords, so there is no set of the records themselves, and
+programs such as mlcroissant can read every set that there is. License, creators, home page, citation and date
+of publication are those that the user states.
 """
 
 from __future__ import annotations
 
-import posixpath
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
-from urllib.parse import quote
 
-from shardwright.schemas.dataset import (
-    Dataset,
-    Shard,
-    picture_shape,
-    pretty_json,
-    sample_types,
-    stored_format,
-)
-from shardwright.schemas.example import FeatureType
+from shardwright.schemas.dataset import Dataset, Shard, pretty_json, sample_types
 from shardwright.schemas.feature_roles import FEATURE_ROLES, FeatureRole
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.provenance import Provenance
 from shardwright.schemas.units import counted
-from shardwright.schemas.values import ValueType
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
 #: Maximum number of shards to list with checksums, because readers take a millisecond for each. For more
@@ -80,7 +70,7 @@ _CONTEXT: _Json = {
     "subField": "cr:subField",
     "transform": "cr:transform",
 }
-_SHARDS, _RECORDS, _LABELS, _SPLITS = "shards", "records", "labels", "splits"
+_SHARDS, _FEATURES, _LABELS, _SPLITS = "shards", "features", "labels", "splits"
 _FORMATS = {
     "none": ["application/x-tfrecord"],
     "gzip": ["application/x-tfrecord", "application/gzip"],
@@ -111,7 +101,7 @@ def croissant_json(dataset: Dataset) -> str:
         "version": f"1.0.0+{dataset.fingerprint[:12]}",
         "identifier": dataset.fingerprint,
         "distribution": list(_distribution(dataset)),
-        "recordSet": [_splits(dataset), *_labels(dataset), _records(dataset)],
+        "recordSet": [_splits(dataset), *_labels(dataset), _features(dataset)],
     }
     return pretty_json(document, ensure_ascii=True).replace("<", "\\u003c")
 
@@ -150,15 +140,15 @@ def _distribution(dataset: Dataset) -> Iterable[_Json]:
         "@type": "cr:FileSet",
         "@id": _SHARDS,
         "name": _SHARDS,
-        "description": "The records of all splits.",
+        "description": "The records of all splits: tf.train.Examples, which TensorFlow reads.",
         "encodingFormat": encoding,
-        "includes": [_pattern(shards[0].file) for shards in dataset.splits.values() if shards],
+        "includes": [pattern_of(shards[0].file) for shards in dataset.splits.values() if shards],
     }
     if len(shards) <= MAX_LISTED_SHARDS:
         yield from (_file(shard, encoding) for shard in shards)
 
 
-def _pattern(file: str) -> str:
+def pattern_of(file: str) -> str:
     """Returns a pattern for the names of all shards of a split, such as `train-*-of-00016.tfrecord`."""
     return re.sub(r"-[0-9]+-of-", "-*-of-", file, count=1)
 
@@ -245,135 +235,29 @@ def _ref(identifier: str) -> _Json:
     return {"@id": identifier}
 
 
-def _records(dataset: Dataset) -> _Json:
-    keys = [s.name for s in dataset.features if s.fill is FeatureRole.KEY and s.encoding is Encoding.PLAIN]
+def _features(dataset: Dataset) -> _Json:
     return {
         "@type": "cr:RecordSet",
-        "@id": _RECORDS,
-        "name": _RECORDS,
-        "description": "One tf.train.Example for each image; a field's column is the name of a feature.",
-        **({"key": _ref(_field_id(keys[0]))} if keys else {}),
-        "field": [*(_field(spec, dataset) for spec in dataset.features), _split_field(dataset)],
+        "@id": _FEATURES,
+        "name": _FEATURES,
+        "description": "The features of the tf.train.Example that the shards hold for each image.",
+        "key": _ref(f"{_FEATURES}/name"),
+        "field": [
+            _plain_field(_FEATURES, "name", "The feature's name.", "sc:Text"),
+            _plain_field(_FEATURES, "type", "The type of its list: bytes, int64 or float.", "sc:Text"),
+            _plain_field(_FEATURES, "shape", "Its shape; null is any number.", "sc:Text"),
+            _plain_field(_FEATURES, "description", "What it is.", "sc:Text"),
+        ],
+        "data": [
+            {
+                f"{_FEATURES}/name": spec.name,
+                f"{_FEATURES}/type": spec.type.value,
+                f"{_FEATURES}/shape": json.dumps(spec.shape),
+                f"{_FEATURES}/description": meaning_of(spec, dataset),
+            }
+            for spec in dataset.features
+        ],
     }
-
-
-def _field(spec: FeatureSpec, dataset: Dataset) -> _Json:
-    data_type, shape = _type_and_shape(spec, dataset)
-    source: _Json = {"fileSet": _ref(_SHARDS), "extract": {"column": spec.name}}
-    if spec.fill is FeatureRole.BOXES:
-        source["format"] = "REL_YXYX"
-    target = _REFERENCES.get(spec.fill) if spec.fill else None
-    if spec.fill is FeatureRole.LABEL_TEXT and dataset.plan.texts:
-        target = f"{_LABELS}/text"
-    return {
-        "@type": "cr:Field",
-        "@id": _field_id(spec.name),
-        "name": spec.name,
-        "description": meaning_of(spec, dataset),
-        "dataType": data_type,
-        **({"isArray": True, "arrayShape": ",".join(map(str, shape))} if shape else {}),
-        "source": source,
-        **({"references": {"field": _ref(target)}} if target and dataset.labels else {}),
-    }
-
-
-def _field_id(name: str) -> str:
-    """Returns the identifier of a feature: a relative IRI that does not change when it is resolved."""
-    identifier = f"{_RECORDS}/{quote(name, safe='/')}"
-    if posixpath.normpath(identifier) != identifier:
-        identifier = f"{_RECORDS}/{quote(name, safe='').replace('.', '%2E')}"
-    return identifier
-
-
-def _split_field(dataset: Dataset) -> _Json:
-    """Returns the field that finds the split of a record in the name of its shard."""
-    names = {spec.name for spec in dataset.features}
-    name = "split"
-    while name in names:
-        name = f"shard_{name}"
-    splits = "|".join(map(re.escape, dataset.splits))
-    return {
-        "@type": "cr:Field",
-        "@id": _field_id(name),
-        "name": name,
-        "description": "The split, which the name of the file begins with.",
-        "dataType": "sc:Text",
-        "source": {
-            "fileSet": _ref(_SHARDS),
-            "extract": {"fileProperty": "filename"},
-            "transform": {"regex": f"^({splits})-[0-9]+-of-[0-9]+"},
-        },
-        "references": {"field": _ref(f"{_SPLITS}/name")},
-    }
-
-
-_REFERENCES = {
-    FeatureRole.LABEL: f"{_LABELS}/id",
-    FeatureRole.OBJECT_LABEL: f"{_LABELS}/id",
-    FeatureRole.LABEL_TEXT: f"{_LABELS}/name",
-    FeatureRole.SYNSET: f"{_LABELS}/name",
-    FeatureRole.OBJECT_TEXT: f"{_LABELS}/name",
-}
-_TYPES = {FeatureType.INT64: "sc:Integer", FeatureType.FLOAT: "sc:Float", FeatureType.BYTES: "sc:Text"}
-_MASK = ["cr:SegmentationMask", "sc:ImageObject"]
-_FILL_TYPES: Mapping[FeatureRole, str | list[str]] = {
-    FeatureRole.ENCODED: "sc:ImageObject",
-    FeatureRole.LABEL: ["sc:Integer", "cr:Label"],
-    FeatureRole.LABEL_TEXT: ["sc:Text", "cr:Label"],
-    FeatureRole.SYNSET: ["sc:Text", "cr:Label"],
-    FeatureRole.OBJECT_LABEL: ["sc:Integer", "cr:Label"],
-    FeatureRole.OBJECT_TEXT: ["sc:Text", "cr:Label"],
-    FeatureRole.BOXES: "cr:BoundingBox",
-    FeatureRole.OBJECT_MASK: _MASK,
-    FeatureRole.SEMANTIC_MASK: _MASK,
-    FeatureRole.PANOPTIC_CATEGORY: _MASK,
-    FeatureRole.PANOPTIC_INSTANCE: _MASK,
-}
-_VALUE_TYPES: Mapping[str, str] = {
-    ValueType.BOOL: "sc:Boolean",
-    ValueType.INT32: "cr:Int32",
-    ValueType.UINT32: "cr:UInt32",
-    ValueType.INT64: "cr:Int64",
-    ValueType.UINT64: "cr:UInt64",
-}
-#: Type inside a serialized tensor -> Croissant's type.
-_TENSOR_TYPES: Mapping[str, str] = {
-    "bool": "sc:Boolean",
-    "uint8": "cr:UInt8",
-    "uint16": "cr:UInt16",
-    "int32": "cr:Int32",
-    "uint32": "cr:UInt32",
-    "int64": "cr:Int64",
-    "uint64": "cr:UInt64",
-    "float32": "cr:Float32",
-    "float64": "cr:Float64",
-    "object": "sc:Text",
-}
-_Shape = tuple[int, ...]
-
-
-def _type_and_shape(spec: FeatureSpec, dataset: Dataset) -> tuple[str | list[str], _Shape]:
-    """Returns a field's type and shape. The shape has -1 for any number, and is () for a single value."""
-    types = sample_types(dataset)
-    if (
-        spec.fill is FeatureRole.ENCODED
-        and spec.encoding is Encoding.PLAIN
-        and stored_format(dataset) == "raw"
-        and len(types) == 1
-    ):
-        return _TENSOR_TYPES[types[0]], _sizes(picture_shape(dataset))
-    if spec.fill is FeatureRole.BOXES and spec.encoding is Encoding.PLAIN:
-        return "cr:BoundingBox", (-1,)
-    if spec.encoding is Encoding.TENSOR:
-        return _TENSOR_TYPES[spec.dtype], _sizes(spec.tensor_shape)
-    shape = _sizes(spec.shape)
-    if spec.encoding is Encoding.PLAIN and spec.fill and spec.fill in _FILL_TYPES:
-        return _FILL_TYPES[spec.fill], shape
-    return _VALUE_TYPES.get(spec.value_type, _TYPES[spec.type]), shape
-
-
-def _sizes(shape: Iterable[int | None]) -> _Shape:
-    return tuple(-1 if size is None else size for size in shape)
 
 
 def meaning_of(spec: FeatureSpec, dataset: Dataset) -> str:

@@ -164,7 +164,7 @@ def identity(dataset: Path) -> dict[str, str]:
     """Returns the sha256 of all files that belong to the identity of a dataset."""
     files = [s["file"] for split in document(dataset)["splits"].values() for s in split["shards"]]
     ledgers = [path.relative_to(dataset).as_posix() for path in (dataset / "_shards").iterdir()]
-    names = [*files, *ledgers, "labels.txt", "label_map.pbtxt", "dataset.json", "quarantine.jsonl"]
+    names = [*files, *ledgers, "labels.txt", "dataset.json", "quarantine.jsonl"]
     return {name: hashlib.sha256((dataset / name).read_bytes()).hexdigest() for name in names}
 
 

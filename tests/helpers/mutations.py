@@ -369,13 +369,18 @@ def quarantine(what: str, edit: Callable[[list[Any]], object]) -> Mutation:
 
 
 SIDECAR_NAMES = (
-    "labels.txt", "label_map.pbtxt", "dataset_info.json", "features.json", "parse.py", "schema.pbtxt",
+    "labels.txt", "dataset_info.json", "features.json", "parse.py", "schema.pbtxt",
     "croissant.json", "README.md",
 )  # fmt: skip
 OTHER = [
     *(appended(name) for name in SIDECAR_NAMES),
-    *(removed(name) for name in SIDECAR_NAMES[:3]),
+    *(removed(name) for name in SIDECAR_NAMES[:2]),
     *(sealed_sidecar(name) for name in SIDECAR_NAMES),
+    *(
+        mutation._replace(dataset=OBJECTS)  # ids from 1
+        for mutation in (
+            appended("label_map.pbtxt"), removed("label_map.pbtxt"), sealed_sidecar("label_map.pbtxt"))
+    ),
     appended(SAMPLES_JPG, b"\x00"),
     removed(SAMPLES_JPG),
     removed("_index"),

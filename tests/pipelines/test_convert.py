@@ -130,7 +130,7 @@ def test_the_directory_has_the_documented_files(sound_dataset: Path) -> None:
     shards = {s["file"] for split in document["splits"].values() for s in split["shards"]}
     ledgers = {f"_shards/{name.removesuffix('.tfrecord')}.jsonl.gz" for name in shards}
     side_files = {
-        "dataset.json", "labels.txt", "label_map.pbtxt", "quarantine.jsonl", "findings.json",
+        "dataset.json", "labels.txt", "quarantine.jsonl", "findings.json",
         "run.json", "_shards", "_work", "_work/outcome.json", "_index", "croissant.json",
         "dataset_info.json", "features.json", "parse.py", "schema.pbtxt", "README.md",
         "_card", "_card/.samples.jpg",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from helpers.described import HOSTILE_NAMES, STATED, described, of_layout, read
+from helpers.fewer_imports import late
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -22,6 +24,8 @@ from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.provenance import Provenance
 from shardwright.schemas.sidecars import card
 from shardwright.schemas.sidecars.card import readme_md, size_category
+
+hub = late("datasets")
 
 
 def stated(dataset: Dataset, **texts: str) -> str:
@@ -79,6 +83,15 @@ def test_the_hub_gets_license_tasks_and_size() -> None:
         "task_categories": ["image-classification"],
         "size_categories": ["n<1K"],
         "tags": ["image", "tfrecord"],
+        "configs": [
+            {
+                "config_name": "default",
+                "data_files": [
+                    {"split": "train", "path": "train-*-of-00002.tfrecord"},
+                    {"split": "test", "path": "test-*-of-00002.tfrecord"},
+                ],
+            }
+        ],
     }
 
 
@@ -120,6 +133,18 @@ def test_tasks_follow_from_the_features(layout: str, tasks: list[str]) -> None:
 def test_every_layout_has_a_card(layout: str) -> None:
     dataset = of_layout(layout)
     assert len(cells(readme_md(dataset), "Features of a record")) == len(dataset.features)
+
+
+@pytest.mark.parametrize("kind", ["photos", "shapes"])
+def test_the_library_of_the_hub_takes_no_ledger_for_data(tmp_path: Path, kind: str) -> None:
+    """It does not read TFRecords, so it must end with an error instead of loading other files."""
+    dataset, cache = shutil.copytree(described(kind), tmp_path / "out"), str(tmp_path / "cache")
+    with pytest.raises(hub.exceptions.DataFilesNotFoundError, match="No \\(supported\\) data files"):
+        hub.load_dataset(str(dataset), cache_dir=cache)
+    configs = front_matter((dataset / "README.md").read_text())["configs"]
+    patterns = {item["split"]: item["path"] for item in configs[0]["data_files"]}
+    for split, shards in read(dataset).splits.items():
+        assert sorted(path.name for path in dataset.glob(patterns[split])) == [it.file for it in shards]
 
 
 def test_a_citation_cannot_end_its_block() -> None:

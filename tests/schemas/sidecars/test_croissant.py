@@ -11,7 +11,6 @@ from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pytest
 from helpers.described import HOSTILE_NAMES, KINDS, STATED, described, of_layout, read
@@ -19,7 +18,7 @@ from helpers.fewer_imports import late
 
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.feature_roles import FEATURE_ROLES, FeatureRole
+from shardwright.schemas.feature_roles import FEATURE_ROLES
 from shardwright.schemas.layouts import LAYOUTS, FeatureSpec
 from shardwright.schemas.sidecars import croissant
 from shardwright.schemas.sidecars.croissant import croissant_json
@@ -54,12 +53,11 @@ def record_set(found: Any, name: str) -> Any:
     return only
 
 
-def fields(found: Any) -> Mapping[str, Any]:
-    return {field.name: field for field in record_set(found, "records").fields}
-
-
-def short(data_types: Any) -> list[str]:
-    return [str(item).replace("https://schema.org/", "").split("/")[-1] for item in data_types]
+def features(found: Any) -> Mapping[str, tuple[str, str, str]]:
+    """Returns type, shape and description of each feature, as mlcroissant reads them."""
+    columns = ("name", "type", "shape", "description")
+    rows = ([row[f"features/{column}"] for column in columns] for row in found.records("features"))
+    return {name: (type_, shape, description) for name, type_, shape, description in rows}
 
 
 @pytest.mark.sampled(4)
@@ -81,12 +79,7 @@ def test_it_lists_files_fields_classes_and_splits(kind: str, caplog: pytest.LogC
     on_disk = [path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file()]
     assert {file for file in on_disk if any(fnmatch(file, it) for it in shards.includes)} == set(files)
 
-    names = [spec.name for spec in dataset.features]
-    assert list(fields(found))[:-1] == names
-    for name in names:
-        field = fields(found)[name]
-        assert field.source.extract.column == name
-        assert unquote(field.uuid) == f"records/{name}"
+    assert list(features(found)) == [spec.name for spec in dataset.features]
 
     labels = dataset.classes.items()
     assert list(found.records("labels")) == [{"labels/id": i, "labels/name": name} for i, name in labels]
@@ -103,7 +96,7 @@ def test_it_describes_the_whole_dataset() -> None:
     assert found.metadata.ctx.conforms_to.value == croissant.CONFORMS_TO
     assert [row["splits/url"] for row in found.records("splits")] == ["cr:TrainingSplit", "cr:TestSplit"]
     assert mlc.DataType.SPLIT in record_set(found, "splits").data_types
-    assert record_set(found, "records").key == ["records/image/filename"]
+    assert record_set(found, "features").key == ["features/name"]
 
 
 def test_stated_provenance_leaves_no_warning(tmp_path: Path) -> None:
@@ -120,28 +113,23 @@ def test_stated_provenance_leaves_no_warning(tmp_path: Path) -> None:
     assert found.description.startswith(f"{STATED.description}\n\n12 images of 5 classes")
 
 
-def test_fields_have_types_shapes_and_descriptions() -> None:
-    photos = fields(written("photos"))
-    assert photos["image/encoded"].data_type == mlc.DataType.IMAGE_OBJECT
-    assert short(photos["image/class/label"].data_types) == ["Integer", "Label"]
-    assert photos["image/class/label"].references.field == "labels/id"
-    assert photos["image/class/text"].references.field == "labels/name"
-    assert photos["split"].references.field == "splits/name"
-    assert not photos["image/height"].is_array
-    objects = fields(written("detection"))
-    assert objects["image/object/bbox/xmin"].array_shape_tuple == (-1,)
-    assert objects["image/object/class/label"].references.field == "labels/id"
-    assert short(objects["image/object/mask"].data_types) == ["SegmentationMask", "ImageObject"]
-    assert "left out" in objects["image/object/mask"].description
-    raw = fields(written("raw"))["image"]
-    assert (short(raw.data_types), raw.array_shape_tuple) == (["UInt8"], (24, 24, 3))
-    base64 = fields(written("tfrecorder"))["image"]
-    assert (short(base64.data_types), "base64" in base64.description) == (["Text"], True)
-    own = fields(written("own"))
-    assert (short(own["sizes"].data_types), own["sizes"].array_shape_tuple) == (["Int64"], (2,))
-    assert (short(own["pair"].data_types), own["pair"].array_shape_tuple) == (["Int64"], (2,))
-    assert short(own["a/./b"].data_types) == ["Boolean"]
-    assert own["../odd name"].description == "column tags of the source"
+@pytest.mark.parametrize("kind", ["photos", "detection", "raw"])
+def test_every_record_set_can_be_read(kind: str) -> None:
+    found = written(kind)
+    names = [item.uuid for item in found.metadata.record_sets]
+    assert names[0] == "splits" and names[-1] == "features"
+    assert all(list(found.records(name)) for name in names)
+
+
+def test_features_have_types_shapes_and_descriptions() -> None:
+    photos = features(written("photos"))
+    assert photos["image/class/label"] == ("int64", "[]", "the class id; -1 without a class")
+    objects = features(written("detection"))
+    assert objects["image/object/bbox/xmin"][:2] == ("float", "[null]")
+    assert "left out" in objects["image/object/mask"][2]
+    assert "base64" in features(written("tfrecorder"))["image"][2]
+    own = features(written("own"))
+    assert own["../odd name"][2] == "column tags of the source"
 
 
 def test_classes_whose_names_are_codes(tmp_path: Path) -> None:
@@ -150,34 +138,17 @@ def test_classes_whose_names_are_codes(tmp_path: Path) -> None:
     found = made(replace(dataset, plan=replace(dataset.plan, texts=texts)), tmp_path)
     rows = [(row["labels/name"], row["labels/text"]) for row in found.records("labels")]
     assert rows == list(zip(dataset.labels, ("bird, fowl", *dataset.labels[1:])))
-    target = {name: field.references.field for name, field in fields(found).items() if field.references}
-    assert target["image/class/synset"] == "labels/name" and target["image/class/text"] == "labels/text"
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_it_is_valid_for_every_layout(layout: str, tmp_path: Path) -> None:
     dataset = of_layout(layout)
-    found = fields(made(dataset, tmp_path))
-    assert list(found)[:-1] == [spec.name for spec in dataset.features]
+    found = features(made(dataset, tmp_path))
+    assert list(found) == [spec.name for spec in dataset.features]
     for spec in dataset.features:
-        shape = found[spec.name].array_shape_tuple or ()
-        if not LAYOUTS[layout].pixels or spec.fill is not FeatureRole.ENCODED:
-            assert shape == tuple(-1 if size is None else size for size in spec.shape)
-        assert spec.fill and FEATURE_ROLES[spec.fill].what in found[spec.name].description
-
-
-def test_the_name_of_the_shard_gives_the_split() -> None:
-    """Also if records have a feature with that name."""
-    for kind, name in (("photos", "split"), ("tfrecorder", "shard_split")):
-        (transform,) = fields(written(kind))[name].source.transforms
-        assert transform.regex == "^(train|test)-[0-9]+-of-[0-9]+"
-
-
-def test_boxes_have_four_numbers(tmp_path: Path) -> None:
-    boxes = FeatureSpec("objects/bbox", FeatureType.FLOAT, (None, 4), FeatureRole.BOXES)
-    field = fields(made(replace(read(described("detection")), features=(boxes,)), tmp_path))["objects/bbox"]
-    assert field.data_type == mlc.DataType.BOUNDING_BOX
-    assert (field.array_shape_tuple, field.source.format) == ((-1,), "REL_YXYX")
+        type_, shape, description = found[spec.name]
+        assert (type_, json.loads(shape)) == (spec.type.value, list(spec.shape))
+        assert spec.fill and FEATURE_ROLES[spec.fill].what in description
 
 
 def test_hostile_class_names_are_safe_in_a_page() -> None:
@@ -208,19 +179,16 @@ ODD_NAMES = [
 
 
 def test_features_of_any_name(tmp_path: Path) -> None:
-    features = tuple(FeatureSpec(name, FeatureType.INT64) for name in ODD_NAMES)
-    found = made(replace(read(described("photos")), features=features), tmp_path)
-    assert list(fields(found)) == [*ODD_NAMES, "shard_shard_split"]
-    assert [field.source.extract.column for field in fields(found).values()][:-1] == ODD_NAMES
-    assert len({field.uuid for field in fields(found).values()}) == len(ODD_NAMES) + 1
+    odd = tuple(FeatureSpec(name, FeatureType.INT64) for name in ODD_NAMES)
+    found = made(replace(read(described("photos")), features=odd), tmp_path)
+    assert list(features(found)) == ODD_NAMES
 
 
 def test_without_classes_and_with_splits_of_other_names(tmp_path: Path) -> None:
     dataset = read(described("photos"))
     splits = {"fold_1": dataset.splits["train"], "test": dataset.splits["test"]}
     found = made(replace(dataset, plan=replace(dataset.plan, labels=()), splits=splits), tmp_path)
-    assert [item.uuid for item in found.metadata.record_sets] == ["splits", "records"]
-    assert not fields(found)["image/class/label"].references
+    assert [item.uuid for item in found.metadata.record_sets] == ["splits", "features"]
     assert [set(row) for row in found.records("splits")] == [{"splits/name", "splits/records"}] * 2
     assert "12 images (splits: fold_1 10, test 2)" in found.metadata.description
 

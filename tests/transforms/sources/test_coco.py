@@ -376,7 +376,7 @@ def test_gaps_in_ids_are_not_classes(
     assert made.classes == {3: "thing", 16: "bird"} and len(made.labels) == 16
     assert (tmp_path / "out" / "labels.txt").read_text() == "3:thing\n16:bird\n"
     label_map = (tmp_path / "out" / "label_map.pbtxt").read_text()
-    assert label_map.count("item") == 2 and "id: 16" in label_map
+    assert label_map.count("item") == 2 and "id: 3" in label_map and "id: 16" in label_map
     croissant = json.loads((tmp_path / "out" / "croissant.json").read_text())
     assert " of 2 classes" in croissant["description"]
     assert inspect.main([str(tmp_path / "out")]) == 0
