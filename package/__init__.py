@@ -7,6 +7,8 @@
         ...
 
 Everything is imported on first use: reading needs no Apache Beam, and converting no TensorFlow.
+
+All errors are a `ShardwrightError`; `schemas/errors.py` draws their tree.
 """
 
 from __future__ import annotations
@@ -27,9 +29,25 @@ if TYPE_CHECKING:
     from shardwright.pipelines.rebuild import rebuild
     from shardwright.pipelines.salvage import salvage
     from shardwright.pipelines.validate import validate
+    from shardwright.schemas.errors import (
+        DataRefused,
+        EngineError,
+        NotRun,
+        ShardwrightError,
+        UnexpectedError,
+        UsageError,
+    )
+    from shardwright.schemas.missing_packages import MissingPackage
 
 _HOME = {
+    "DataRefused": "schemas.errors",
+    "EngineError": "schemas.errors",
+    "MissingPackage": "schemas.missing_packages",
+    "NotRun": "schemas.errors",
     "Records": "loader",
+    "ShardwrightError": "schemas.errors",
+    "UnexpectedError": "schemas.errors",
+    "UsageError": "schemas.errors",
     "convert": "pipelines.convert",
     "diff": "pipelines.diff",
     "inspect": "pipelines.inspect",
@@ -47,7 +65,14 @@ _HOME = {
 _NEED_BEAM = frozenset(("convert", "plan", "rebuild", "salvage", "validate"))
 
 __all__ = [
+    "DataRefused",
+    "EngineError",
+    "MissingPackage",
+    "NotRun",
     "Records",
+    "ShardwrightError",
+    "UnexpectedError",
+    "UsageError",
     "__version__",
     "convert",
     "diff",
@@ -73,4 +98,10 @@ def __getattr__(name: str) -> Any:
     with needed_by(name):
         if name in _NEED_BEAM and find_spec("apache_beam") is None:
             raise ModuleNotFoundError(name="apache_beam")
-        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+        found = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    if _HOME[name].startswith("pipelines."):
+        from shardwright.pipelines.python_calls import called_from_python
+
+        found = called_from_python(found)
+    globals()[name] = found
+    return found

@@ -31,7 +31,14 @@ from shardwright.pipelines.watchdog import watched
 from shardwright.pipelines.worker_ends import noted_worker_ends
 from shardwright.pipelines.worker_processes import started_early
 from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.errors import EngineError, NotRun, ShardwrightError, UsageError, lacks_memory
+from shardwright.schemas.errors import (
+    EngineError,
+    NotRun,
+    ShardwrightError,
+    UnexpectedError,
+    UsageError,
+    lacks_memory,
+)
 from shardwright.schemas.metrics import NAMESPACE
 
 #: Text that Beam adds to the message of a worker's exception.
@@ -266,7 +273,7 @@ def as_shardwright_error(error: BaseException) -> ShardwrightError:
     text = _JOB_STATE.sub("", lines[-1] if lines else "").rstrip(".")[:300]
     if lacks_memory(error):
         return EngineError("The machine ran out of memory; use a larger one and run again with --resume.")
-    return EngineError(
+    return UnexpectedError(
         f"The engine failed with {type(error).__name__}: {text or 'no message'}; "
         "see the full log with --verbose, fix that and run again with --resume."
     )

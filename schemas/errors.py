@@ -1,4 +1,18 @@
-"""The errors that end a command, each with its exit code and one sentence for the user."""
+"""The errors of Shardwright, each with one sentence for the user.
+
+    ShardwrightError                ends a command or a function; has an exit code
+      DataRefused                   1: the data did not pass
+      UsageError                    2: the call, its settings or its input are wrong
+        MissingPackage              a package is not installed (`schemas/missing_packages.py`)
+      EngineError                   3: the engine, the storage or the machine failed
+        UnexpectedError             an exception that Shardwright does not know, perhaps a bug
+      NotRun                        0: the options only asked for a description of the job
+    ImageFault                      one image is quarantined, and the job continues
+    LeftOut, NotACandidate          one image is filtered, and the job continues
+
+`shardwright.UsageError` and the others that end a function are public. In a program, catch the class that you
+can handle, or `ShardwrightError` for all; `error.message` is the sentence.
+"""
 
 from __future__ import annotations
 
@@ -70,6 +84,13 @@ class EngineError(ShardwrightError):
     """The engine, the storage or the machine failed. Running again may help."""
 
     exit_code = ExitCode.ENGINE
+
+
+class UnexpectedError(EngineError):
+    """Something raised an exception that Shardwright does not know, perhaps because of a bug.
+
+    It keeps the traceback of that exception as its cause.
+    """
 
 
 class NotRun(ShardwrightError):

@@ -18,12 +18,21 @@ from shardwright.pipelines.cli import COMMANDS
 from shardwright.pipelines.editor_schemas import PLACEHOLDER, editor_schemas
 from shardwright.schemas.configuration.settings_values import setting_fields
 
+_ERRORS = [
+    name for name in shardwright.__all__ if isinstance(value := getattr(shardwright, name), type)
+    and issubclass(value, Exception)
+]  # fmt: skip
 #: Names that a module of `shardwright` has from a module below it are described there.
 _API = {
     "Commands as functions": (
         "shardwright",
-        shardwright.__all__,
+        [name for name in shardwright.__all__ if name not in _ERRORS],
         "Each does what the command of its name does.",
+    ),
+    "Errors": (
+        "shardwright",
+        _ERRORS,
+        "What functions raise; the message is one sentence that says what to do.",
     ),
     "Reading a dataset": (
         "shardwright.loader",

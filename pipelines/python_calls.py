@@ -1,0 +1,100 @@
+"""The boundary between the functions of `shardwright` and the programs that call them.
+
+Inside, messages name options as the command line writes them, such as `--resize 0x5`. Here, and nowhere
+else, they get the form of Python's arguments, `resize='0x5'`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+from shardwright.schemas.errors import ShardwrightError, UnexpectedError
+from shardwright.schemas.image_ref import printable
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+#: Options of commands that a function spells in another way.
+_OTHER_WORDS: Mapping[str, Mapping[str, str]] = {
+    "validate": {"fast": "mode='fast'", "quality": "mode='quality'"},
+    "rebuild": {"wait": "wait_minutes="},
+}
+#: What follows an option, without the punctuation of the sentence.
+_WORD = r"\S*[^\s;,.:)?`]"
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+
+
+def called_from_python(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Has a function raise its errors for programs: one exception that names Python's arguments.
+
+    Only an exception that Shardwright does not know keeps its traceback, for a report of the bug. The
+    original of any other error is its `__context__`.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        try:
+            return function(*args, **kwargs)
+        except ShardwrightError as error:
+            message = in_python_words(error.message, function, (*args, *kwargs.values()))
+            cause = error.__cause__ if isinstance(error, UnexpectedError) else None
+            raise type(error)(message) from cause
+
+    return call
+
+
+def in_python_words(message: str, function: Callable[..., Any], given: Iterable[object]) -> str:
+    """Returns a message with Python's arguments in place of options.
+
+    Options that are neither arguments nor settings, such as those of Beam, stay as they are.
+
+    Args:
+      message: Message in the words of the command line.
+      function: Function that was called.
+      given: Values of its arguments, which may follow their option in the message.
+    """
+    from shardwright.schemas.configuration.settings_values import setting_fields
+
+    settings = setting_fields()
+    parameters = inspect.signature(function).parameters
+    name_of_function = function.__name__
+    switches = {name for name, item in settings.items() if isinstance(item.default, bool)}
+    switches |= {name for name, item in parameters.items() if str(item.annotation).startswith("bool")}
+    words = {
+        "help": f"help(shardwright.{name_of_function})",
+        "verbose": "logging.basicConfig(level='INFO')",
+        **_OTHER_WORDS.get(name_of_function, {}),
+    }
+    values = {printable(os.fspath(value)) for value in given if isinstance(value, str | os.PathLike)}
+    # The longest value comes first, because it may begin with another one.
+    known = [re.escape(value) for value in sorted(values, key=len, reverse=True) if value]
+    value_or_word = "|".join([*known, _WORD])
+    option = re.compile(rf"(?<![\w-])--([a-z][a-z0-9_]*)(?:[ =]({value_or_word}))?(:?)")
+
+    def argument(match: re.Match[str]) -> str:
+        name, word, colon = match[1], match[2] or "", match[3]
+        rest = f" {word}{colon}" if word else colon
+        if name in words:
+            return words[name] + rest
+        if name not in settings and name not in parameters:
+            return match[0]
+        if name in switches:
+            return f"{name}=True{rest}"
+        choices = settings[name].metadata["choices"] if name in settings else ()
+        if colon or word in values or word in choices or not re.fullmatch("[a-z]*", word):
+            return f"{name}={_literal(word)}{colon}"
+        return f"{name}={rest}"
+
+    return option.sub(argument, message)
+
+
+def _literal(value: str) -> str:
+    """Returns a value as Python writes it; values in a message may have their quotes already."""
+    if not value or _NUMBER.fullmatch(value) or value[0] in "'\"[({":
+        return value
+    return repr(value)
