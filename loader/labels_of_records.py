@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -42,7 +41,7 @@ class RecordLabel(NamedTuple):
 
 
 def read_labels(
-    directory: str | os.PathLike[str], dataset: Dataset, slices: Sequence[ShardSlice]
+    directory: str, dataset: Dataset, slices: Sequence[ShardSlice]
 ) -> Iterator[tuple[ShardSlice, list[RecordLabel]]]:
     """Yields each slice with the keys and classes of its records, in order.
 
@@ -50,10 +49,8 @@ def read_labels(
       UsageError: if a ledger is missing or belongs to another build.
       EngineError: if it cannot be read.
     """
-    if not os.fspath(directory):
-        raise UsageError("keep, fold and resplit read the dataset's ledgers; name the dataset's directory.")
     ledgers = {
-        shard.file: (storage.join(os.fspath(directory), ledger_file(split, number, count)), shard.sha256)
+        shard.file: (storage.join(directory, ledger_file(split, number, count)), shard.sha256)
         for split, number, count, shard in dataset.placed_shards()
     }
 

@@ -16,21 +16,21 @@ from shardwright.transforms.versions import pointer
 _pinned: dict[str, str] = {}
 
 
-def open_dataset(directory: str | os.PathLike[str]) -> Dataset:
+def open_dataset(dataset: str | os.PathLike[str]) -> Dataset:
     """Reads the `dataset.json` of a local or remote dataset directory.
 
     Args:
-      directory: Dataset directory, such as `out/` or `gs://bucket/out`. If it has versions, `out` is the
+      dataset: Dataset directory, such as `out/` or `gs://bucket/out`. If it has versions, `out` is the
         version that this process opened first (`pin`), and `out@20261121T020000Z` is that version.
 
     Raises:
       UsageError: if there is no dataset.
       EngineError: if the storage failed.
     """
-    return read_dataset(located(directory))
+    return read_dataset(located(dataset))
 
 
-def pin(directory: str | os.PathLike[str]) -> str:
+def pin(dataset: str | os.PathLike[str]) -> str:
     """Finds the latest version of a directory; from now on, this process reads that version by its name.
 
     A process reads one version of `OUT` for as long as it runs: the one that was the latest when it first
@@ -47,7 +47,7 @@ def pin(directory: str | os.PathLike[str]) -> str:
     A version must not be removed while it is read: see `keep` and `shardwright versions OUT --pin V`.
 
     Args:
-      directory: `OUT`, or `OUT@V` to read version V as `OUT` in this process.
+      dataset: `OUT`, or `OUT@V` to read version V as `OUT` in this process.
 
     Returns:
       `OUT@V`, which the loader and all commands that read accept; the directory, if it has no versions.
@@ -56,7 +56,7 @@ def pin(directory: str | os.PathLike[str]) -> str:
       UsageError: if there is no dataset, or no such version.
       EngineError: if the storage failed.
     """
-    found = _located_now(absolute(directory))
+    found = _located_now(absolute(dataset))
     read_dataset(found)
     name = version_name(found)
     if name != found:

@@ -21,7 +21,7 @@ from shardwright.loader.decode import PictureReader
 from shardwright.loader.labels_of_records import read_labels
 from shardwright.loader.open import located, read_dataset
 from shardwright.loader.sample_values import NUMPY_TYPES, Pixels, chosen_type, stored_types
-from shardwright.loader.selection import TRAIN, Predicate, Resplit, select
+from shardwright.loader.selection import TRAIN, Predicate, Resplit, slices_of
 from shardwright.loader.shard_reader import ShardReader
 from shardwright.loader.shard_slice import ShardSlice
 from shardwright.loader.values import FeatureReader, Value
@@ -55,7 +55,7 @@ class Records:
     temporary file, which is kept for the next access.
 
     Args:
-      dataset_dir: Dataset directory, local or remote. If it has versions, `OUT` is the version that this
+      dataset: Dataset directory, local or remote. If it has versions, `OUT` is the version that this
         process opened first (`shardwright.loader.pin`), and `OUT@V` is version V.
       split: `train`, `train+validation`, `all`, or slices such as `train[:80%]`.
       keep: Names of the classes to keep, or a function of (key, class name) that returns whether to keep.
@@ -76,7 +76,7 @@ class Records:
 
     def __init__(
         self,
-        dataset_dir: str | os.PathLike[str],
+        dataset: str | os.PathLike[str],
         split: str = "train",
         *,
         keep: Collection[str] | Predicate | None = None,
@@ -88,9 +88,9 @@ class Records:
         open_files: int = OPEN_FILES,
         unpacked_bytes: int = UNPACKED_BYTES,
     ) -> None:
-        self.directory = located(dataset_dir)
+        self.directory = located(dataset)
         self.dataset = read_dataset(self.directory)
-        self._slices = select(
+        self._slices = slices_of(
             self.dataset, split, self.directory, keep=keep, fold=fold, part=part, resplit=resplit
         )
         #: Number of the first record of each slice.

@@ -11,6 +11,7 @@ from fractions import Fraction
 
 from shardwright.loader.arguments import at_least
 from shardwright.loader.labels_of_records import RecordLabel, read_labels
+from shardwright.loader.open import located, read_dataset
 from shardwright.loader.shard_slice import ShardSlice
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import UsageError, nearest
@@ -45,9 +46,8 @@ class Resplit:
 
 
 def select(
-    dataset: Dataset,
-    split: str,
-    directory: str | os.PathLike[str] = "",
+    dataset: str | os.PathLike[str],
+    split: str = "train",
     *,
     keep: Collection[str] | Predicate | None = None,
     fold: int | None = None,
@@ -60,10 +60,9 @@ def select(
     converted in that way.
 
     Args:
-      dataset: Result of `open_dataset`.
+      dataset: Dataset directory, local or remote.
       split: `train`, `train+validation`, `all`, or slices of splits as in TFDS: `train[:50%]`,
         `train[10:200]`, `train[-100:]`, `train[25%:75%]`.
-      directory: Dataset directory; required by `keep`, `fold` and `resplit`, which read its ledgers.
       keep: Names of the classes to keep, or a function of (key, class name) that returns whether to keep
         a record. One of several classes is enough; the function gets them joined by U+001F.
       fold: Number of the fold to hold out, from 0, of a dataset with folds (`--folds`).
@@ -71,9 +70,26 @@ def select(
       resplit: Shares of new splits to divide `train` into, or a `Resplit`.
 
     Raises:
-      UsageError: if the expression, a split, a class or a fold is wrong.
+      UsageError: if there is no dataset, or the expression, a split, a class or a fold is wrong.
       EngineError: if a ledger cannot be read.
     """
+    directory = located(dataset)
+    return slices_of(
+        read_dataset(directory), split, directory, keep=keep, fold=fold, part=part, resplit=resplit
+    )
+
+
+def slices_of(
+    dataset: Dataset,
+    split: str,
+    directory: str,
+    *,
+    keep: Collection[str] | Predicate | None = None,
+    fold: int | None = None,
+    part: str = TRAIN,
+    resplit: Resplit | Mapping[str, float | str | Fraction] | str | None = None,
+) -> list[ShardSlice]:
+    """Returns what `select` does, from an open dataset and its directory."""
     if not isinstance(split, str):
         raise UsageError(f"split {split!r} is not text; write train, train+test, all or train[:80%].")
     splits = {
@@ -179,7 +195,7 @@ def _shares(resplit: Resplit) -> dict[str, Fraction]:
 
 def _divided(
     dataset: Dataset,
-    directory: str | os.PathLike[str],
+    directory: str,
     splits: Mapping[str, list[ShardSlice]],
     resplit: Resplit,
 ) -> dict[str, list[ShardSlice]]:

@@ -20,7 +20,7 @@ from shardwright.loader.selection import (
     Predicate,
     Resplit,
     number_of_records,
-    select,
+    slices_of,
 )
 from shardwright.loader.shard_slice import ShardSlice
 from shardwright.loader.tf_images import Picture, Size, converted, mask_decoder
@@ -39,7 +39,7 @@ _DTYPES = (*NUMPY_TYPES, "bfloat16")
 
 
 def load(
-    dataset_dir: str | os.PathLike[str],
+    dataset: str | os.PathLike[str],
     split: str = "train",
     batch_size: int | None = 32,
     image_size: int | Size | None = None,
@@ -70,13 +70,14 @@ def load(
     The result has a known `cardinality()`, and the attributes `num_examples` and `class_names`.
 
     Args:
-      dataset_dir: Directory that `shardwright convert` wrote, such as `out/` or `gs://bucket/out`. If it has
+      dataset: Directory that `shardwright convert` wrote, such as `out/` or `gs://bucket/out`. If it has
         versions, `OUT` is the version that this process opened first (`shardwright.loader.pin`), and
         `OUT@V` is version V.
       split: `train`, `train+validation`, `all`, or slices as in TFDS: `train[:80%]`, `test[-100:]`.
       batch_size: Number of examples in a batch; None for single examples.
       image_size: (height, width), or one number for both, to resize images to, with antialiasing and
-        without keeping their proportions; None to leave the size as stored.
+        without keeping their proportions; None to leave the size as stored, which must be the same for all
+        images of a batch.
       augment: Function that takes a single image (or the dict, if elements are dicts) and returns a new
         one. If it has a second parameter, it gets a seed for `tf.image.stateless_...` functions, and
         the result is the same in each run. It is applied after the cache.
@@ -101,44 +102,41 @@ def load(
       UsageError: if there is no dataset, or an argument is wrong.
       EngineError: if the storage failed.
     """
-    directory = located(dataset_dir)
-    dataset = read_dataset(directory)
+    directory = located(dataset)
+    made = read_dataset(directory)
     size = _size(image_size)
-    dtype = _dtype(dtype, stored_types(dataset))
+    dtype = _dtype(dtype, stored_types(made))
     _check(batch_size, shuffle, seed, repeat, augment)
-    slices = select(dataset, split, directory, keep=keep, fold=fold, part=part, resplit=resplit)
+    slices = slices_of(made, split, directory, keep=keep, fold=fold, part=part, resplit=resplit)
     count = number_of_records(slices)
     if not count:
         raise UsageError(f"split {split!r} holds no records{' that are kept' if keep is not None else ''}.")
     if shuffle is None:
         shuffle = part == TRAIN and any(term.strip().startswith("train") for term in split.split("+"))
-    picture = Picture(dataset, size)
-    make_element, kind = _element(dataset, picture, size, as_dict)
+    picture = Picture(made, size)
+    make_element, kind = _element(made, picture, size, as_dict)
+    if batch_size is not None and None in picture.shape:
+        picture.assume_one_size(serialized_records(directory, made, slices, mixed=False, seed=None))
     shape = picture.shape
-    if batch_size is not None and None in shape:
-        raise UsageError(
-            "The images may have different sizes, so they cannot be batched; set image_size=(height, width), "
-            "or batch_size=None for single examples."
-        )
 
     # The order of the shards cannot change once elements are cached.
     data = serialized_records(
         directory,
-        dataset,
+        made,
         slices,
         mixed=bool(shuffle) or not deterministic,
         seed=seed if shuffle and not cache else None,
     )
     if shuffle and not cache:
-        data = data.shuffle(_buffer(dataset, slices, shuffle), seed=seed)
+        data = data.shuffle(_buffer(made, slices, shuffle), seed=seed)
     data = data.map(make_element, num_parallel_calls=tf.data.AUTOTUNE)
     if cache:
-        data = _cached(data, cache, (dataset.fingerprint, slices, size, kind, bool(shuffle)))
+        data = _cached(data, cache, (made.fingerprint, slices, size, kind, bool(shuffle)))
         if shuffle:
             # Elements that are cached in memory take no more memory in the buffer.
             pixels = math.prod(side or 0 for side in shape)
             size_of_one = pixels * tf.as_dtype(picture.dtype).size
-            buffer = count if cache is True else _buffer(dataset, slices, shuffle, size_of_one)
+            buffer = count if cache is True else _buffer(made, slices, shuffle, size_of_one)
             data = data.shuffle(buffer, seed=seed)
     if augment is not None:
         data = _augmented(data, augment, seed)
@@ -152,7 +150,7 @@ def load(
     options.deterministic = deterministic
     data = data.prefetch(tf.data.AUTOTUNE).with_options(options)
     data.num_examples = count
-    data.class_names = list(dataset.labels)
+    data.class_names = list(made.labels)
     return data
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from shardwright.loader.sample_values import stored_types
-from shardwright.loader.tf_parse import feature_of
+from shardwright.loader.tf_parse import feature_of, parser
 from shardwright.schemas.dataset import Dataset, picture_shape, stored_formats
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.feature_roles import FeatureRole
@@ -17,6 +17,12 @@ from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.sample_types import HIGHEST, UINT16_OF_UINT8, widest
 
 Size = tuple[int, int]
+#: Number of images whose sizes are compared when a dataset is opened.
+_FIRST = 16
+_DIFFERENT = (
+    "The images have different sizes, so they cannot be batched; set image_size=(height, width), or "
+    "batch_size=None for single examples"
+)
 _MASKS = (FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
 #: Offset of the byte with a PNG's bits per sample.
 _PNG_DEPTH = 24
@@ -60,6 +66,8 @@ class Picture:
         #: Size to resize images to; None if that is never needed.
         self._target = size if self._stored[:2] != size else None
         self._size = size
+        #: Size of all images, if `assume_one_size` found it.
+        self._common: Size | None = None
         size_features = (
             feature_of(dataset.features, f)
             for f in (FeatureRole.SHAPE, FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
@@ -75,8 +83,26 @@ class Picture:
     @property
     def shape(self) -> tuple[int | None, int | None, int]:
         """Height, width and channels of a decoded image; None for those that vary."""
-        height, width = self._size or self._stored[:2]
+        height, width = self._size or self._common or self._stored[:2]
         return height, width, self._channels
+
+    def assume_one_size(self, records: tf.data.Dataset) -> None:
+        """Takes the size of the first images for that of all, so that they can be batched.
+
+        From then on, `decode` fails for an image of another size.
+
+        Args:
+          records: The serialized records.
+
+        Raises:
+          UsageError: If the first images have different sizes.
+        """
+        parse = parser(self.needed)
+        sizes = records.take(_FIRST).map(lambda record: tf.shape(self.decode(parse(record)))[:2])
+        found = {(int(height), int(width)) for height, width in sizes.as_numpy_iterator()}
+        if len(found) != 1:
+            raise UsageError(f"{_DIFFERENT}.")
+        self._common = found.pop()
 
     def decode(self, features: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Returns a record's image with samples of the type `dtype`."""
@@ -94,6 +120,10 @@ class Picture:
             )
         if self._target is not None:
             image = _resized(image, self._target)
+        elif self._common is not None:
+            same = tf.debugging.assert_equal(tf.shape(image)[:2], self._common, message=_DIFFERENT)
+            with tf.control_dependencies([] if same is None else [same]):  # None if it ran at once
+                image = tf.identity(image)
         image.set_shape(self.shape)
         return image
 

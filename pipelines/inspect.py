@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -19,7 +20,8 @@ from shardwright.pipelines.datasets import (
     schema_of,
 )
 from shardwright.pipelines.record_values import as_text, values_of
-from shardwright.pipelines.summary import ledger_rows, print_ledger
+from shardwright.pipelines.results import ledger_rows
+from shardwright.pipelines.summary import print_ledger
 from shardwright.pipelines.tables import console, print_table
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, Dataset, Shard
@@ -44,11 +46,11 @@ _THUMBNAILS = "64"
 
 
 def inspect(
-    dataset: str,
+    dataset: str | os.PathLike[str],
     *,
     records: int = 3,
     split: str = "",
-    contact_sheet: str = "",
+    contact_sheet: str | os.PathLike[str] = "",
     thumbnails: int = 64,
 ) -> dict[str, Any]:
     """Returns what is inside a dataset, like `shardwright inspect --json`.
@@ -67,7 +69,8 @@ def inspect(
       UsageError: The dataset or the split does not exist, or the dataset is damaged.
       EngineError: A file is missing, or cannot be read or written.
     """
-    target = resolve_target(dataset, "inspect")
+    contact_sheet = os.fspath(contact_sheet)
+    target = resolve_target(os.fspath(dataset), "inspect")
     found: dict[str, Any] = {"dataset": printable(target.name)}
     if target.directory is None:
         if split:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import html
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.split_order import by_split
+from shardwright.schemas.units import counted
 from shardwright.schemas.version import version_path
 
+#: Columns of a ledger's table, after the split.
+LEDGER_COLUMNS = ("listed", "written", "quarantined", "filtered", "deduplicated")
 #: Counts in the outcome of a conversion that `--json` prints.
 _COUNTS = ("kept", "animated", "damaged", "warned", "reused_shards")
 #: Fields of the outcome of a rebuild that `--json` prints.
@@ -19,7 +24,7 @@ _OF_REBUILD = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ConvertResult:
     """The result of a conversion.
 
@@ -38,6 +43,38 @@ class ConvertResult:
     run: Mapping[str, Any]
     metrics: Mapping[str, Any]
     notes: tuple[str, ...] = ()
+
+    @property
+    def records(self) -> int:
+        """Number of records in all splits."""
+        return self.dataset.all_records
+
+    @property
+    def splits(self) -> dict[str, int]:
+        """Split -> number of records."""
+        return {split: self.dataset.records(split) for split in self.dataset.splits}
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Class names in the order of ids."""
+        return self.dataset.labels
+
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{split}: {count:,}" for split, count in self.splits.items())
+        classes = counted(len(self.dataset.classes), "class")
+        return f"<{printable(self.path)}: {counted(self.records, 'record')} ({splits}), {classes}>"
+
+    def _repr_html_(self) -> str:
+        """Returns what a notebook shows: the ledger of each split, and the reasons for images left out."""
+        head = _row("th", ("split", *LEDGER_COLUMNS))
+        rows = "".join(_row("td", row) for row in ledger_rows(self.dataset.ledger))
+        reasons = [
+            f"{outcome}: {count:,} {reason}"
+            for outcome, of_outcome in self.dataset.ledger["reasons"].items()
+            for reason, count in of_outcome.items()
+        ]
+        lines = [f"<br>{html.escape(line)}" for line in (*reasons, *self.outcome["warnings"], *self.notes)]
+        return f"<p>{html.escape(repr(self))}{''.join(lines)}</p><table>{head}{rows}</table>"
 
     @property
     def findings(self) -> Mapping[str, int]:
@@ -89,7 +126,7 @@ class RebuildResult:
     output: str
     version: str
     changed: bool
-    outcome: Mapping[str, Any]
+    outcome: Mapping[str, Any] = field(repr=False)
 
     @property
     def path(self) -> str:
@@ -105,6 +142,21 @@ class RebuildResult:
             "changed": self.changed,
             **{name: self.outcome[name] for name in _OF_REBUILD},
         }
+
+
+def ledger_rows(ledger: Mapping[str, Any]) -> list[list[object]]:
+    """Returns the rows of a ledger's table: one for each split, and the total."""
+    rows = [
+        [split, *(counts[name] for name in LEDGER_COLUMNS)]
+        for split, counts in by_split(ledger["splits"]).items()
+    ]
+    return [*rows, ["all", *(ledger[name] for name in LEDGER_COLUMNS)]]
+
+
+def _row(tag: str, values: Iterable[object]) -> str:
+    """Returns a row of a table in HTML."""
+    texts = (f"{value:,}" if isinstance(value, int) else str(value) for value in values)
+    return f"<tr>{''.join(f'<{tag}>{html.escape(text)}</{tag}>' for text in texts)}</tr>"
 
 
 def _inputs(run: Mapping[str, Any]) -> list[dict[str, Any]]:

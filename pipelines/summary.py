@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shardwright.pipelines import log
+from shardwright.pipelines.results import LEDGER_COLUMNS, ledger_rows
 from shardwright.pipelines.tables import console, print_table, warn
 from shardwright.schemas.changes import Kind
 from shardwright.schemas.dataset import QUARANTINE_JSONL, REPORT_HTML
@@ -13,7 +14,6 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs, layout_by_name
 from shardwright.schemas.scrub import scrub_text
 from shardwright.schemas.shell import shell_word
-from shardwright.schemas.split_order import by_split
 from shardwright.schemas.units import counted, format_size
 from shardwright.schemas.version import INDEX_HTML
 from shardwright.transforms import storage
@@ -23,8 +23,6 @@ from shardwright.transforms.sources.unused_settings import without_effect
 if TYPE_CHECKING:
     from shardwright.pipelines.prepare import ConversionRequest
     from shardwright.pipelines.results import ConvertResult, RebuildResult
-
-_LEDGER_COLUMNS = ("listed", "written", "quarantined", "filtered", "deduplicated")
 
 
 def print_inputs(request: ConversionRequest, notes: Iterable[str] | None = None) -> None:
@@ -43,18 +41,9 @@ def print_inputs(request: ConversionRequest, notes: Iterable[str] | None = None)
         log.note(sentence)
 
 
-def ledger_rows(ledger: Mapping[str, Any]) -> list[list[object]]:
-    """Returns the rows of a ledger's table: one for each split, and the total."""
-    rows = [
-        [split, *(counts[name] for name in _LEDGER_COLUMNS)]
-        for split, counts in by_split(ledger["splits"]).items()
-    ]
-    return [*rows, ["all", *(ledger[name] for name in _LEDGER_COLUMNS)]]
-
-
 def print_ledger(out: Any, ledger: Mapping[str, Any]) -> None:
     """Prints the ledger, and the reasons for images that were left out."""
-    print_table(out, ("split", *_LEDGER_COLUMNS), ledger_rows(ledger))
+    print_table(out, ("split", *LEDGER_COLUMNS), ledger_rows(ledger))
     for outcome, reasons in ledger["reasons"].items():
         listed = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
         out.print(f"  {outcome}: {listed}")

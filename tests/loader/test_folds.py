@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,10 +15,11 @@ from helpers.ledgers import dump_ledger
 from PIL import Image
 
 from shardwright import loader
-from shardwright.loader import Records, open_dataset, select
+from shardwright.loader import Records, select
 from shardwright.loader.selection import number_of_records
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
+from shardwright.schemas.dataset import with_digest
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.ledger import load_ledger
 
@@ -91,12 +93,14 @@ def test_wrong_folds_are_refused(folded: Path, arguments: Mapping[str, Any], mes
     assert caught.value.message == message
 
 
-def test_a_dataset_without_folds_says_how_to_get_them(folded: Path) -> None:
-    dataset = open_dataset(folded)
-    del dataset.plan.settings["folds"]  # type: ignore[attr-defined]
+def test_a_dataset_without_folds_says_how_to_get_them(folded: Path, tmp_path: Path) -> None:
+    shutil.copytree(folded, tmp_path / "out")
+    document = json.loads((tmp_path / "out" / "dataset.json").read_text())
+    del document["plan"]["settings"]["folds"]
+    (tmp_path / "out" / "dataset.json").write_text(json.dumps(with_digest(document)))
     with pytest.raises(UsageError, match="no folds; convert it again with --folds 5"):
-        select(dataset, "train", folded, fold=0)
-    assert number_of_records(select(dataset, "train", folded)) == len(Records(folded))
+        select(tmp_path / "out", fold=0)
+    assert number_of_records(select(tmp_path / "out")) == len(Records(folded))
 
 
 def test_validation_compares_the_folds_of_records_and_ledgers(folded: Path) -> None:

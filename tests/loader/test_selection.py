@@ -17,7 +17,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shardwright.loader import Resplit, ShardSlice, open_dataset, select
-from shardwright.loader.selection import number_of_records
+from shardwright.loader.selection import number_of_records, slices_of
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import EngineError, UsageError
@@ -81,7 +81,7 @@ def test_slices_equal_those_of_tfds(train: list[int], test: list[int], data: st.
         terms.append(f"{name}[{data.draw(some)}]")
     expression = data.draw(st.lists(st.sampled_from(terms), min_size=1, max_size=3).map("+".join))
     assume(_ascending(dataset, expression))
-    assert rows(select(dataset, expression)) == as_tfds(dataset, expression)
+    assert rows(slices_of(dataset, expression, "")) == as_tfds(dataset, expression)
 
 
 def _ascending(dataset: Dataset, expression: str) -> bool:
@@ -98,8 +98,8 @@ def _ascending(dataset: Dataset, expression: str) -> bool:
 def test_adjacent_shares_contain_each_record_once(lengths: list[int], a: int, b: int) -> None:
     dataset = made_of(train=lengths)
     low, high = sorted((a, b))
-    parts = select(dataset, f"train[:{low}%]+train[{low}%:{high}%]+train[{high}%:]")
-    assert rows(parts) == rows(select(dataset, "train"))
+    parts = slices_of(dataset, f"train[:{low}%]+train[{low}%:{high}%]+train[{high}%:]", "")
+    assert rows(parts) == rows(slices_of(dataset, "train", ""))
     assert number_of_records(parts) == sum(lengths)
 
 
@@ -120,7 +120,7 @@ def test_adjacent_shares_contain_each_record_once(lengths: list[int], a: int, b:
 )
 def test_wrong_splits_are_refused(expression: str, what: str) -> None:
     with pytest.raises(UsageError) as error:
-        select(made_of(train=[4, 6], test=[3]), expression)
+        slices_of(made_of(train=[4, 6], test=[3]), expression, "")
     assert what in error.value.message
 
 
@@ -144,11 +144,11 @@ def ledger_rows(directory: Path) -> dict[tuple[str, int], tuple[str, str]]:
 def test_classes_can_be_selected(photos_dataset: Path) -> None:
     dataset, everything = open_dataset(photos_dataset), ledger_rows(photos_dataset)
     names = dataset.labels[:2]
-    found = rows(select(dataset, "all", photos_dataset, keep=names))
+    found = rows(select(photos_dataset, "all", keep=names))
     assert set(found) == {row for row, (_, label) in everything.items() if label in names}
     assert len(found) == sum(dataset.class_counts[split][name] for split in dataset.splits for name in names)
-    assert rows(select(dataset, "all", photos_dataset, keep=names[0])) == [
-        row for row in rows(select(dataset, "all")) if everything[row][1] == names[0]
+    assert rows(select(photos_dataset, "all", keep=names[0])) == [
+        row for row in rows(select(photos_dataset, "all")) if everything[row][1] == names[0]
     ]
 
 
@@ -161,17 +161,17 @@ def test_a_function_selects_records_before_slices_count_them(photos_dataset: Pat
         assert key.startswith(label)
         return len(key) % 2 == 1
 
-    kept = rows(select(dataset, "train", photos_dataset, keep=odd))
+    kept = rows(select(photos_dataset, "train", keep=odd))
     assert {everything[row][0] for row in kept} == {key for key in asked if len(key) % 2}
     assert 2 < len(kept) < dataset.records("train") == asked.total()
-    assert rows(select(dataset, "train[1:3]", photos_dataset, keep=odd)) == kept[1:3]
+    assert rows(select(photos_dataset, "train[1:3]", keep=odd)) == kept[1:3]
 
 
 def test_splits_can_be_divided_again(photos_dataset: Path) -> None:
     dataset = open_dataset(photos_dataset)
 
     def numbers(split: str, **more: object) -> set[tuple[str, int]]:
-        found = rows(select(dataset, split, photos_dataset, **more))
+        found = rows(select(photos_dataset, split, **more))
         assert len(set(found)) == len(found)
         return set(found)
 
@@ -200,7 +200,7 @@ def test_splits_can_be_divided_again(photos_dataset: Path) -> None:
 )
 def test_impossible_selections_are_refused(photos_dataset: Path, more: dict[str, object], what: str) -> None:
     with pytest.raises(UsageError) as error:
-        select(open_dataset(photos_dataset), "train", photos_dataset, **more)
+        select(photos_dataset, "train", **more)
     assert what in error.value.message
 
 
@@ -209,13 +209,10 @@ def test_images_of_a_group_stay_together(photos: Path, tmp_path: Path) -> None:
     dataset, everything = open_dataset(tmp_path / "out"), ledger_rows(tmp_path / "out")
 
     def divided(name: str) -> list[tuple[str, int]]:
-        return rows(select(dataset, name, tmp_path / "out", resplit="a=0.5,b=0.5"))
+        return rows(select(tmp_path / "out", name, resplit="a=0.5,b=0.5"))
 
     folders = [
-        {
-            everything[row][0].partition("/")[0]
-            for row in rows(select(dataset, name, tmp_path / "out", resplit=shares))
-        }
+        {everything[row][0].partition("/")[0] for row in rows(select(tmp_path / "out", name, resplit=shares))}
         for shares in ({"a": 0.5, "b": 0.5},)
         for name in shares
     ]
@@ -250,9 +247,9 @@ def test_an_impossible_ledger_is_reported(
     shutil.copytree(photos_dataset, copy)
     spoil(copy / "_shards" / "train-00001-of-00003.jsonl.gz")
     dataset = open_dataset(copy)
-    assert number_of_records(select(dataset, "all")) == 61  # this needs no ledger
+    assert number_of_records(select(copy, "all")) == 61  # this needs no ledger
     with pytest.raises(error) as raised:
-        select(dataset, "train", copy, keep=dataset.labels)
+        select(copy, "train", keep=dataset.labels)
     assert what in raised.value.message
 
 
@@ -270,7 +267,7 @@ def test_opening_and_selecting_load_neither_beam_nor_tensorflow(photos_dataset: 
     code = (
         "import sys; from shardwright.loader import open_dataset, select\n"
         "dataset = open_dataset(sys.argv[1])\n"
-        "assert select(dataset, 'train[:50%]', sys.argv[1], keep=dataset.labels, resplit={'train': 1})\n"
+        "assert select(sys.argv[1], 'train[:50%]', keep=dataset.labels, resplit={'train': 1})\n"
         "print([name for name in ('apache_beam', 'tensorflow') if name in sys.modules])"
     )
     command = [sys.executable, "-c", code, str(photos_dataset)]

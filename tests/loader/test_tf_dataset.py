@@ -112,7 +112,7 @@ def test_slices_and_divisions_contain_the_selected_records(small: Path) -> None:
     ):
         data = loader.load(small, shuffle=False, as_dict=True, **options)
         keys = [key.decode() for batch in data for key in batch["image/filename"].numpy()]
-        numbers = [n for item in select(open_dataset(small), "train", small, **options) for n in item.numbers]
+        numbers = [n for item in select(small, "train", **options) for n in item.numbers]
         assert len(keys) == len(numbers) == data.num_examples and 0 < len(keys) < len(pixels)
         # In the order of the shards, with gaps.
         assert keys == [key for key in pixels if key in set(keys)]

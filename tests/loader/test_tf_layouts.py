@@ -124,6 +124,31 @@ def test_webp_equals_pillows_pixels(converted: Callable[..., Path]) -> None:
         assert np.array_equal(image, Image.open(io.BytesIO(encoded)))
 
 
+def test_originals_of_one_size_need_no_image_size(tmp_path: Path) -> None:
+    for i in range(20):
+        path = tmp_path / "photos" / "a" / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (6, 4), (i, 0, 0)).save(path)
+    data = loader.load(convert(input=tmp_path / "photos", output=tmp_path / "out").path, shuffle=False)
+    assert data.element_spec[0].shape.as_list() == [None, 4, 6, 3]
+    pixels = [image[0, 0, 0] for images, _ in data.as_numpy_iterator() for image in images]
+    assert sorted(pixels) == list(range(20))
+
+
+def test_an_image_of_another_size_is_reported_when_it_is_read(tmp_path: Path) -> None:
+    for i in range(60):
+        path = tmp_path / "photos" / "a" / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (6, 4)).save(path)
+    made = convert(input=tmp_path / "photos", output=tmp_path / "out")
+    last = Records(made.path).keys[-1]
+    Image.new("RGB", (5, 4)).save(tmp_path / "photos" / last)
+    convert(input=tmp_path / "photos", output=tmp_path / "out", overwrite=True)
+    data = loader.load(tmp_path / "out", shuffle=False)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"different sizes.* set image_size="):
+        list(data)
+
+
 def test_originals_of_many_sizes_can_be_loaded(converted: Callable[..., Path]) -> None:
     directory = converted(color="keep")
     with pytest.raises(UsageError, match="different sizes"):
