@@ -373,11 +373,14 @@ def _refusal(job: ConversionSpec, totals: LedgerTotals, report: ValidationReport
         advice = f"convert (to JPEG or PNG), {'fix' if written else 'or fix'}" if convert else "fix"
         if convert and (option := _option_for_channels(quarantine)):
             advice = f"keep those of many channels with {option}, {advice}"
+        of_hook = totals.reasons["quarantined"][QuarantineReason.MAP_FAILED]
+        advice += f"{' or remove' if written else ''} {'the others' if of_hook else 'them'}"
+        if of_hook:
+            fix = f"fix the function {job.settings.map} ({_first_failure_of_hook(quarantine)})"
+            advice = fix if of_hook == bad else f"{fix} and {advice}"
         if written:
             enough = math.ceil(totals.bad_fraction * 1000) / 1000
-            advice += f" or remove them, or allow more with --max_bad_fraction {enough:g},"
-        else:
-            advice += " them"
+            advice += f", or allow more with --max_bad_fraction {enough:g},"
         return (
             f"{bad:,} of {counted(bad + written, 'image')} {is_or_are(bad + written)} bad "
             f"({reasons}){too_many if written else ''}: nothing was published. "
@@ -394,6 +397,15 @@ def _option_for_channels(quarantine: str) -> str:
     """
     found = _CHANNELS.search(storage.read_range(quarantine, 0, _SEARCHED_BYTES))
     return found[0].decode() if found else ""
+
+
+def _first_failure_of_hook(quarantine: str) -> str:
+    """Returns what the function of `--map` raised first, from the first lines of a quarantine list."""
+    for line in storage.read_range(quarantine, 0, _SEARCHED_BYTES).split(b"\n")[:-1]:
+        entry = json.loads(line)
+        if entry["reason"] == QuarantineReason.MAP_FAILED:
+            return str(entry["message"]).rstrip(".")
+    return str(QuarantineReason.MAP_FAILED)
 
 
 def _run(

@@ -23,7 +23,7 @@ from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import ConvertResult, RebuildResult
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.dataset import Dataset
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.errors import DataRefused, UsageError
 from shardwright.transforms.dataset_files import read_dataset
 from shardwright.transforms.images.map_hook import hook_version, load_hook
 
@@ -194,3 +194,12 @@ def test_a_wrong_hook_is_refused_before_anything_is_written(spec: str, photos: P
     with pytest.raises(UsageError, match="--map"):
         convert(input=photos, output=tmp_path / "out", map=spec)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_refusal_names_the_hook_and_what_it_raised(photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataRefused) as found:
+        convert(input=str(photos), output=str(tmp_path / "out"), map="hooks_of_test:chosen")
+    assert "fix the function hooks_of_test:chosen (ValueError: no fruit), or allow more" in str(found.value)
+    (photos / "birds" / "empty.jpg").touch()
+    with pytest.raises(DataRefused, match=r"\(ValueError: no fruit\) and fix or remove the others, or allow"):
+        convert(input=str(photos), output=str(tmp_path / "out"), map="hooks_of_test:chosen", resume=True)

@@ -117,9 +117,17 @@ def _import(name: str, spec: str) -> ModuleType:
             ) from None
         raise UsageError(f"--map {spec}: its module cannot be imported: {error}.") from error
     except Exception as error:  # whatever the user's module does
-        raise UsageError(
-            f"--map {spec}: its module cannot be imported: {type(error).__name__}: {error}."
-        ) from error
+        raise UsageError(f"--map {spec}: its module cannot be imported: {_described(error)}.") from error
+
+
+def _described(error: BaseException) -> str:
+    """Returns the type and the text of an exception of the user's code, in one line."""
+    name = type(error).__name__
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # __str__ is the user's code, too
+        return name
+    return f"{name}: {text}" if text else name
 
 
 @functools.cache
@@ -188,8 +196,7 @@ def call_hook(hook: Hook, item: DecodedImage, max_pixels: int) -> Iterator[Mappe
     except (ImageFault, LeftOut, MemoryError):
         raise
     except (Exception, SystemExit) as error:  # whatever the user's function does
-        text = " ".join(str(error).split())
-        raise _failed(f"{type(error).__name__}: {text}" if text else type(error).__name__) from error
+        raise _failed(_described(error)) from error
     if not suffixes:
         raise _dropped("the hook returned no picture")
 

@@ -84,6 +84,19 @@ def test_an_exception_is_a_fault_of_the_image(error: BaseException) -> None:
         results(hook)
 
 
+def test_an_exception_without_a_text_is_a_fault_of_the_hook() -> None:
+    class Broken(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    def hook(item: DecodedImage) -> Image.Image:
+        raise Broken
+
+    with pytest.raises(ImageFault, match=r"^Broken$") as found:
+        results(hook)
+    assert found.value.reason is QuarantineReason.MAP_FAILED
+
+
 def test_a_machine_without_memory_is_no_fault_of_the_image() -> None:
     def hook(item: DecodedImage) -> Image.Image:
         raise MemoryError
