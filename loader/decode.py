@@ -15,7 +15,7 @@ from shardwright.schemas.bounds import NO_BOUNDS
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.dataset import Dataset, picture_shape, stored_format
 from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError
-from shardwright.schemas.example import ExampleSpans
+from shardwright.schemas.example import ParsedExample
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.missing_packages import needed_by
 from shardwright.schemas.sample_types import HIGHEST, SAMPLE_TYPES, widest
@@ -57,7 +57,7 @@ class PictureReader:
         #: If the number of channels varies, all images are returned in color.
         self._channels = self._shape[2] or 3
 
-    def pixels(self, spans: ExampleSpans) -> Pixels:
+    def pixels(self, example: ParsedExample) -> Pixels:
         """Returns a record's image: height x width x channels.
 
         There are 3 channels unless the dataset's settings say another number.
@@ -66,26 +66,26 @@ class PictureReader:
           UsageError: if the layout stores no image.
           ValueError: if it cannot be decoded.
         """
-        pixels = self._own_pixels(spans)
+        pixels = self._own_pixels(example)
         if self._dtype is None:
             return pixels
         return converted(converted(pixels, widest(self._types)), self._dtype)  # in two steps, as `load` does
 
-    def picture(self, spans: ExampleSpans) -> Image.Image:
+    def picture(self, example: ParsedExample) -> Image.Image:
         """Returns a record's image as a Pillow image with 8 bits: mode L if it has 1 or 2 channels, else RGB.
 
         Raises:
           UsageError: if the layout stores no image.
           ValueError: if it cannot be decoded.
         """
-        found = self._stored(spans)
+        found = self._stored(example)
         if isinstance(found, Image.Image):
             return self._in_color(found)
         return displayed(self._with_channels(found))
 
-    def _own_pixels(self, spans: ExampleSpans) -> Pixels:
+    def _own_pixels(self, example: ParsedExample) -> Pixels:
         """Returns a record's image with samples of its own type."""
-        found = self._stored(spans)
+        found = self._stored(example)
         if isinstance(found, Image.Image):
             pixels = np.array(self._in_color(found))  # a copy, because Pillow's own buffer is read-only
             return pixels if pixels.ndim == 3 else pixels[:, :, None]
@@ -101,34 +101,34 @@ class PictureReader:
         mode = "L" if self._channels == 1 else "RGB"
         return image if image.mode == mode else image.convert(mode)
 
-    def _stored(self, spans: ExampleSpans) -> Image.Image | Pixels:
+    def _stored(self, example: ParsedExample) -> Image.Image | Pixels:
         if self._encoded is None:
             raise UsageError(f"The records of layout {self._layout} have no image; choose another layout.")
-        value = self._encoded.read(spans)
+        value = self._encoded.read(example)
         if isinstance(value, np.ndarray):
             return _checked(value)
-        dtype = self._type_of(spans)
+        dtype = self._type_of(example)
         if self._raw or dtype not in HIGHEST:  # floats are always bare
-            return self._bare(value, spans, np.dtype(dtype))
+            return self._bare(value, example, np.dtype(dtype))
         return decode_picture(value) if dtype == "uint8" else decode_deep_png(value)
 
-    def _type_of(self, spans: ExampleSpans) -> str:
+    def _type_of(self, example: ParsedExample) -> str:
         """Returns the sample type of a record."""
         if len(self._types) == 1:
             return self._types[0]
-        dtype = self._readers[FeatureRole.DTYPE].read(spans).decode("utf-8", "replace")
+        dtype = self._readers[FeatureRole.DTYPE].read(example).decode("utf-8", "replace")
         if dtype not in self._types:
             raise ValueError(f"its sample type {dtype!r} is not one of the dataset: {', '.join(self._types)}")
         return str(dtype)
 
-    def _bare(self, data: bytes, spans: ExampleSpans, dtype: np.dtype[Any]) -> Pixels:
+    def _bare(self, data: bytes, example: ParsedExample, dtype: np.dtype[Any]) -> Pixels:
         """Returns bare pixels in the shape that the record stores, or in the common shape of all records."""
         sides: list[Any] = list(self._shape)
         if FeatureRole.SHAPE in self._readers:
-            sides = list(self._readers[FeatureRole.SHAPE].read(spans))
+            sides = list(self._readers[FeatureRole.SHAPE].read(example))
         for place, role in enumerate(_SIDES):
             if role in self._readers:
-                sides[place] = self._readers[role].read(spans)
+                sides[place] = self._readers[role].read(example)
         if sides[0] is None or sides[1] is None:
             raise ValueError("the height and width of its bare pixels are unknown")
         if sides[2] is None:

@@ -26,7 +26,7 @@ from shardwright.loader.shard_reader import ShardReader
 from shardwright.loader.shard_slice import ShardSlice
 from shardwright.loader.values import FeatureReader, Value
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.example import ExampleSpans
+from shardwright.schemas.example import ParsedExample
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.units import counted
@@ -244,18 +244,18 @@ class Records:
         item = self._slices[place]
         return item, int(item.numbers[position - self._starts[place]])
 
-    def _of(self, index: int | np.integer[Any], read: Callable[[ExampleSpans], Result]) -> Result:
+    def _of(self, index: int | np.integer[Any], read: Callable[[ParsedExample], Result]) -> Result:
         item, number = self._place(index)
         return self._read((item.file, number), self._shards.read(item.file, number), read)
 
-    def _read(self, place: tuple[str, int], data: bytes, read: Callable[[ExampleSpans], Result]) -> Result:
+    def _read(self, place: tuple[str, int], data: bytes, read: Callable[[ParsedExample], Result]) -> Result:
         """Reads part of a record; an error names the record."""
         try:
-            return read(ExampleSpans(data))
+            return read(ParsedExample(data))
         except ValueError as error:
             raise self._shards.damaged(*place, None, str(error)) from error
 
-    def _each(self, read: Callable[[ExampleSpans], Result]) -> Iterator[Result]:
+    def _each(self, read: Callable[[ParsedExample], Result]) -> Iterator[Result]:
         for place, data in self._stored():
             yield self._read(place, data, read)
 
@@ -276,16 +276,16 @@ class Records:
                 for number, data in zip(numbers, self._shards.read_many(item.file, numbers)):
                     yield (item.file, int(number)), data
 
-    def _record(self, spans: ExampleSpans) -> dict[str, Value]:
-        return {name: reader.read(spans) for name, reader in self._features.items()}
+    def _record(self, example: ParsedExample) -> dict[str, Value]:
+        return {name: reader.read(example) for name, reader in self._features.items()}
 
-    def _image_and_class(self, spans: ExampleSpans) -> tuple[Pixels, int | np.ndarray[Any, Any]]:
-        return self._pictures.pixels(spans), self._class(spans)
+    def _image_and_class(self, example: ParsedExample) -> tuple[Pixels, int | np.ndarray[Any, Any]]:
+        return self._pictures.pixels(example), self._class(example)
 
-    def _class(self, spans: ExampleSpans) -> int | np.ndarray[Any, Any]:
+    def _class(self, example: ParsedExample) -> int | np.ndarray[Any, Any]:
         reader = self._by_role.get(FeatureRole.LABEL)
         if reader is not None:
-            found = reader.read(spans)
+            found = reader.read(example)
             if isinstance(found, np.ndarray):
                 found = found.astype(np.int64)
                 return np.where(found == UNLABELLED, UNLABELLED, found - self.dataset.first_label)
@@ -296,7 +296,7 @@ class Records:
                 f"Records of layout {self.dataset.layout} have no class for the whole image; records[i] "
                 "returns what they have."
             )
-        names = reader.read(spans)
+        names = reader.read(example)
         if isinstance(names, np.ndarray):
             return np.array([self._id(name) for name in names], np.int64)
         return self._id(names)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwright.schemas.example import ExampleSpans, Feature, FeatureType
+from shardwright.schemas.example import Feature, FeatureType, ParsedExample
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.parsing import ParsingKind, parsing_of
 from shardwright.schemas.tensor_proto import parse_tensor
@@ -40,9 +40,8 @@ class FeatureReader:
         self._shape = (-1, *parsing.shape) if parsing.kind is ParsingKind.SEQUENCE else parsing.shape
         self._dtype = _NUMPY_TYPES[spec.type]
         self._plain = self._single and spec.encoding is Encoding.PLAIN
-        self._plain_bytes = self._plain and spec.type is FeatureType.BYTES
 
-    def read(self, spans: ExampleSpans) -> Value:
+    def read(self, example: ParsedExample) -> Value:
         """Returns the feature's value: bytes, int or float, or an array of its shape.
 
         Base64 is decoded, and serialized tensors become arrays. A missing optional feature is an empty list,
@@ -52,11 +51,7 @@ class FeatureReader:
           ValueError: if the record's value does not match the layout.
         """
         spec = self.spec
-        if self._plain_bytes:  # nearly all features
-            stretches = spans.bytes_of(spec.name)
-            if stretches is not None and len(stretches) == 1:
-                return spans.data[slice(*stretches[0])]
-        found = spans.feature(spec.name)
+        found = example.feature(spec.name)
         values = found.values
         if self._plain and len(values) == 1 and found.type is spec.type:
             return values[0]

@@ -6,28 +6,23 @@ and `Feature { oneof { BytesList = 1, FloatList = 2, Int64List = 3 } }`, where e
 names' UTF-8 bytes, as TensorFlow's deterministic serialization does. If one name is a prefix of another, the
 shorter name comes first, as in C++; Python's protobuf writes it last.
 
-All readers share four steps: `entries_in` finds the entries of the map, `read_entry` the name and the
-Feature in an entry, `_lists_in` the lists of a Feature, and `_value_spans`, `_floats_in` and `_ints_in` the
-values of a list. `parse_example` takes them all at once; `ExampleSpans` takes the last two when a value is
-asked for. Each step first tries the encoding that all writers use. It leaves anything else to `fields_in`,
-which alone decides what is well formed.
+Protobuf's C parser reads the messages (`parse_example`, `ParsedExample`). The descriptor is built here,
+because the generated one is a part of TensorFlow. It declares the map as what it is on the wire, a list of
+entries, which keeps the order and is faster to read. `ExampleSpans` finds the ranges of values without the
+parser, which cannot tell where it found them.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from shardwright.schemas.str_enum import StrEnum
 from shardwright.schemas.wire_format import (
-    FIXED32,
     LENGTH,
-    MAX_VARINT_BYTES,
-    VARINT,
     fields_in,
-    read_varint,
     write_varint,
 )
 
@@ -50,20 +45,12 @@ class Feature(NamedTuple):
 _FIELD_OF = {FeatureType.BYTES: 1, FeatureType.FLOAT: 2, FeatureType.INT64: 3}
 _TYPE_OF = {field: type_ for type_, field in _FIELD_OF.items()}
 _BYTES = _FIELD_OF[FeatureType.BYTES]
-#: Tag of a list in a Feature -> number of its field.
-_FIELD_OF_TAG = {field << 3 | LENGTH: field for field in _TYPE_OF}
-#: Tag of the first and of the second field of a message, if it has a length.
-_FIRST, _SECOND = 1 << 3 | LENGTH, 2 << 3 | LENGTH
-#: Lengths from here on take more than one byte.
-_LONG = 0x80
-#: Number of bytes that a tag of one byte and a varint take at most.
-_HEAD_BYTES = 1 + MAX_VARINT_BYTES
+#: Package of the descriptor, in a pool of its own, so that it never meets that of TensorFlow.
+_PROTO_PACKAGE = "shardwright"
 #: `ExampleSpans` refuses a record with more features.
 MAX_FEATURES = 100_000
 #: Maximum number of bytes of a list of numbers that `ExampleSpans` parses, and of values in a list of bytes.
 _MAX_NUMBER_BYTES, _MAX_VALUES = 1 << 24, 1_000_000
-#: Bytes of packed varints from which NumPy decodes them faster than Python, and that it decodes at a time.
-_MANY, _BLOCK = 64, 1 << 16
 #: The ranges of a message: begin, end, begin, end, ... Nearly every message has one.
 Spans = tuple[int, ...]
 
@@ -146,6 +133,115 @@ def _entry_parts(name: str, feature: list[bytes]) -> list[bytes]:
     return [b"\x0a" + write_varint(len(head) + length), head, *feature]
 
 
+@cache
+def _messages() -> Mapping[str, type[Any]]:
+    """Returns the message classes `Example` and `Feature`."""
+    from google.protobuf import (  # `layouts` starts without it
+        descriptor_pb2,
+        descriptor_pool,
+        message_factory,
+    )
+
+    kind = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="example.proto", package=_PROTO_PACKAGE, syntax="proto3")
+
+    def add(message: str, *field_types: tuple[str, int | str, int]) -> Any:
+        declared = file.message_type.add(name=message)
+        for number, (name, type_, label) in enumerate(field_types, 1):
+            field = declared.field.add(name=name, number=number, label=label)
+            if isinstance(type_, str):
+                field.type, field.type_name = kind.TYPE_MESSAGE, f".{_PROTO_PACKAGE}.{type_}"
+            else:
+                field.type = type_
+        return declared
+
+    one, many = kind.LABEL_OPTIONAL, kind.LABEL_REPEATED
+    add("BytesList", ("value", kind.TYPE_BYTES, many))
+    add("FloatList", ("value", kind.TYPE_FLOAT, many))
+    add("Int64List", ("value", kind.TYPE_INT64, many))
+    lists = (
+        ("bytes_list", "BytesList", one),
+        ("float_list", "FloatList", one),
+        ("int64_list", "Int64List", one),
+    )
+    feature = add("Feature", *lists)
+    feature.oneof_decl.add(name="kind")
+    for field in feature.field:
+        field.oneof_index = 0
+    add("Entry", ("key", kind.TYPE_STRING, one), ("value", "Feature", one))
+    add("Features", ("feature", "Entry", many))
+    add("Example", ("features", "Features", one))
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PROTO_PACKAGE}.{name}"))
+        for name in ("Example", "Feature")
+    }
+
+
+def _merged(name: str, pieces: Iterable[bytes]) -> Any:
+    """Returns the message of the class `name` that protobuf merges from pieces.
+
+    Raises:
+      ValueError: if a piece is malformed.
+    """
+    from google.protobuf.message import DecodeError
+
+    message = _messages()[name]()
+    try:
+        for piece in pieces:
+            message.MergeFromString(piece)
+    except DecodeError:
+        raise ValueError("its bytes are not a sound message, perhaps because some are missing") from None
+    return message
+
+
+def _feature_of(message: Any) -> Feature:
+    """Returns a Feature message with its values copied."""
+    kind = message.WhichOneof("kind")
+    if kind == "bytes_list":
+        return Feature(FeatureType.BYTES, message.bytes_list.value[:])
+    if kind == "int64_list":
+        return Feature(FeatureType.INT64, message.int64_list.value[:])
+    if kind == "float_list":
+        return Feature(FeatureType.FLOAT, message.float_list.value[:])
+    return Feature(None, [])
+
+
+def parse_example(data: bytes) -> dict[str, Feature]:
+    """Parses a serialized `tf.train.Example`.
+
+    Raises:
+      ValueError: if the bytes are not such a message.
+    """
+    entries = _merged("Example", (data,)).features.feature
+    return {entry.key: _feature_of(entry.value) for entry in entries}
+
+
+class ParsedExample:
+    """The features of a record. Values are copied only when they are asked for.
+
+    Args:
+      data: the serialized `tf.train.Example`.
+
+    Raises:
+      ValueError: if the bytes are not such a message.
+    """
+
+    __slots__ = ("_features",)
+
+    def __init__(self, data: bytes) -> None:
+        entries = _merged("Example", (data,)).features.feature
+        self._features = {
+            entry.key: entry.value for entry in entries
+        }  # if a name occurs twice, the last wins
+
+    def feature(self, name: str) -> Feature:
+        """Returns a feature with its values."""
+        message = self._features.get(name)
+        return Feature(None, []) if message is None else _feature_of(message)
+
+
 class Span(NamedTuple):
     """A range of a record's bytes."""
 
@@ -157,78 +253,23 @@ class NotAnExample(ValueError):
     """The message is well formed, but it is not a `tf.train.Example`."""
 
 
-def parse_example(data: bytes) -> dict[str, Feature]:
-    """Parses a serialized `tf.train.Example`.
+def _entries_in(data: bytes) -> Iterator[tuple[str, Spans]]:
+    """Yields the name in each entry of the map from names to Features, and the ranges of its Feature.
 
     Raises:
-      ValueError: if the bytes are not such a message.
-    """
-    features: dict[str, Feature] = {}
-    for begin, end in entries_in(data):
-        name, content = read_entry(data, begin, end)
-        features[name] = read_feature(data, content)
-    return features
-
-
-def entries_in(data: bytes, sequences: bool = True) -> Iterator[tuple[int, int]]:
-    """Yields (begin, end) of each entry of the map from names to Features.
-
-    Args:
-      data: the serialized Example.
-      sequences: whether a SequenceExample counts as an Example with the features of its context.
-
-    Raises:
-      NotAnExample: if it is a SequenceExample, unless `sequences`.
+      NotAnExample: if it is a SequenceExample.
       ValueError: if the message is malformed.
     """
-    if len(data) >= _HEAD_BYTES and data[0] == _FIRST:
-        length, begin = read_varint(data, 1)
-        if begin + length == len(data):
-            return _entries_of_map(data, begin, len(data))
-    return _entries_of_any(data, sequences)
-
-
-def _entries_of_any(data: bytes, sequences: bool) -> Iterator[tuple[int, int]]:
     for field, wire, begin, end in fields_in(data, 0, len(data)):
-        if field == 2 and wire == LENGTH and not sequences:
+        if field == 2 and wire == LENGTH:
             raise NotAnExample("it is a tf.train.SequenceExample")
         if field == 1 and wire == LENGTH:
-            yield from _entries_of_map(data, begin, end)
+            for inner, inner_wire, entry_begin, entry_end in fields_in(data, begin, end):
+                if inner == 1 and inner_wire == LENGTH:
+                    yield _read_entry(data, entry_begin, entry_end)
 
 
-def _entries_of_map(data: bytes, position: int, end: int) -> Iterator[tuple[int, int]]:
-    last = end - _HEAD_BYTES
-    while position <= last and data[position] == _FIRST:
-        length, begin = data[position + 1], position + 2
-        if length >= _LONG:
-            length, begin = read_varint(data, position + 1)
-        stop = begin + length
-        if stop > end:
-            break
-        yield begin, stop
-        position = stop
-    if position < end:
-        for field, wire, begin, stop in fields_in(data, position, end):
-            if field == 1 and wire == LENGTH:
-                yield begin, stop
-
-
-def read_entry(data: bytes, begin: int, end: int) -> tuple[str, Spans]:
-    """Returns the name in an entry of the map, and the ranges of its Feature.
-
-    Raises:
-      ValueError: if the entry is malformed.
-    """
-    if end - begin >= 4 and data[begin] == _FIRST and data[begin + 1] < _LONG:
-        name_begin = begin + 2
-        name_end = name_begin + data[begin + 1]
-        if name_end + 1 < end and data[name_end] == _SECOND:
-            name = str(data[name_begin:name_end], "utf-8")
-            length, content = data[name_end + 1], name_end + 2
-            if length >= _LONG and end - name_end >= _HEAD_BYTES:
-                length, content = read_varint(data, name_end + 1)
-            if content + length == end:
-                return name, (content, end)
+def _read_entry(data: bytes, begin: int, end: int) -> tuple[str, Spans]:
     name, found = "", list[int]()
     for field, wire, part_begin, part_end in fields_in(data, begin, end):
         if wire == LENGTH and field == 1:
@@ -238,43 +279,7 @@ def read_entry(data: bytes, begin: int, end: int) -> tuple[str, Spans]:
     return name, tuple(found)
 
 
-def read_feature(data: bytes | memoryview, content: Spans) -> Feature:
-    """Returns a Feature with its values; values of a list of bytes are copied, unless `data` is a memoryview.
-
-    Raises:
-      ValueError: if it is malformed.
-    """
-    if len(content) == 2:
-        begin, end = content
-        inside = _only_field(data, begin, end)
-        if inside and data[begin] in _FIELD_OF_TAG:
-            field = _FIELD_OF_TAG[data[begin]]
-            return Feature(_TYPE_OF[field], _VALUES[field](data, inside, end))
-    type_ = 0
-    values: list[Any] = []
-    for field, begin, end in _lists_in(data, content):
-        found = _VALUES[field](data, begin, end)
-        if field == type_:  # protobuf merges repeated occurrences
-            values += found
-        else:
-            type_, values = field, found
-    return Feature(_TYPE_OF.get(type_), values)
-
-
-def _only_field(data: bytes | memoryview, position: int, end: int) -> int:
-    """Returns where the content of a message's only field begins; 0 if the message is anything else.
-
-    The field has a length and a tag of one byte, which nearly all messages in an Example have.
-    """
-    if end - position < 2:
-        return 0
-    length, begin = data[position + 1], position + 2
-    if length >= _LONG and end - position >= _HEAD_BYTES:
-        length, begin = read_varint(data, position + 1)
-    return begin if begin + length == end else 0
-
-
-def _lists_in(data: bytes | memoryview, content: Spans) -> Iterator[tuple[int, int, int]]:
+def _lists_in(data: bytes, content: Spans) -> Iterator[tuple[int, int, int]]:
     """Yields (field number, begin, end) of each list in a Feature."""
     for begin, end in zip(content[::2], content[1::2]):
         for field, wire, list_begin, list_end in fields_in(data, begin, end):
@@ -282,106 +287,11 @@ def _lists_in(data: bytes | memoryview, content: Spans) -> Iterator[tuple[int, i
                 yield field, list_begin, list_end
 
 
-def _value_spans(data: bytes | memoryview, position: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yields (begin, end) of each value of a list of bytes."""
-    while end - position >= 2 and data[position] == _FIRST:
-        length, begin = data[position + 1], position + 2
-        if length >= _LONG:
-            if end - position < _HEAD_BYTES:
-                break
-            length, begin = read_varint(data, position + 1)
-        if length > end - begin:
-            break
-        position = begin + length
-        yield begin, position
-    if position < end:
-        for field, wire, begin, stop in fields_in(data, position, end):
-            if field == 1 and wire == LENGTH:
-                yield begin, stop
-
-
-def _bytes_in(data: bytes | memoryview, begin: int, end: int) -> list[bytes | memoryview]:
-    first = _only_field(data, begin, end)
-    if first and data[begin] == _FIRST:
-        return [data[first:end]]
-    return [data[first:last] for first, last in _value_spans(data, begin, end)]
-
-
-def _floats_in(data: bytes | memoryview, begin: int, end: int) -> list[float]:
-    first = _only_field(data, begin, end)
-    if first and data[begin] == _FIRST and not (end - first) % 4:
-        return list(struct.unpack_from(f"<{(end - first) // 4}f", data, first))
-    values: list[float] = []
-    for field, wire, first, last in fields_in(data, begin, end):
-        if field == 1 and wire in (LENGTH, FIXED32):
-            if (last - first) % 4:
-                raise ValueError("a packed float list is not a whole number of floats")
-            values += struct.unpack_from(f"<{(last - first) // 4}f", data, first)
-    return values
-
-
-def _ints_in(data: bytes | memoryview, begin: int, end: int) -> list[int]:
-    first = _only_field(data, begin, end)
-    if first and data[begin] == _FIRST:
-        return _varints(bytes(data[first:end]))
-    values: list[int] = []
-    for field, wire, first, last in fields_in(data, begin, end):
-        if field == 1 and wire in (LENGTH, VARINT):
-            values += _varints(bytes(data[first:last]))
-    return values
-
-
-def _varints(packed: bytes) -> list[int]:
-    """Returns the signed 64-bit numbers of consecutive varints."""
-    if packed.isascii():  # each has one byte
-        return list(packed)
-    if len(packed) >= _MANY:
-        return _many_varints(packed)
-    values: list[int] = []
-    position = 0
-    try:
-        while position < len(packed):
-            number, position = read_varint(packed, position)
-            values.append(number - (1 << 64) if number >= 1 << 63 else number)
-    except IndexError:
-        raise ValueError("a packed int64 list ends inside a number") from None
-    return values
-
-
-def _many_varints(packed: bytes) -> list[int]:
-    import numpy as np  # `shardwright layouts` starts without it
-
-    values: list[int] = []
-    position = 0
-    while position < len(packed):
-        block = np.frombuffer(packed, np.uint8, min(_BLOCK, len(packed) - position), position)
-        ends = np.flatnonzero(block < 0x80) + 1
-        starts = np.concatenate(([0], ends[:-1]))
-        if not len(ends) and len(block) < MAX_VARINT_BYTES:
-            raise ValueError("a packed int64 list ends inside a number")
-        if not len(ends) or (ends - starts).max() > MAX_VARINT_BYTES:
-            raise ValueError("a varint has more than ten bytes")
-        block = block[: ends[-1]]
-        shifts = 7 * (np.arange(len(block)) - np.repeat(starts, ends - starts))
-        parts = (block & 0x7F).astype(np.uint64) << shifts.astype(np.uint64)
-        values += np.bitwise_or.reduceat(parts, starts).view(np.int64).tolist()
-        position += len(block)
-    return values
-
-
-#: Number of a list's field -> function that returns the values.
-_VALUES: Mapping[int, Callable[[bytes | memoryview, int, int], list[Any]]] = {
-    1: _bytes_in,
-    2: _floats_in,
-    3: _ints_in,
-}
-
-
 class ExampleSpans:
-    """The features of a record by name; each is parsed when it is needed, and no image is copied.
+    """The features of a record by name, and where their values are in its bytes.
 
-    A record of a hundred kilobytes consists of an image and a few small values. Finding where they begin and
-    end takes microseconds. Records may come from anywhere, so the number of features and values is limited.
+    Each feature is parsed when it is needed, and no image is copied. Records may come from anywhere, so the
+    number of features and values is limited. `ParsedExample` is faster if no place is needed.
 
     Attributes:
       data: the serialized Example.
@@ -398,8 +308,7 @@ class ExampleSpans:
         self.data = data
         self.features: dict[str, Spans] = {}
         features = self.features
-        for begin, end in entries_in(data, sequences=False):
-            name, content = read_entry(data, begin, end)
+        for name, content in _entries_in(data):
             features[name] = content  # if a name occurs twice, the last wins
             if len(features) > MAX_FEATURES:
                 raise ValueError(f"it has more than {MAX_FEATURES:,} features")
@@ -410,20 +319,14 @@ class ExampleSpans:
         Raises:
           ValueError: if it is malformed, or has too many values.
         """
-        data, content = self.data, self.features.get(name, ())
-        if len(content) == 2:
-            begin, end = content
-            inside = _only_field(data, begin, end)
-            first = inside and _only_field(data, inside, end)
-            if first and data[begin] == data[inside] == _FIRST:
-                return [Span(first, end)]
         found: list[Span] = []
         lists = self._lists(name)
         for field, begin, end in lists:
             if field != _BYTES:
                 return None
-            for span in _value_spans(data, begin, end):
-                found.append(Span(*span))
+            for inner, wire, first, last in fields_in(self.data, begin, end):
+                if inner == 1 and wire == LENGTH:
+                    found.append(Span(first, last))
                 if len(found) > _MAX_VALUES:
                     raise ValueError(f"feature {name!r} has more than {_MAX_VALUES:,} values")
         return found if lists else None
@@ -465,7 +368,8 @@ class ExampleSpans:
         content = self.features.get(name, ())
         if len(content) > 2 or (content and content[1] - content[0] > _MAX_VALUES):
             self._check_size(name)
-        return read_feature(self.data, content)
+        pieces = (self.data[begin:end] for begin, end in zip(content[::2], content[1::2]))
+        return _feature_of(_merged("Feature", pieces))
 
     def _check_size(self, name: str) -> None:
         lists = self._lists(name)

@@ -72,8 +72,9 @@ def train(dataset: str) -> None:
 if __name__ == "__main__":
     what, *datasets = sys.argv[1:]
     # TensorFlow brings some packages of its own.
-    hidden = LEFT_OUT - {"requests"} | {"google.cloud"} if what == "train" else LEFT_OUT | {"google"}
-    # Python's start imports the namespace `google` where an installed package asks for it in a .pth file.
+    hidden = LEFT_OUT - {"requests"} if what == "train" else LEFT_OUT | {"google.auth"}
+    hidden |= {"google.cloud"}
+    # Python's start imports the namespace `google.cloud` if an installed package has a .pth file for it.
     for name in hidden & sys.modules.keys():
         del sys.modules[name]
     sys.meta_path.insert(0, Hidden(hidden))  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, NamedTuple
 
 from shardwright.schemas.dataset import Shard
-from shardwright.schemas.example import ExampleSpans
+from shardwright.schemas.example import ParsedExample
 from shardwright.schemas.layouts import FeatureRole, FeatureSpec
 from shardwright.schemas.ledger import Entry, ledger_of
 from shardwright.schemas.plan import ledger_file
@@ -67,7 +67,7 @@ def _key(data: bytes, spec: FeatureSpec | None) -> str | None:
     if spec is None:
         return None
     try:
-        feature = ExampleSpans(data).feature(spec.name)
+        feature = ParsedExample(data).feature(spec.name)
         if feature.type is not spec.type:
             return None
         values = plain_feature(spec, feature).values
