@@ -143,6 +143,40 @@ def test_images_and_labels_without_yaml_are_read(tmp_path: Path) -> None:
     assert len(found.refs) == 4
 
 
+@pytest.mark.parametrize("names", ["classes.txt", "obj.names"])
+@pytest.mark.parametrize("pattern", ["{kind}/{split}", "{split}/{kind}"])
+def test_folders_without_yaml_are_splits(tmp_path: Path, names: str, pattern: str) -> None:
+    for split, inner in SPLITS.items():
+        photos = put_photos(tmp_path / "in" / pattern.format(kind="images", split=split), inner)
+        put_labels(tmp_path / "in" / pattern.format(kind="labels", split=split), photos)
+    (tmp_path / "in" / names).write_text("thing\nno\nbird")
+    args = ["--layout", "detection", "--splits", "a=0.5,b=0.5", "--shards", "1"]
+    assert main(["convert", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), *args]) == 0
+    found = examples(tmp_path / "out")
+    keys = {split: [value(record, "image/filename") for record in found[split]] for split in found}
+    assert {split: len(inner) for split, inner in keys.items()} == {"train": 3, "val": 2}
+    for split, inner in keys.items():
+        assert all(key.startswith(pattern.format(kind="images", split=split) + "/") for key in inner)
+
+
+def test_images_inside_and_outside_of_split_folders_are_ambiguous(tmp_path: Path) -> None:
+    for folder in ("images/train", "images/val", "images/more"):
+        put_photos(tmp_path / folder, ["eagle"])
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "classes.txt").write_text("thing\nno\nbird")
+    with pytest.raises(
+        UsageError, match="images/more is not in them; write"
+    ) as caught:
+        listed(tmp_path)
+    assert "train: images/train, val: images/val, or with train: images if" in caught.value.message
+    for entries, expected in (
+        ("train: images/train\nval: images/val", ["train", "val"]),
+        ("train: images", ["", "", ""]),
+    ):
+        (tmp_path / "data.yaml").write_text(f"names: [thing, no, bird]\n{entries}\n")
+        assert sorted(ref.split for ref in listed(tmp_path).refs.values()) == expected
+
+
 BAD_LABELS = {
     b"0 0.5 0.5 0.1\n": "4 numbers",
     b"0 0.5 0.5 0.1 0.1 9\n": "6 numbers",

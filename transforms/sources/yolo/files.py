@@ -12,7 +12,9 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.underway import UNDERWAY
+from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.file_states import FileStates
+from shardwright.transforms.sources.folder_tree import split_folders
 from shardwright.transforms.sources.image_files import (
     MISSING,
     folder_of,
@@ -36,6 +38,8 @@ from shardwright.transforms.sources.yolo.darknet import (
 )
 
 _SPLITS = ("train", "val", "test")
+#: Smallest number of folders that are splits; a single one says nothing about splits.
+_MIN_SPLITS = 2
 _MAX_BYTES = 2_000_000
 _SUFFIXES = (".yaml", ".yml")
 
@@ -114,21 +118,69 @@ def _parse(data: bytes) -> Any:
 def find_names(probe: InputProbe) -> str:
     """Returns the path of the class name file in a YOLO folder without YAML; empty if it is not YOLO.
 
-    Images and labels are beside the file, in `images` and `labels`, in Darknet's `obj_train_data`, or in
-    `data`, which FiftyOne lists in `images.txt`.
+    Images and labels are beside the file, in `images` and `labels`, in such folders for each split
+    (`train/images`), in Darknet's `obj_train_data`, or in `data`, which FiftyOne lists in `images.txt`.
     """
     if probe.is_file:
         return ""
     for name in NAME_FILES:
         if name in probe.files:
             texts = [file for file in probe.files if file.lower().endswith(".txt") and file != name]
-            folders = {"images", "labels"} <= {*probe.folders} or "obj_train_data" in probe.folders
+            folders = has_labels(probe) or bool(_splits_with_labels(probe))
+            folders = folders or "obj_train_data" in probe.folders
             folders = folders or ("images.txt" in probe.files and "data" in probe.folders)
             stems = {file.rpartition(".")[0] for file in probe.files if file not in texts}
             beside = any(file.rpartition(".")[0] in stems for file in texts)
             if folders or beside or split_lists(probe):
                 return storage.join(probe.path, name)
     return ""
+
+
+def has_labels(probe: InputProbe) -> bool:
+    """Returns whether a folder has the folders `images` and `labels`."""
+    return {"images", "labels"} <= {*probe.folders}
+
+
+def _splits_with_labels(probe: InputProbe) -> dict[str, str]:
+    """Returns folder -> split for the split folders that have `images` and `labels`."""
+    found = split_folders(probe.folders)
+    return {name: split for name, split in found.items() if has_labels(probe.inside(name))}
+
+
+def _image_folders(probe: InputProbe, root: str) -> tuple[YoloPlace, ...]:
+    """Returns a place for each split folder of a dataset without YAML, or one for all images.
+
+    Raises:
+      UsageError: If split folders and others have images.
+    """
+    if "images" in probe.folders:
+        where, path, inner = probe.inside("images"), "images/", ""
+        splits = split_folders(where.folders)
+    else:
+        where, path, inner = probe, "", "/images"
+        splits = _splits_with_labels(probe)
+    folders = {f"{path}{name}{inner}": split for name, split in splits.items()}
+    if splits and (other := _other_images(where, splits)):
+        entries = ", ".join(f"{split}: {name}" for name, split in folders.items())
+        raise UsageError(
+            f"--input {printable(root)}: {printable(', '.join(folders))} may be splits, but "
+            f"{printable(path + other)} is not in them; write a data.yaml with names: [CLASS, ...] and "
+            f"{printable(entries)}, or with train: {path.rstrip('/') or '.'} if the folders are no splits."
+        )
+    if len(folders) < _MIN_SPLITS:
+        return (YoloPlace(join(root, path.rstrip("/")) if path else root, "", False),)
+    return tuple(YoloPlace(join(root, name), split, False) for name, split in folders.items())
+
+
+def _other_images(probe: InputProbe, splits: Mapping[str, str]) -> str:
+    """Returns an image, or a folder with images, that is outside of all split folders; empty if none is."""
+    image = next((name for name in probe.files if is_image_name(name) and not name.startswith(".")), "")
+    folders = (name for name in probe.folders if name not in splits and not name.startswith("."))
+    return image or next((name for name in folders if _has_images(probe.inside(name))), "")
+
+
+def _has_images(probe: InputProbe) -> bool:
+    return any(map(is_image_name, probe.files)) or probe.images_below > 0
 
 
 def _find_split_names(probe: InputProbe) -> dict[str, str]:
@@ -183,8 +235,7 @@ def read_set(path: str) -> YoloSet:
         lists = split_lists(probe)
         if lists:
             return YoloSet(root, tuple(YoloPlace(file, split, True) for split, file in lists.items()), names)
-        images = storage.join(path, "images") if "images" in probe.folders else root
-        return YoloSet(root, (YoloPlace(images, "", False),), names)
+        return YoloSet(root, _image_folders(probe, root), names)
     if folders := _find_split_names(probe):
         return _from_split_folders(path.rstrip("/") or "/", folders)
     raise UsageError(
