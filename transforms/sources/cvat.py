@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import IO, Any, NamedTuple
 from xml.parsers import expat
 
+import numpy as np
+
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -42,8 +44,10 @@ from shardwright.transforms.sources.image_lists import (
     split_lists,
 )
 from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe, look_at
+from shardwright.transforms.sources.name_hash import name_hash
 from shardwright.transforms.sources.shapes import (
     MIN_CORNERS,
+    box_and_outline,
     ellipse,
     hull,
     mask_of_runs,
@@ -174,11 +178,11 @@ def _drawn(
     attributes = shape.attributes
     if shape.kind == "box":
         xmin, ymin, xmax, ymax = _numbers(attributes, ("xtl", "ytl", "xbr", "ybr"))
+        box = (xmin, ymin, xmax, ymax)
         degrees = _number(attributes["rotation"], "rotation") if attributes.get("rotation") else 0.0
         if not degrees:
-            return (xmin, ymin, xmax, ymax), None
-        corners = rotated_box((xmin, ymin, xmax, ymax), degrees)
-        return hull(corners), [corners]
+            return box, None
+        return box_and_outline(box, rotated_box(box, degrees))
     if shape.kind == "polygon":
         corners = _points(attributes.get("points", ""))
         if len(corners) < 2 * MIN_CORNERS:
@@ -187,8 +191,8 @@ def _drawn(
     if shape.kind == "ellipse":
         x, y, x_radius, y_radius = _numbers(attributes, ("cx", "cy", "rx", "ry"))
         degrees = _number(attributes["rotation"], "rotation") if attributes.get("rotation") else 0.0
-        corners = ellipse(x, y, x_radius, y_radius, degrees)
-        return hull(corners), [corners]
+        box = (x - x_radius, y - y_radius, x + x_radius, y + y_radius)
+        return box_and_outline(box, ellipse(x, y, x_radius, y_radius, degrees))
     if shape.kind == "mask":
         left, top, width, height = (
             int(side) for side in _numbers(attributes, ("left", "top", "width", "height"))
@@ -345,13 +349,34 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
     settings = context.settings
     prefix, row_key = prefix_of_images(part, file.root, context), prefix_of_lines(part, file.key)
     with storage.translated_errors("read", file.path), storage.open_local(file.path) as opened:
-        refs = (_ref(image, file, prefix, row_key, settings) for image in _images(opened, file.path))
+        repeated = _repeated(opened, file)
+        refs = (
+            _ref(image, file, prefix, row_key, repeated, settings) for image in _images(opened, file.path)
+        )
         state = storage.stat(file.path)
         count = max((state.size if state else 0) // 500, 1)
         yield from with_states(refs, FileStates(file.root, count), file.root)
 
 
+def _repeated(opened: IO[bytes], file: CvatFile) -> dict[str, list[int]]:
+    """Returns name -> lines for the images that a file lists more than once."""
+
+    def names() -> Iterator[tuple[str, int]]:
+        for image in _images(opened, file.path):
+            if name := _name_of(image, file.by_subset):
+                yield key_of(name), image.line
+
+    hashes = np.sort(np.fromiter((name_hash(name) for name, _ in names()), np.uint64))
+    twice = frozenset(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
+    lines: dict[str, list[int]] = {}
+    for name, line in names() if twice else ():
+        if name_hash(name) in twice:
+            lines.setdefault(name, []).append(line)
+    return {name: found for name, found in lines.items() if len(found) > 1}
+
+
 def _images(opened: IO[bytes], path: str) -> Iterator[CvatImage]:
+    opened.seek(0)
     reader = CvatReader()
     try:
         while data := opened.read(_STEP):
@@ -366,14 +391,26 @@ def _images(opened: IO[bytes], path: str) -> Iterator[CvatImage]:
         )
 
 
-def _ref(image: CvatImage, file: CvatFile, prefix: str, row_key: str, settings: ConvertSettings) -> ImageRef:
+def _ref(
+    image: CvatImage,
+    file: CvatFile,
+    prefix: str,
+    row_key: str,
+    repeated: Mapping[str, Sequence[int]],
+    settings: ConvertSettings,
+) -> ImageRef:
     name = _name_of(image, file.by_subset)
     message = f"line {image.line} of {printable(file.key)}"
     if not name:
         why = f"the name {image.attributes.get('name', '')!r} in line {image.line} is not the name of a file"
         return bad_entry(f"{row_key}{image.line}", file.path, why)
+    lines = repeated.get(key_of(name), ())
+    if lines and image.line != lines[0]:
+        return bad_entry(f"{row_key}{image.line}", file.path, f"line {lines[0]} lists the same image")
     ref = ImageRef(prefix + key_of(name), join(file.root, name), split=file.split, message=message)
     try:
+        if lines:
+            raise AnnotationFault(f"lines {lines[0]} and {lines[1]} both list it")
         if image.attributes.get("subset"):
             ref = ref._replace(split=_split(image.attributes["subset"]))
         if settings.record_layout.needs is Needs.LABEL:

@@ -23,7 +23,7 @@ from shardwright.transforms.sources.annotation_files import AnnotationFault
 from shardwright.transforms.sources.image_files import annotated, class_name, is_text, number
 from shardwright.transforms.sources.json_entries import EntryFormat, ImagePaths
 from shardwright.transforms.sources.moved_files import file_name
-from shardwright.transforms.sources.shapes import MIN_CORNERS, ellipse, hull
+from shardwright.transforms.sources.shapes import MIN_CORNERS, box_and_outline, ellipse, hull
 from shardwright.transforms.sources.source import Source
 
 _ANNOTATIONS = ("annotations", "completions")
@@ -238,11 +238,12 @@ def _turned(result: _Result, numbers: Sequence[float], round_shape: bool) -> _Sh
         raise ValueError("it is rotated, but original_width and original_height of the image are missing")
     # Angles are true only in pixels, because the sides of the image have different units.
     x_scale, y_scale = (side / 100 for side in result.size or (100.0, 100.0))
-    x, y, width, height = x * x_scale, y * y_scale, width * x_scale, height * y_scale
     draw = ellipse if round_shape else _rectangle
+    drawn = draw(x * x_scale, y * y_scale, width * x_scale, height * y_scale, angle)
     units = (100 * x_scale, 100 * y_scale)
-    corners = [side / units[place % 2] for place, side in enumerate(draw(x, y, width, height, angle))]
-    return hull(corners), [corners]
+    corners = [side / units[place % 2] for place, side in enumerate(drawn)]
+    left, top = (x - width, y - height) if round_shape else (x, y)
+    return box_and_outline((left / 100, top / 100, (x + width) / 100, (y + height) / 100), corners)
 
 
 def _rectangle(x: float, y: float, width: float, height: float, degrees: float) -> list[float]:

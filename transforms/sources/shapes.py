@@ -23,6 +23,21 @@ def hull(corners: Sequence[float]) -> Box:
     return min(xs), min(ys), max(xs), max(ys)
 
 
+def box_and_outline(box: Box, corners: list[float]) -> tuple[Box, list[list[float]] | None]:
+    """Returns the box around a shape that was drawn in a box and then rotated, and the outline of the shape.
+
+    A box without area, or an inverted one, is returned as it is: its corners look sound after a rotation.
+
+    Args:
+      box: Box of the shape before the rotation.
+      corners: Corners of the rotated shape.
+    """
+    xmin, ymin, xmax, ymax = box
+    if xmin < xmax and ymin < ymax:
+        return hull(corners), [corners]
+    return box, None
+
+
 def rotated_box(box: Box, degrees: float) -> list[float]:
     """Returns the corners of a box, rotated clockwise around its center."""
     xmin, ymin, xmax, ymax = box
@@ -78,7 +93,12 @@ def mask_of_runs(runs: Sequence[int], width: int, height: int) -> np.ndarray:
     Raises:
       ValueError: If the run lengths do not make a mask of that size.
     """
-    if not 0 < width * height <= _MAX_PIXELS or sum(runs) != width * height or min(runs) < 0:
+    if (
+        min(width, height) <= 0
+        or width * height > _MAX_PIXELS
+        or sum(runs) != width * height
+        or min(runs) < 0
+    ):
         raise ValueError(f"its run lengths make {sum(runs)} pixels instead of {width} x {height}")
     values = np.arange(len(runs), dtype=np.int64) % 2
     return np.repeat(values.astype(np.uint8), runs).reshape(height, width)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from helpers.annotation_sets.cvat import META, box_of, image_of, put_cvat, put_set
 from helpers.listing import Photo, listed, put_photos
-from helpers.records import balanced, examples, labels_by_key, value, values
+from helpers.records import balanced, examples, labels_by_key, quarantine, value, values
 
+from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
 from shardwright.transforms.images import outlines
@@ -122,6 +123,49 @@ def test_messages_about_faults_name_file_and_line(tmp_path: Path) -> None:
     assert "it has 2 corners" in messages[photos[2].name] and messages["gone.jpg"] == "its image is missing"
     (up,) = (message for key, message in messages.items() if key.startswith("annotations.xml:line "))
     assert "'../up.jpg'" in up
+
+
+@pytest.mark.parametrize(
+    ("shape", "why"),
+    [
+        (box_of("a", 9, 2, 3, 8, 'rotation="0.001"'), "its box (9, 2, 3, 8) is inverted"),
+        (box_of("a", 3, 2, 3, 8, 'rotation="45"'), "its box (3, 2, 3, 8) has no area"),
+        ('<ellipse label="a" cx="9" cy="8" rx="-4" ry="2"/>', "its box (13, 6, 5, 10) is inverted"),
+        ('<ellipse label="a" cx="9" cy="8" rx="4" ry="0" rotation="30"/>', "(5, 8, 13, 8) has no area"),
+        ('<mask label="a" rle="12" left="3" top="2" width="-3" height="-4"/>', "instead of -3 x -4"),
+    ],
+)
+def test_inverted_shapes_are_bad(tmp_path: Path, shape: str, why: str) -> None:
+    photo, sound = put_photos(tmp_path / "in" / "images", ["eagle", "apple"])
+    put_cvat(tmp_path / "in", [image_of(photo, 0, shapes=shape), image_of(sound, 1)])
+    args = [
+        "--input",
+        str(tmp_path / "in"),
+        "--layout",
+        "detection",
+        "--bad_boxes",
+        "fail",
+        "--max_bad_fraction",
+        "1",
+    ]
+    assert main(["convert", *args, "--output", str(tmp_path / "out")]) == 0
+    (line,) = quarantine(tmp_path / "out").values()
+    assert line["reason"] == "BAD_ANNOTATION" and why in line["message"]
+
+
+def test_an_image_that_is_listed_twice_is_quarantined(tmp_path: Path) -> None:
+    photos = put_photos(tmp_path / "in" / "images")
+    again = [image_of(photo._replace(name=f"./{photo.name}"), 9) for photo in photos[:1] * 2]
+    put_cvat(tmp_path / "in", [*(image_of(photo, 0) for photo in photos), *again])
+    args = ["--input", str(tmp_path / "in"), "--layout", "detection", "--max_bad_fraction", "1"]
+    assert main(["convert", *args, "--output", str(tmp_path / "out")]) == 0
+    lines = quarantine(tmp_path / "out")
+    bad = lines.pop(f"images/{photos[0].name}")
+    assert bad["reason"] == "BAD_ANNOTATION"
+    assert bad["message"] == "annotations.xml: lines 5 and 19 both list it"
+    assert {line["message"] for line in lines.values()} == {"line 5 lists the same image"}
+    assert [*lines] == ["annotations.xml:line 19", "annotations.xml:line 21"]
+    assert len(examples(tmp_path / "out")["train"]) == len(photos) - 1
 
 
 @pytest.mark.parametrize(

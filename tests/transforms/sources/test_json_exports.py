@@ -22,9 +22,10 @@ from helpers.annotation_sets.json_exports import (
     task,
 )
 from helpers.listing import Photo, listed, put_photos
-from helpers.records import examples, value, values
+from helpers.records import examples, quarantine, value, values
 from PIL import Image, ImageOps
 
+from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import UsageError
@@ -176,6 +177,24 @@ def test_wrong_shapes_fail_their_image(
     path = save(tmp_path / "out.json", [task(ROOT + photos[0].name, result)])
     (ref,) = listed(path).refs.values()
     assert ref.reason == QuarantineReason.BAD_ANNOTATION and message in ref.message
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"x": 50, "y": 50, "width": -20, "height": 10, "rotation": 0.001}, "is inverted"),
+        ({"x": 50, "y": 50, "width": 0, "height": 10, "rotation": 45}, "has no area"),
+        ({"x": 50, "y": 50, "radiusX": 20, "radiusY": -10, "rotation": 0}, "is inverted"),
+    ],
+)
+def test_inverted_shapes_are_bad(tmp_path: Path, photos: list[Photo], values: Any, why: str) -> None:
+    kind = "ellipselabels" if "radiusX" in values else "rectanglelabels"
+    tasks = [task(ROOT + photos[0].name, region(kind, "a", photos[0], **values)), *export(photos[1:])]
+    path = save(tmp_path / "out.json", tasks)
+    args = ["--input", str(path), "--layout", "detection", "--bad_boxes", "fail", "--max_bad_fraction", "1"]
+    assert main(["convert", *args, "--output", str(tmp_path / "out")]) == 0
+    (line,) = quarantine(tmp_path / "out").values()
+    assert line["reason"] == "BAD_ANNOTATION" and line["message"].endswith(why)
 
 
 def test_a_rotated_image_and_masks_alone_are_not_read(tmp_path: Path, photos: list[Photo]) -> None:

@@ -164,9 +164,7 @@ def test_images_inside_and_outside_of_split_folders_are_ambiguous(tmp_path: Path
         put_photos(tmp_path / folder, ["eagle"])
     (tmp_path / "labels").mkdir()
     (tmp_path / "classes.txt").write_text("thing\nno\nbird")
-    with pytest.raises(
-        UsageError, match="images/more is not in them; write"
-    ) as caught:
+    with pytest.raises(UsageError, match="images/more is not in them; write") as caught:
         listed(tmp_path)
     assert "train: images/train, val: images/val, or with train: images if" in caught.value.message
     for entries, expected in (
