@@ -254,7 +254,30 @@ def _find_tables(probe: InputProbe, settings: ConvertSettings) -> list[BoxTable]
             f"--input {printable(probe.path)} holds no CSV file with boxes; its header must name the "
             "image, the class and the sides, such as filename,class,xmin,ymin,xmax,ymax."
         )
-    return [_table(path, key, split, settings) for path, key, split in placed_lists(probe, names)]
+    tables = [_table(path, key, split, settings) for path, key, split in placed_lists(probe, names)]
+    if len(tables) > 1:
+        _check_apart(tables, settings)
+    return tables
+
+
+def _check_apart(tables: Sequence[BoxTable], settings: ConvertSettings) -> None:
+    """Checks that the first rows of several files are about different images.
+
+    Raises:
+      UsageError: if two files list the boxes of one image.
+    """
+    first: dict[str, BoxTable] = {}
+    for table in tables:
+        found = _read_head(table.key, _head_of(table.path), settings)
+        for row in found.rows if found else ():
+            image = row[table.image] if table.image < len(row) else ""
+            other = first.setdefault(storage.join(table.root, image), table)
+            if image and other is not table:
+                raise UsageError(
+                    f"{printable(other.path)} and {printable(table.path)} both list the boxes of "
+                    f"{printable(image)}; name one of them: write --input {printable(other.path)} or --input "
+                    f"{printable(table.path)}."
+                )
 
 
 def _table(path: str, key: str, split: str, settings: ConvertSettings) -> BoxTable:

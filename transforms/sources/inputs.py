@@ -16,6 +16,7 @@ from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.sources.folder_tree import AUTO
 from shardwright.transforms.sources.input_probe import InputProbe, is_pattern, look_at
 from shardwright.transforms.sources.source import Input, all_sources, source_by_name
+from shardwright.transforms.sources.tables_beside import check_tables
 from shardwright.transforms.versions.pointer import located
 
 #: Number of slashes in `gs://BUCKET`.
@@ -100,6 +101,8 @@ def recognize(item: Input, probe: InputProbe, settings: ConvertSettings) -> Inpu
                 "source with --source, or name the folder that holds the images."
             )
         source = found
+        if source.name == "class_folders":
+            check_tables(probe, settings)
     needs = settings.record_layout.needs
     if needs not in source.provides:
         fitting = ", ".join(

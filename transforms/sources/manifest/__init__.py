@@ -201,6 +201,8 @@ def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     file = _first_file(probe, settings)
     name = file.path
+    if not probe.is_file:
+        _check_one_metadata(name)
     if settings.image_root:
         storage.require_known("--image_root", settings.image_root)
         if not storage.is_remote(settings.image_root) and not os.path.isdir(settings.image_root):
@@ -236,6 +238,21 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     if _only_manifests(probe):
         return f"a folder of manifests, the first is {described}"
     return f"a folder of images that {printable(file.path)} names, {described}"
+
+
+def _check_one_metadata(path: str) -> None:
+    """Checks that no other file beside a metadata file could be meant.
+
+    Raises:
+      UsageError: If there is one.
+    """
+    beside = [storage.join(folder_of(path), name) for name in _METADATA]
+    others = [other for other in beside if path in beside and other != path and storage.exists(other)]
+    if others:
+        shown = [printable(name) for name in (path, *others)]
+        raise UsageError(
+            f"{' and '.join(shown)} may both name the images; write --input {' or --input '.join(shown)}."
+        )
 
 
 def _describe_lists(

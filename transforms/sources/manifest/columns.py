@@ -414,7 +414,7 @@ def choose_columns(
     chosen: list[str] = []
     for role in ROLES:
         named = str(getattr(settings, f"{role}_column"))
-        chosen.append(named or _usual(role, [name for name in header if name not in chosen], first))
+        chosen.append(named or usual_column(role, [name for name in header if name not in chosen], first))
     if not chosen[0]:
         raise UsageError(
             f"--input {shown}: none of its columns ({has}) has a usual name for images; "
@@ -440,7 +440,7 @@ def _plain(name: str) -> str:
     return re.sub(r"[\s-]+", "_", name.strip().lower())
 
 
-def _usual(role: str, header: Sequence[str], first: Mapping[str, object]) -> str:
+def usual_column(role: str, header: Sequence[str], first: Mapping[str, object]) -> str:
     """Returns the first column with a usual name for a role; empty if there is none.
 
     For images, columns whose first value looks like a path take precedence.

@@ -1,0 +1,158 @@
+"""Finds tables that name the images of a folder, whose classes would be lost if folders gave them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import NamedTuple
+
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.layouts import Needs
+from shardwright.transforms.images.signatures import is_image_name
+from shardwright.transforms.sources.folder_tree import AUTO, split_of_folder
+from shardwright.transforms.sources.image_files import find_root, folder_of, inner_path
+from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe
+from shardwright.transforms.sources.manifest.columns import (
+    CSV,
+    JSONL,
+    head_rows,
+    kind_of,
+    sniff_delimiter,
+    usual_column,
+)
+from shardwright.transforms.sources.moved_files import with_slashes
+
+#: Most folders, tables in a folder, and rows of a table that are examined.
+_FOLDERS, _TABLES, _ROWS = 20, 20, 50
+_NAMES_SHOWN = 5
+
+_Row = Mapping[str, str]
+
+
+class _Table(NamedTuple):
+    """A table that names images.
+
+    Attributes:
+      path: Path of the file.
+      root: Folder of its images.
+      image: Column of the images; empty if `auto` finds it.
+      label: Column of the classes; empty if no name is usual.
+      others: Further columns.
+      rows: First rows.
+    """
+
+    path: str
+    root: str
+    image: str
+    label: str
+    others: tuple[str, ...]
+
+    def command(self) -> str:
+        """Returns the options that read it."""
+        options = f"--input {printable(self.path)}"
+        if self.root != folder_of(self.path):
+            options += f" --image_root {printable(self.root)}"
+        if self.image:
+            options += f" --image_column {printable(self.image)}"
+        if not self.label:
+            shown = ", ".join(map(printable, self.others[:_NAMES_SHOWN]))
+            options += f" --label_column COLUMN ({shown})"
+        return options
+
+
+def check_tables(probe: InputProbe, settings: ConvertSettings) -> None:
+    """Checks that no table names the images of a folder that has no more than one class.
+
+    Raises:
+      UsageError: If there is such a table; the message says how to read it, and how to leave it out.
+    """
+    wants_classes = settings.record_layout.needs is Needs.LABEL and settings.folders == AUTO
+    tables = list(_tables(probe)) if wants_classes and len(_class_folders(probe)) <= 1 else []
+    if not tables:
+        return
+    names = ", ".join(printable(table.path) for table in tables)
+    does, them = ("names", "it is") if len(tables) == 1 else ("each name", "they are")
+    raise UsageError(
+        f"--input {printable(probe.path)}: {names} {does} its images, whose folders give no classes; write "
+        f"{', or '.join(table.command() for table in tables)}, or --source class_folders if {them} to be "
+        "left out."
+    )
+
+
+def _shown(probe: InputProbe) -> list[InputProbe]:
+    names = (name for name in probe.folders if not name.startswith("."))
+    return probe.folders_inside(islice(names, _FOLDERS), at_once=True)
+
+
+def _holds_images(probe: InputProbe) -> bool:
+    return any(map(is_image_name, probe.files)) or probe.images_below > 0
+
+
+def _class_folders(probe: InputProbe) -> set[str]:
+    """Returns the names of the first folders with images, in split folders or else at the top."""
+    found: set[str] = set()
+    for folder in _shown(probe):
+        if split_of_folder(folder.name):
+            found.update(inner.name for inner in _shown(folder) if _holds_images(inner))
+        elif _holds_images(folder):
+            found.add(folder.name)
+    return found
+
+
+def _tables(probe: InputProbe) -> Iterator[_Table]:
+    """Yields the tables at the top of a folder, and in its folders, that name images below it."""
+    folders = _shown(probe)
+    deeper = [inner for folder in folders for inner in _shown(folder)]
+    places = [folder.path for folder in (probe, *folders, *deeper) if any(map(is_image_name, folder.files))]
+    for folder in (probe, *folders):
+        names = (name for name in folder.files if kind_of(name) in (CSV, JSONL) and not name.startswith("."))
+        for name in islice(names, _TABLES):
+            stem = name.partition(".")[0]
+            near = sorted(places, key=lambda place: place.rpartition("/")[2] != stem)
+            found = _table(folder.inside(name), [folder.path, probe.path, *near])
+            if found is not None:
+                yield found
+
+
+def _table(probe: InputProbe, places: Sequence[str]) -> _Table | None:
+    """Returns the table in a file; None if it does not name images in one of the folders."""
+    rows = _rows(probe)
+    if not rows:
+        return None
+    header = list(dict.fromkeys(chain.from_iterable(rows)))
+    image = next((name for name in header if is_image_name(rows[0].get(name, ""))), None)
+    if image is None:
+        return None
+    images = (inner_path(with_slashes(row.get(image, "").strip())) for row in rows)
+    root = find_root(list(dict.fromkeys(places)), [path for path in images if path])
+    if not root:
+        return None
+    others = [name for name in header if name != image]
+    label = usual_column("label", others, {}) if image else "label"
+    usual = not image or usual_column("image", header, rows[0]) == image
+    return _Table(probe.path, root, "" if usual else image, label, tuple(others))
+
+
+def _rows(probe: InputProbe) -> list[dict[str, str]]:
+    """Returns column -> cell for the first rows; the columns of a file without a header have no names."""
+    head = probe.head
+    whole = len(head) < HEAD_BYTES
+    if kind_of(probe.name) == JSONL:
+        return list(islice(_objects(head), _ROWS))
+    rows = head_rows(head, whole, sniff_delimiter(probe.name, head), False)[: _ROWS + 1]
+    if rows and any(map(is_image_name, rows[0])):
+        return [{"": next(filter(is_image_name, row), "")} for row in rows]
+    return [dict(zip(map(str.strip, rows[0]), row)) for row in rows[1:]]
+
+
+def _objects(head: bytes) -> Iterator[dict[str, str]]:
+    for line in head.decode("utf-8-sig", "replace").splitlines():
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict):
+            yield {name: str(item) for name, item in value.items()}
