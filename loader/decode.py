@@ -14,7 +14,7 @@ from shardwright.loader.values import FeatureReader
 from shardwright.schemas.bounds import NO_BOUNDS
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.dataset import Dataset, picture_shape, stored_format
-from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError
+from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError, words_of
 from shardwright.schemas.example import ParsedExample
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.missing_packages import needed_by
@@ -162,13 +162,13 @@ def decode_deep_png(data: bytes) -> Pixels:
         if image.mode == "I;16" and "transparency" not in image.info:
             return np.array(image)[:, :, None]
     except Exception as error:
-        raise ValueError(f"its image cannot be decoded as a PNG: {error}") from None
+        raise ValueError(f"its image cannot be decoded as a PNG: {words_of(error)}") from None
     with needed_by("A PNG with 16 bits a sample in color"):  # Pillow would decode 8 of them
         import imagecodecs
     try:
         pixels: Pixels = imagecodecs.png_decode(data)
     except Exception as error:
-        raise ValueError(f"its image cannot be decoded as a PNG: {error}") from None
+        raise ValueError(f"its image cannot be decoded as a PNG: {words_of(error)}") from None
     if pixels.dtype != np.uint16:
         raise ValueError("its image is a PNG with 8 bits a sample, not with 16")
     pixels = pixels.reshape(*pixels.shape[:2], -1)

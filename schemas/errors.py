@@ -40,6 +40,27 @@ def lacks_memory(error: BaseException) -> bool:
     )
 
 
+#: What an object's default `repr` contains: where it is in memory.
+_OBJECT = re.compile(r"<[^<>]* at 0x[0-9a-fA-F]+>|\bat 0x[0-9a-fA-F]+")
+#: Names of files that only this run has: those that `tempfile` chooses, and spool files.
+_FILE_OF_RUN = re.compile(r"[^\s'\"]*(?:/tmp[a-z0-9_]{8}|\b_work/)[^\s'\",;:]*")
+#: Most characters of such a text.
+_LONGEST = 200
+
+
+def words_of(error: BaseException) -> str:
+    """Returns what another library's exception says, as one line that is the same in every run.
+
+    Addresses of objects are left out, and the names of temporary files, because messages are stored in
+    ledgers, which must be equal for equal inputs. Use it wherever a message quotes an exception of a library.
+
+    >>> words_of(OSError("cannot identify image file <_io.BytesIO object at 0x7f3c0a1b2c30>"))
+    'cannot identify image file'
+    """
+    text = _FILE_OF_RUN.sub("its file", _OBJECT.sub("", str(error)))
+    return " ".join(text.split())[:_LONGEST].rstrip() or type(error).__name__
+
+
 class ShardwrightError(Exception):
     """Ends the command. The message says what is wrong, where, and what to do next.
 

@@ -6,7 +6,7 @@ import math
 
 from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import ImageFault, LeftOut
+from shardwright.schemas.errors import ImageFault, LeftOut, words_of
 from shardwright.schemas.key_rules import KeyRules
 from shardwright.schemas.ledger import Entry
 from shardwright.transforms.images.boxes import upright_size
@@ -64,7 +64,9 @@ def check_quality(image: ConvertedImage, settings: ConvertSettings, reserve: Res
     except (ImageFault, MemoryError):
         raise
     except Exception as error:
-        raise ImageFault(QuarantineReason.CORRUPT, Stage.ENCODE, f"{image.format}: {error}") from error
+        raise ImageFault(
+            QuarantineReason.CORRUPT, Stage.ENCODE, f"{image.format}: {words_of(error)}"
+        ) from error
     for code in settings.dropped_codes:
         if code in quality.issues:
             message = quality_metrics.describe_issue(code, quality.scores)

@@ -25,7 +25,7 @@ from shardwright.schemas.byte_range import (
     ByteRange,
 )
 from shardwright.schemas.codes import QuarantineReason, Stage
-from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.errors import ImageFault, words_of
 from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
 
@@ -162,7 +162,7 @@ def _unpack_some(data: bytes, method: str, most: int) -> tuple[bytes, bool]:
         if method == LZMA:
             return _zip_lzma(data).decompress(data[_lzma_header(data) :], most), True
     except (zlib.error, OSError, EOFError, ValueError, lzma.LZMAError, struct.error) as error:
-        raise _corrupt(f"it cannot be unpacked: {error}") from error
+        raise _corrupt(f"it cannot be unpacked: {words_of(error)}") from error
     raise _corrupt(f"compression method {method!r} is not supported")
 
 
@@ -224,7 +224,7 @@ def _from_base64(data: bytes) -> bytes:
     try:
         return base64.b64decode(data + b"=" * (-len(data) % 4), b"-_", validate=True)
     except binascii.Error as error:
-        raise _corrupt(f"its base64 cannot be read: {error}") from error
+        raise _corrupt(f"its base64 cannot be read: {words_of(error)}") from error
 
 
 def _varints(data: bytes) -> np.ndarray:

@@ -14,7 +14,7 @@ from PIL import Image
 
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import ImageFault, LeftOut
+from shardwright.schemas.errors import ImageFault, LeftOut, words_of
 from shardwright.schemas.units import counted
 from shardwright.transforms.images import color, decode, deep_pixels
 from shardwright.transforms.images.deep_header import FLOAT32, UINT8, UINT16, DeepHeader
@@ -117,7 +117,9 @@ def convert_image(
     except (ImageFault, MemoryError):
         raise
     except Exception as error:
-        raise ImageFault(QuarantineReason.CORRUPT, Stage.TRANSFORM, f"{opened.kind}: {error}") from error
+        raise ImageFault(
+            QuarantineReason.CORRUPT, Stage.TRANSFORM, f"{opened.kind}: {words_of(error)}"
+        ) from error
 
 
 def open_chosen(data: bytes, name: str, settings: ConvertSettings) -> decode.OpenedImage:
@@ -409,7 +411,9 @@ def map_image(
     except (ImageFault, LeftOut, MemoryError):
         raise
     except Exception as error:
-        raise ImageFault(QuarantineReason.CORRUPT, Stage.TRANSFORM, f"{opened.kind}: {error}") from error
+        raise ImageFault(
+            QuarantineReason.CORRUPT, Stage.TRANSFORM, f"{opened.kind}: {words_of(error)}"
+        ) from error
 
 
 def _map(

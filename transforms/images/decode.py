@@ -17,7 +17,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
-from shardwright.schemas.errors import ImageFault, NotACandidate
+from shardwright.schemas.errors import ImageFault, NotACandidate, words_of
 from shardwright.schemas.image_formats import SUPPORTED_KINDS, WITHOUT_SIGNATURE
 from shardwright.transforms.images import (
     deep_pixels,
@@ -149,10 +149,10 @@ def _faults_of(kind: str, max_pixels: int) -> Iterator[None]:
             QuarantineReason.CORRUPT, Stage.DECODE, f"begins like {kind} but its header is damaged"
         ) from None
     except Exception as error:
-        text = " ".join(str(error).split()) or type(error).__name__
+        text = words_of(error)
         truncated = isinstance(error, EOFError) or any(sign in text.lower() for sign in _SIGNS_OF_TRUNCATION)
         reason = QuarantineReason.TRUNCATED if truncated else QuarantineReason.CORRUPT
-        raise ImageFault(reason, Stage.DECODE, f"{kind}: {text[:200]}") from error
+        raise ImageFault(reason, Stage.DECODE, f"{kind}: {text}") from error
 
 
 def _too_many_pixels(pixels: int | str, max_pixels: int) -> ImageFault:
@@ -580,7 +580,7 @@ def _deep_samples(opened: OpenedImage, header: DeepHeader) -> np.ndarray:
     try:
         return np.asarray(imagecodecs.png_decode(opened.data))
     except imagecodecs.PngError as error:
-        raise ImageFault(QuarantineReason.CORRUPT, Stage.DECODE, f"png: {error}") from error
+        raise ImageFault(QuarantineReason.CORRUPT, Stage.DECODE, f"png: {words_of(error)}") from error
 
 
 def _decode(opened: OpenedImage, keep_damaged: bool) -> LoadedImage:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.errors import ImageFault, words_of
 from shardwright.transforms.images import color, decode, deep_pixels
 from shardwright.transforms.images.convert import (
     BYTES_PER_PIXEL,
@@ -70,4 +70,6 @@ def fingerprint(
     except (ImageFault, MemoryError):
         raise
     except Exception as error:
-        raise ImageFault(QuarantineReason.CORRUPT, Stage.TRANSFORM, f"{opened.kind}: {error}") from error
+        raise ImageFault(
+            QuarantineReason.CORRUPT, Stage.TRANSFORM, f"{opened.kind}: {words_of(error)}"
+        ) from error

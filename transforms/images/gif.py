@@ -6,7 +6,7 @@ Source: GIF89a specification.
 from __future__ import annotations
 
 from shardwright.schemas.codes import QuarantineReason, Stage
-from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.errors import ImageFault, words_of
 
 _SCREEN_BYTES, _DESCRIPTOR_BYTES = 13, 10
 _EXTENSION, _IMAGE, _TRAILER = 0x21, 0x2C, 0x3B
@@ -36,7 +36,7 @@ def check_first_frame(data: bytes) -> None:
     try:
         imagecodecs.gif_decode(frame, asrgb=False)
     except imagecodecs.GifError as error:
-        words = str(error).partition("returned ")[2].strip("'") or str(error)
+        words = words_of(error).partition("returned ")[2].strip("'") or words_of(error)
         reason = QuarantineReason.TRUNCATED if "EOF" in words else QuarantineReason.CORRUPT
         raise ImageFault(reason, Stage.DECODE, f"gif: {words}") from error
 

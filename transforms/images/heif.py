@@ -21,7 +21,7 @@ from typing import NamedTuple
 from PIL import Image
 
 from shardwright.schemas.bounds import Bounds
-from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.errors import ImageFault, words_of
 from shardwright.schemas.missing_packages import MissingPackage, needed_by
 from shardwright.transforms.images.bounds import check_tags
 from shardwright.transforms.images.iso_boxes import (
@@ -135,7 +135,7 @@ def decode_heif(image: Image.Image) -> None:
 
 
 def _fault_of(error: Exception) -> ImageFault:
-    text = " ".join(str(error).split())[:200]
+    text = words_of(error)
     lower = text.lower()
     if "unexpected end" in lower or "end of file" in lower:
         return truncated(_KIND, text)

@@ -15,7 +15,7 @@ import simplejpeg
 from PIL import Image
 
 from shardwright.schemas.codes import QuarantineReason, Stage
-from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.errors import ImageFault, words_of
 
 #: Pillow mode -> (simplejpeg's color space, Pillow's raw mode for it).
 _LAYOUTS = {"RGB": ("RGBX", "RGBX"), "L": ("GRAY", "L"), "CMYK": ("CMYK", "CMYK")}
@@ -150,7 +150,7 @@ def wrap_rgb(pixels: np.ndarray) -> Image.Image:
 
 def _words_of(error: ValueError) -> str:
     """Returns libjpeg's message: `tjDecompress2(): Premature end of JPEG file` without the function."""
-    return str(error).partition("(): ")[2] or str(error)
+    return words_of(error).partition("(): ")[2] or words_of(error)
 
 
 def _fault(warning: str) -> ImageFault:

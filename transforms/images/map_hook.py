@@ -17,7 +17,7 @@ from PIL import Image
 
 from shardwright.schemas.annotations import ObjectAnnotation
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
-from shardwright.schemas.errors import ImageFault, LeftOut, UsageError
+from shardwright.schemas.errors import ImageFault, LeftOut, UsageError, words_of
 
 #: Number of hex digits of the source's digest in `dataset.json`.
 _HEX = 16
@@ -124,10 +124,10 @@ def _described(error: BaseException) -> str:
     """Returns the type and the text of an exception of the user's code, in one line."""
     name = type(error).__name__
     try:
-        text = " ".join(str(error).split())
+        text = words_of(error)
     except Exception:  # __str__ is the user's code, too
         return name
-    return f"{name}: {text}" if text else name
+    return name if text == name else f"{name}: {text}"
 
 
 @functools.cache

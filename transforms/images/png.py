@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardwright.schemas.codes import QuarantineReason, Stage
-from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.errors import ImageFault, words_of
 
 _SIGNATURE_BYTES = 8
 #: Bytes of length, type and checksum of a chunk.
@@ -142,7 +142,7 @@ def _inflated_bytes(stream: bytes, wanted: int) -> int:
                 return total
     except zlib.error as error:
         raise _corrupt(
-            f"its compressed pixels are damaged after {total} of {wanted} bytes: {error}"
+            f"its compressed pixels are damaged after {total} of {wanted} bytes: {words_of(error)}"
         ) from error
     return total
 

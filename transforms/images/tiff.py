@@ -25,7 +25,7 @@ from PIL import Image, ImageFile, TiffImagePlugin
 
 from shardwright.schemas.bounds import Bounds
 from shardwright.schemas.codes import QuarantineReason, Stage
-from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.errors import ImageFault, words_of
 from shardwright.transforms.images.ccitt import BadFaxData, decode_group3, decode_group4, decode_rle
 from shardwright.transforms.storage.random_access import RandomAccessFile
 
@@ -363,7 +363,7 @@ def _inflate(segment: bytes, size: int) -> bytes:
         while len(decoded) >= size and not inflater.eof and inflater.unconsumed_tail:
             inflater.decompress(inflater.unconsumed_tail, 1 << 16)
     except zlib.error as error:
-        raise _corrupt(f"deflate: {error}") from error
+        raise _corrupt(f"deflate: {words_of(error)}") from error
     if len(decoded) >= size and not inflater.eof:
         raise _incomplete("deflate: its data ends before its checksum")
     return decoded
@@ -373,7 +373,7 @@ def _decode_lzma(segment: bytes, size: int) -> bytes:
     try:
         return lzma.LZMADecompressor(memlimit=1 << 28).decompress(segment, size)
     except (lzma.LZMAError, EOFError) as error:
-        raise _corrupt(f"lzma: {error}") from error
+        raise _corrupt(f"lzma: {words_of(error)}") from error
 
 
 def _decode_zstd(segment: bytes, size: int) -> bytes:
@@ -382,7 +382,7 @@ def _decode_zstd(segment: bytes, size: int) -> bytes:
     try:
         return zstandard.ZstdDecompressor().stream_reader(segment).read(size)
     except zstandard.ZstdError as error:
-        raise _corrupt(f"zstd: {error}") from error
+        raise _corrupt(f"zstd: {words_of(error)}") from error
 
 
 def _decode_lzw(segment: bytes, size: int) -> bytes:
@@ -391,7 +391,7 @@ def _decode_lzw(segment: bytes, size: int) -> bytes:
     try:
         return bytes(imagecodecs.lzw_decode(segment, out=size))
     except (RuntimeError, ValueError) as error:
-        raise _corrupt(f"lzw: {error}") from error
+        raise _corrupt(f"lzw: {words_of(error)}") from error
 
 
 def _unpack_bits(segment: bytes, size: int) -> bytes:
@@ -456,7 +456,7 @@ def _decode_jpeg(segment: bytes, rows: int, organization: _Organization) -> byte
     try:
         array = imagecodecs.jpeg8_decode(whole, colorspace=stored, outcolorspace=color)
     except (RuntimeError, ValueError) as error:
-        raise _corrupt(f"jpeg: {error}") from error
+        raise _corrupt(f"jpeg: {words_of(error)}") from error
     return _exactly(array, rows, organization)
 
 
@@ -465,7 +465,7 @@ def _refuse_damaged(segment: bytes) -> None:
     try:
         simplejpeg.decode_jpeg(segment, "GRAY", min_height=1, min_width=1, min_factor=8, strict=True)
     except ValueError as error:
-        message = str(error).partition("(): ")[2] or str(error)
+        message = words_of(error).partition("(): ")[2] or words_of(error)
         lowered = message.lower()
         if "premature end" in lowered:
             raise _incomplete(f"jpeg: {message}") from error
@@ -481,7 +481,7 @@ def _decode_webp(segment: bytes, rows: int, organization: _Organization) -> byte
     try:
         array = imagecodecs.webp_decode(segment, hasalpha=organization.samples == 4)
     except (RuntimeError, ValueError) as error:
-        raise _corrupt(f"webp: {error}") from error
+        raise _corrupt(f"webp: {words_of(error)}") from error
     return _exactly(array, rows, organization)
 
 

@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.errors import words_of
 from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.tensor_proto import parse_tensor, serialize_tensor
@@ -70,7 +71,7 @@ def plain_feature(spec: FeatureSpec, feature: Feature) -> Feature:
             return Feature(spec.type, [_from_base64(value) for value in feature.values])
         except (binascii.Error, TypeError) as error:
             raise WrongEncoding(
-                FindingCode.UNDECODABLE, f"feature {spec.name!r} is not URL-safe base64: {error}"
+                FindingCode.UNDECODABLE, f"feature {spec.name!r} is not URL-safe base64: {words_of(error)}"
             ) from None
     if spec.encoding is not Encoding.TENSOR or not feature.values:
         return feature
@@ -78,7 +79,7 @@ def plain_feature(spec: FeatureSpec, feature: Feature) -> Feature:
         tensor = parse_tensor(feature.values[0])
     except (ValueError, TypeError) as error:
         raise WrongEncoding(
-            FindingCode.UNDECODABLE, f"feature {spec.name!r} is not a serialized tensor: {error}"
+            FindingCode.UNDECODABLE, f"feature {spec.name!r} is not a serialized tensor: {words_of(error)}"
         ) from None
     if tensor.dtype != spec.dtype:
         raise WrongEncoding(

@@ -13,7 +13,7 @@ import numpy as np
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import counted
@@ -137,7 +137,7 @@ class CvatReader:
             what = expat.errors.messages[error.code]
             raise AnnotationFault(f"its XML is broken in line {error.lineno}: {what}") from None
         except (ValueError, LookupError) as error:  # such as an unknown encoding
-            raise AnnotationFault(f"its XML cannot be read: {error}") from None
+            raise AnnotationFault(f"its XML cannot be read: {words_of(error)}") from None
         found, self._found = self._found, []
         return found
 

@@ -19,7 +19,7 @@ from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segme
 from shardwright.schemas.byte_range import BASE64, ByteRange
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import ImageRef, is_image, printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import counted
@@ -171,7 +171,7 @@ def _mask(data: Any, corners: list[float], size: tuple[int, int] | None) -> Segm
                 raise ValueError("its mask is larger than the image")
             mask = np.asarray(image.convert("L"))
     except (OSError, binascii.Error, SyntaxError, *_BOMBS) as error:
-        raise ValueError(f"its mask cannot be read: {error}") from None
+        raise ValueError(f"its mask cannot be read: {words_of(error)}") from None
     return mask_outline(mask, round(corners[0]), round(corners[1]), size)
 
 

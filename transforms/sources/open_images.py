@@ -10,7 +10,7 @@ from typing import IO, NamedTuple
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.layouts import Needs
 from shardwright.transforms import storage
@@ -238,7 +238,9 @@ def _class_names(path: str) -> dict[str, str]:
     try:
         rows = [row for row in csv.reader(text.splitlines()) if len(row) >= 2]
     except csv.Error as error:
-        raise UsageError(f"{printable(table)} is not a table of class names: {error}; fix it.") from None
+        raise UsageError(
+            f"{printable(table)} is not a table of class names: {words_of(error)}; fix it."
+        ) from None
     return {row[0].strip(): row[1].strip() for row in rows if row[:2] != ["LabelName", "DisplayName"]}
 
 

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import IO, Any
 
-from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
+from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError, words_of
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.missing_packages import needed_by
 from shardwright.transforms.concurrency.underway import UNDERWAY
@@ -40,9 +40,9 @@ def _translated_errors(doing: str, path: str) -> Iterator[None]:
                 raise FileNotFoundError(errno.ENOENT, "no such object", path) from error
         if isinstance(error.__context__, FileNotFoundError):
             raise error.__context__ from None
-        detail = " ".join(str(error).split())[:300].rstrip(".")
+        detail = words_of(error).rstrip(".")
         raise EngineError(
-            f"Cannot {doing} {printable(path)}: {detail or type(error).__name__}; check its name, your "
+            f"Cannot {doing} {printable(path)}: {detail}; check its name, your "
             "credentials and permissions, then run again with --resume."
         ) from error
 

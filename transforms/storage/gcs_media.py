@@ -19,6 +19,7 @@ from urllib.parse import quote, urlencode
 import google_crc32c
 
 from shardwright.schemas import __version__
+from shardwright.schemas.errors import words_of
 from shardwright.transforms.concurrency.pool import CONNECTIONS, READS_AHEAD
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.storage.deadlines import CONNECT_SECONDS, TransferClock, current
@@ -448,7 +449,7 @@ class _Authorization:
         try:
             act(Request())
         except TransportError as error:
-            raise Unreachable(f"no token: {error}") from error
+            raise Unreachable(f"no token: {words_of(error)}") from error
 
 
 def _header_lines(headers: Mapping[str, str]) -> list[str]:

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta, timezone
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from shardwright.schemas.errors import EngineError, ShardwrightError
+from shardwright.schemas.errors import EngineError, ShardwrightError, words_of
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.missing_packages import needed_by
 from shardwright.transforms.concurrency.pool import CONNECTIONS
@@ -241,7 +241,7 @@ def _failed(shown: str, error: Exception) -> EngineError:
     elif _is_transient(cause):
         text = f"S3 does not answer ({type(cause).__name__}) again and again"
     else:
-        text = " ".join(str(error).split())[:300].rstrip(".")
+        text = words_of(error).rstrip(".")
     return EngineError(f"{shown}: {text}; check the network, then run again with --resume.")
 
 

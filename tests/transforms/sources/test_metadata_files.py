@@ -60,8 +60,9 @@ def test_metadata_in_split_folders_is_read(tmp_path: Path) -> None:
 def test_class_folders_with_other_csv_files_are_not_manifests(
     tmp_path: Path, rows: list[tuple[str, str]]
 ) -> None:
-    (tmp_path / "in" / "a").mkdir(parents=True)
-    shutil.copy(PHOTOS / PICTURES[0], tmp_path / "in" / "a" / "1.jpg")
+    for name in ("a", "b"):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        shutil.copy(PHOTOS / PICTURES[0], tmp_path / "in" / name / "1.jpg")
     write_csv(tmp_path / "in" / "metadata.csv", rows)
     made(tmp_path / "in", tmp_path)
-    assert labels_by_key(tmp_path / "out") == {"a/1.jpg": "a"}
+    assert labels_by_key(tmp_path / "out") == {"a/1.jpg": "a", "b/1.jpg": "b"}

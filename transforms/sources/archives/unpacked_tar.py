@@ -13,6 +13,7 @@ from typing import IO, Any, NamedTuple
 import zstandard
 
 from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.errors import words_of
 from shardwright.schemas.units import format_size
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.sources.archives.kinds import (
@@ -138,9 +139,9 @@ def _stream_pieces(reader: RangeReader, kind: str, position: int) -> Generator[t
         except _FAULTS as error:
             if before is not None:
                 yield from _up_to_fault(before, data, position)
-            text = " ".join(str(error).split()) or type(error).__name__
             raise _Stop(
-                QuarantineReason.CORRUPT, f"its {kind} data is damaged near byte {position}: {text}"
+                QuarantineReason.CORRUPT,
+                f"its {kind} data is damaged near byte {position}: {words_of(error)}",
             ) from error
     return position - len(decoder.unused_data)
 

@@ -13,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from shardwright.schemas.codes import QuarantineReason
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.units import counted
 from shardwright.transforms.sources.arrays.plain_pickle import (
@@ -124,7 +124,7 @@ def open_archive(
                     files[name] = member.name, file_slice.inside(member.offset_data, member.size)
     except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
         damage = damage or UnreadableRows(
-            QuarantineReason.TRUNCATED, f"it is cut off or damaged ({error}); download it again"
+            QuarantineReason.TRUNCATED, f"it is cut off or damaged ({words_of(error)}); download it again"
         )
     return files, damage
 

@@ -13,7 +13,7 @@ from typing import IO
 from numpy.lib import format as npy_format
 
 from shardwright.schemas.codes import QuarantineReason
-from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.errors import UsageError, nearest, words_of
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
 from shardwright.transforms.sources.arrays.rows import (
@@ -52,7 +52,7 @@ def parse_npy_header(head: bytes) -> ArrayHeader:
     except KeyError:
         raise ValueError("its version of the format is not for plain numbers") from None
     except Exception as error:  # NumPy parses it as Python text, which can fail in many ways
-        raise ValueError(f"it is not a NumPy array ({' '.join(str(error).split())[:120]})") from None
+        raise ValueError(f"it is not a NumPy array ({words_of(error)})") from None
     if dtype.hasobject:
         raise ValueError("it holds Python objects, which are never unpickled: save it with a plain dtype")
     if dtype.names is not None or dtype.subdtype is not None or dtype.kind not in "biufSU":
@@ -84,7 +84,7 @@ def npz_members(path: str) -> dict[str, zipfile.ZipInfo]:
         with zipfile.ZipFile(file_slice.open()) as archive:
             members = {info.filename: info for info in archive.infolist()}
     except (zipfile.BadZipFile, struct.error, ValueError, NotImplementedError) as error:
-        raise ValueError(f"it is damaged or not a .npz file ({error}); download it again") from None
+        raise ValueError(f"it is damaged or not a .npz file ({words_of(error)}); download it again") from None
     return {name.removesuffix(_NPY): info for name, info in members.items() if name.endswith(_NPY)}
 
 

@@ -15,7 +15,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from shardwright.schemas.codes import QuarantineReason
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.underway import UNDERWAY
@@ -249,7 +249,7 @@ def unpack(
         except EOFError:
             return
         except _DAMAGES as error:
-            raise _DamagedStreamError(str(error)) from error
+            raise _DamagedStreamError(words_of(error)) from error
 
     try:
         path = context.spool.fill(f"{_identity(file_slice)}:{name}:{limit}", file_slice.uri, write)

@@ -15,6 +15,7 @@ from typing import Any
 from shardwright.schemas.byte_range import BASE64, ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.columns import finite_or_text
+from shardwright.schemas.errors import words_of
 from shardwright.transforms.images.signatures import is_image_name, kind_of
 from shardwright.transforms.sources.content_digest import content_digest
 from shardwright.transforms.sources.manifest.embedded_image import EmbeddedImage
@@ -127,7 +128,7 @@ def _image(
     try:
         image = _decoded("".join(payload.split()))
     except ValueError as error:
-        return _bad(f"its base64 cannot be read: {error}")
+        return _bad(f"its base64 cannot be read: {words_of(error)}")
     for written in _spellings(payload):
         place = line.find(written)
         if place >= 0:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.images.signatures import kind_of
 from shardwright.transforms.sources.manifest.columns import (
@@ -43,7 +43,7 @@ def open_parquet(path: str, size: int, version: str) -> Iterator[Any]:
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            detail = " ".join(str(error).split())[:200].rstrip(".")
+            detail = words_of(error).rstrip(".")
             raise UsageError(
                 f"--input {printable(path)} cannot be read as Parquet ({detail}); write it again."
             ) from None

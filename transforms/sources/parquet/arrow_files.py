@@ -10,7 +10,7 @@ from itertools import islice
 from typing import IO, Any
 
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import kind_of
@@ -122,7 +122,7 @@ def _open(file: StoredObject, whole: bool = True) -> Iterator[_Opened]:
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            detail = " ".join(str(error).split())[:200].rstrip(".")
+            detail = words_of(error).rstrip(".")
             raise UsageError(
                 f"--input {printable(file.path)} cannot be read as Arrow ({detail}); write it again."
             ) from None

@@ -14,6 +14,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.errors import words_of
 from shardwright.schemas.units import format_size
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.sources.content_digest import content_digest
@@ -287,6 +288,5 @@ def _unpacked(data: bytes, codec: str, size: int, body: int) -> bytes:
     try:
         found: bytes = pyarrow.Codec(codec.lower()).decompress(data, size, asbytes=True)
     except (pyarrow.ArrowException, OSError) as error:
-        detail = " ".join(str(error).split())[:200]
-        raise _Damage(f"the page at byte {body} cannot be unpacked ({detail})") from None
+        raise _Damage(f"the page at byte {body} cannot be unpacked ({words_of(error)})") from None
     return found

@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
@@ -275,7 +275,7 @@ def _pyarrow_entries(opened: Any, group: int, leaf: int, out: IO[bytes]) -> Iter
     except (pyarrow.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        message = f"its row group cannot be read ({' '.join(str(error).split())[:200]})"
+        message = f"its row group cannot be read ({words_of(error)})"
     yield from [BadImage(QuarantineReason.CORRUPT, message)] * (rows - done)
 
 

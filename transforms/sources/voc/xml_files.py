@@ -7,6 +7,7 @@ from typing import Any
 from xml.parsers import expat
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.errors import words_of
 from shardwright.transforms.sources.annotation_files import AnnotationFault
 from shardwright.transforms.sources.image_files import class_name, is_text
 from shardwright.transforms.sources.moved_files import file_name
@@ -97,7 +98,7 @@ def _read(data: bytes) -> _Reader:
             f"its XML is broken in line {error.lineno}: {expat.errors.messages[error.code]}"
         ) from None
     except (ValueError, LookupError) as error:  # an unknown encoding
-        raise AnnotationFault(f"its XML cannot be read: {error}") from None
+        raise AnnotationFault(f"its XML cannot be read: {words_of(error)}") from None
     return reader
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.underway import UNDERWAY
@@ -276,7 +276,7 @@ def _from_yaml(path: str) -> YoloSet:
         with UNDERWAY.working_on(path, "parse"):
             document = _parse(data)
     except yaml.YAMLError as error:
-        raise UsageError(f"--input {shown} is not YAML: {' '.join(str(error).split())}.") from None
+        raise UsageError(f"--input {shown} is not YAML: {words_of(error)}.") from None
     if not isinstance(document, dict):
         raise UsageError(f"--input {shown} is not a YAML mapping; name YOLO's data.yaml.")
     if isinstance(document.get("path"), str):
