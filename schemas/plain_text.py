@@ -1,6 +1,16 @@
-"""Text that is safe to show: it cannot break a line, control a terminal or change the direction."""
+"""Text that is safe to show: it cannot break a line, control a terminal or change the direction.
+
+Text that is read is UTF-8, with or without a byte order mark.
+"""
 
 from __future__ import annotations
+
+import codecs
+
+from shardwright.schemas.errors import UsageError
+
+#: What messages say about a text in UTF-16, after the name of the file and a verb.
+UTF16 = "not UTF-8 text but UTF-16; save it as UTF-8, such as with iconv -f UTF-16 -t UTF-8 FILE > NEW"
 
 #: C0 and C1 control characters, line separators, and characters that change the direction of writing.
 _CONTROLS = (
@@ -8,6 +18,27 @@ _CONTROLS = (
     *range(0x2066, 0x206A),
 )  # fmt: skip
 _ESCAPES = {code: ascii(chr(code))[1:-1] for code in _CONTROLS}
+
+
+def is_utf16(data: bytes) -> bool:
+    """Returns whether a file begins with a byte order mark of UTF-16, as Windows writes it."""
+    return data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+
+
+def check_utf8(shown: str, data: bytes) -> None:
+    """Checks that a text file is not in UTF-16.
+
+    Files are read in parts that begin at any byte, which UTF-16 does not allow, so no reader supports it.
+
+    Args:
+      shown: Option and name of the file, for the message.
+      data: First bytes of the file.
+
+    Raises:
+      UsageError: If it is.
+    """
+    if is_utf16(data):
+        raise UsageError(f"{shown} is {UTF16}.")
 
 
 def escape_controls(text: str, keep: str = "") -> str:

@@ -8,6 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
 
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import UTF16, is_utf16
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.underway import UNDERWAY
 
@@ -37,7 +40,7 @@ def read_annotation_file(path: str, max_bytes: int = MAX_BYTES) -> bytes | None:
       The content, or None if the file does not exist.
 
     Raises:
-      AnnotationFault: if the file cannot be read or is too large.
+      AnnotationFault: if the file cannot be read, is too large or is UTF-16 text.
       EngineError: if the storage failed.
     """
     try:
@@ -52,9 +55,24 @@ def read_annotation_file(path: str, max_bytes: int = MAX_BYTES) -> bytes | None:
             why = (error.strerror or str(error)).lower()
             raise AnnotationFault(f"its annotations cannot be read: {why}") from None
         raise storage.fault(error, "read", path) from error
+    if is_utf16(data):
+        raise AnnotationFault(f"its annotation file is {UTF16}")
     if len(data) >= max_bytes:
         raise AnnotationFault(f"its annotations are {max_bytes >> 20} MB or more")
     return data
+
+
+def read_list_file(path: str) -> bytes | None:
+    """Reads a file that lists images, such as those of a split; returns None if it does not exist.
+
+    Raises:
+      UsageError: if the file cannot be used.
+      EngineError: if the storage failed.
+    """
+    try:
+        return read_annotation_file(path)
+    except AnnotationFault as fault:
+        raise UsageError(f"{printable(path)}: {fault}.") from None
 
 
 def side_by_side(function: Callable[[Item], Result], items: Iterable[Item], path: str) -> Iterator[Result]:

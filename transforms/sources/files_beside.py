@@ -20,6 +20,7 @@ from shardwright.transforms.sources.image_metadata import (
     MAX_METADATA_BYTES,
     METADATA,
     BadMetadata,
+    decoded,
     metadata_needed,
     read_metadata,
 )
@@ -212,7 +213,4 @@ class MetadataReader:
 def _decoded(name: str, data: bytes) -> str:
     if len(data) > MAX_METADATA_BYTES:
         raise BadMetadata(f"its .{name} file is too large")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise BadMetadata(f"its .{name} file is not UTF-8 text") from None
+    return decoded(name, data)

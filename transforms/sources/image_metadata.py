@@ -14,6 +14,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import FeatureRole, Needs
+from shardwright.schemas.plain_text import UTF16, is_utf16
 
 #: Extensions of metadata files: a class, any fields, a caption.
 METADATA = ("cls", "json", "txt")
@@ -27,6 +28,20 @@ _UNLABELLED = "neither .cls nor .json says its class"
 
 class BadMetadata(ValueError):
     """The metadata of an image is invalid."""
+
+
+def decoded(name: str, data: bytes) -> str:
+    """Returns the text of a metadata file with an extension.
+
+    Raises:
+      BadMetadata: if it is not UTF-8 text.
+    """
+    if is_utf16(data):
+        raise BadMetadata(f"its .{name} file is {UTF16}")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise BadMetadata(f"its .{name} file is not UTF-8 text") from None
 
 
 @dataclass

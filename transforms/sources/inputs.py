@@ -10,13 +10,14 @@ from shardwright.schemas.dataset import DATASET_JSON
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Layout, Needs
+from shardwright.schemas.plain_text import check_utf8
 from shardwright.schemas.version import LATEST_JSON, split_version
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.sources.folder_tree import AUTO
 from shardwright.transforms.sources.input_probe import InputProbe, is_pattern, look_at
 from shardwright.transforms.sources.source import Input, all_sources, source_by_name
-from shardwright.transforms.sources.tables_beside import check_tables
+from shardwright.transforms.sources.tables_beside import check_tables, is_text_name
 from shardwright.transforms.versions.pointer import located
 
 #: Number of slashes in `gs://BUCKET`.
@@ -84,6 +85,8 @@ def recognize(item: Input, probe: InputProbe, settings: ConvertSettings) -> Inpu
     Raises:
       UsageError: if no source can read it, or the named source cannot.
     """
+    if probe.is_file and is_text_name(probe.name):
+        check_utf8(f"--input {printable(probe.path)}", probe.head)
     if settings.source != "auto":
         source = source_by_name(settings.source)
     elif is_pattern(item.path):

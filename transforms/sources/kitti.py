@@ -10,7 +10,10 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.layouts import Needs
-from shardwright.transforms.sources.annotation_files import AnnotationFault, read_annotation_file
+from shardwright.transforms.sources.annotation_files import (
+    AnnotationFault,
+    read_list_file,
+)
 from shardwright.transforms.sources.image_files import class_name, join, number_in, split_token
 from shardwright.transforms.sources.input_probe import InputProbe, look_at
 from shardwright.transforms.sources.paired_files import Pairing, list_pairs, split_pairs
@@ -98,7 +101,7 @@ def _pairing(folder: str, split: str) -> Pairing:
 
 def _read_lists(root: str) -> Mapping[str, str] | None:
     """Returns image name without suffix -> split from `ImageSets`; None if there are no lists."""
-    texts = {name: read_annotation_file(join(join(root, _SETS), f"{name}.txt")) for name in _LISTS}
+    texts = {name: read_list_file(join(join(root, _SETS), f"{name}.txt")) for name in _LISTS}
     splits: dict[str, str] = {}
     for name, text in texts.items():
         for stem in (text or b"").decode("utf-8", "surrogateescape").split():

@@ -13,6 +13,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plain_text import check_utf8
 from shardwright.transforms import storage
 from shardwright.transforms.sources.file_states import FileStates, with_states
 from shardwright.transforms.sources.image_files import (
@@ -234,9 +235,10 @@ def _class_names(path: str) -> dict[str, str]:
         return {}
     table = join(here, found[0])
     with storage.translated_errors("read", table):
-        text = storage.read_bytes(table).decode("utf-8-sig", "replace")
+        data = storage.read_bytes(table)
+    check_utf8(printable(table), data)
     try:
-        rows = [row for row in csv.reader(text.splitlines()) if len(row) >= 2]
+        rows = [row for row in csv.reader(data.decode("utf-8-sig", "replace").splitlines()) if len(row) >= 2]
     except csv.Error as error:
         raise UsageError(
             f"{printable(table)} is not a table of class names: {words_of(error)}; fix it."

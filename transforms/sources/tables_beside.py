@@ -11,6 +11,8 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plain_text import check_utf8
+from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.folder_tree import AUTO, split_of_folder
 from shardwright.transforms.sources.image_files import find_root, folder_of, inner_path
@@ -28,6 +30,11 @@ from shardwright.transforms.sources.moved_files import with_slashes
 #: Most folders, tables in a folder, and rows of a table that are examined.
 _FOLDERS, _TABLES, _ROWS = 20, 20, 50
 _NAMES_SHOWN = 5
+
+#: Extensions of text files that may describe images.
+_TEXTS = (
+    "csv", "tsv", "txt", "json", "jsonl", "ndjson", "xml", "yaml", "yml", "data", "names", "lst", "list",
+)  # fmt: skip
 
 _Row = Mapping[str, str]
 
@@ -67,8 +74,11 @@ def check_tables(probe: InputProbe, settings: ConvertSettings) -> None:
     """Checks that no table names the images of a folder that has no more than one class.
 
     Raises:
-      UsageError: If there is such a table; the message says how to read it, and how to leave it out.
+      UsageError: If there is such a table; the message says how to read it, and how to leave it out. Or if
+        a text beside the images cannot be read.
     """
+    if settings.record_layout.needs is Needs.OBJECTS or len(_class_folders(probe)) <= 1:
+        _check_texts(probe)
     wants_classes = settings.record_layout.needs is Needs.LABEL and settings.folders == AUTO
     tables = list(_tables(probe)) if wants_classes and len(_class_folders(probe)) <= 1 else []
     if not tables:
@@ -80,6 +90,24 @@ def check_tables(probe: InputProbe, settings: ConvertSettings) -> None:
         f"{', or '.join(table.command() for table in tables)}, or --source class_folders if {them} to be "
         "left out."
     )
+
+
+def is_text_name(name: str) -> bool:
+    """Returns whether a file name is that of a text that may describe images."""
+    return name.rpartition(".")[2].lower() in _TEXTS
+
+
+def _check_texts(probe: InputProbe) -> None:
+    """Checks that no text beside the images is in UTF-16, for which no source would recognize it.
+
+    Raises:
+      UsageError: If one is.
+    """
+    for folder in (probe, *_shown(probe)):
+        names = (name for name in folder.files if is_text_name(name) and not name.startswith("."))
+        for name in islice(names, _TABLES):
+            path = storage.join(folder.path, name)
+            check_utf8(f"--input {printable(probe.path)}: {printable(path)}", storage.read_head(path, 2))
 
 
 def _shown(probe: InputProbe) -> list[InputProbe]:

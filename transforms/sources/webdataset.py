@@ -40,6 +40,7 @@ from shardwright.transforms.sources.image_metadata import (
     MAX_METADATA_BYTES,
     METADATA,
     BadMetadata,
+    decoded,
     read_metadata,
 )
 from shardwright.transforms.sources.input_probe import InputProbe, look_at
@@ -194,11 +195,10 @@ def _text(name: str, ref: ImageRef) -> str:
     if ref.size > MAX_METADATA_BYTES:
         raise BadMetadata(f"its .{name} is too large")
     try:
-        return read_part(ref.uri, decode_place(ref.place), ref.size, MAX_METADATA_BYTES).decode("utf-8-sig")
+        data = read_part(ref.uri, decode_place(ref.place), ref.size, MAX_METADATA_BYTES)
     except ImageFault as fault:
         raise BadMetadata(f"its .{name}: {fault.message}") from None
-    except UnicodeDecodeError:
-        raise BadMetadata(f"its .{name} is not UTF-8 text") from None
+    return decoded(name, data)
 
 
 SOURCE = Source(

@@ -23,6 +23,7 @@ import google_crc32c
 
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import check_utf8
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.storage import beam_files, local
 from shardwright.transforms.storage.deadlines import LAST_TRY_SECONDS, at_most
@@ -172,9 +173,10 @@ def read_text(option: str, path: str) -> str:
     """
     require_known(option, path)
     try:
-        if not is_remote(path):  # a shell's `<(...)` is a pipe
-            return Path(path).read_bytes().decode("utf-8")
-        return read_bytes(path).decode("utf-8")
+        # A shell's `<(...)` is a pipe.
+        data = read_bytes(path) if is_remote(path) else Path(path).read_bytes()
+        check_utf8(f"{option} {path}", data)
+        return data.decode("utf-8-sig")
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise UsageError(f"{option} {path}: {reason}; check the path.") from None

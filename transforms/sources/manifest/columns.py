@@ -12,6 +12,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plain_text import check_utf8
 from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.input_probe import HEAD_BYTES
 from shardwright.transforms.sources.manifest.base64_rows import MAX_PATH_LENGTH, base64_column
@@ -57,7 +58,6 @@ _LINES_SNIFFED = 20
 #: Fraction of the first lines of a list that must look like a path and a class.
 _LIKE_A_LIST = 0.75
 _PARQUET = b"PAR1"
-_BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _BOX = re.compile(r"-?[\d.]+(?:,-?[\d.]+){3,}")
 _STORED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.")
 
@@ -249,8 +249,9 @@ def check_text(shown: str, head: bytes) -> None:
         raise UsageError(f"--input {shown} is a Parquet file by another name; let its name end in .parquet.")
     if head.startswith(b"\x1f\x8b"):
         raise UsageError(f"--input {shown} is compressed; unpack it first.")
-    if head.startswith(_BYTE_ORDER_MARKS) or (len(head) > 3 and head[:200].count(0) >= len(head[:200]) // 3):
-        raise UsageError(f"--input {shown} is not UTF-8 but UTF-16 text or no text at all; save it as UTF-8.")
+    check_utf8(f"--input {shown}", head)
+    if len(head) > 3 and head[:200].count(0) >= len(head[:200]) // 3:
+        raise UsageError(f"--input {shown} is not UTF-8 text; save it as UTF-8.")
 
 
 def csv_table(path: str, head: bytes, whole: bool, settings: ConvertSettings) -> Table:

@@ -16,6 +16,7 @@ from shardwright.schemas.dataset import DATASET_JSON, SHARDS_DIR, WORK_DIR, Data
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plain_text import check_utf8
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.records.framing import HEADER_BYTES, compression_of, masked_crc32c
@@ -323,4 +324,6 @@ def class_names_in(path: str) -> Mapping[int, str]:
 
 
 def _text(path: str) -> str:
-    return storage.read_bytes(path).decode("utf-8", "replace")
+    data = storage.read_bytes(path)
+    check_utf8(printable(path), data)
+    return data.decode("utf-8-sig", "replace")

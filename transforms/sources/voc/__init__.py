@@ -20,6 +20,7 @@ from shardwright.transforms.images.signatures import claims_to_be_image, is_imag
 from shardwright.transforms.sources.annotation_files import (
     AnnotationFault,
     read_annotation_file,
+    read_list_file,
     side_by_side,
 )
 from shardwright.transforms.sources.class_folders import list_class_folders
@@ -451,7 +452,7 @@ def _read_lists(root: str, kind: str) -> _Lists:
     folder = join(join(root, _SETS), kind)
     if not is_folder(folder):
         return _Lists()
-    texts = {name: read_annotation_file(join(folder, f"{name}.txt")) for name in (*_SPLITS, _BOTH)}
+    texts = {name: read_list_file(join(folder, f"{name}.txt")) for name in (*_SPLITS, _BOTH)}
     if texts["train"] is not None and texts["val"] is not None:
         texts[_BOTH] = None
     lists = _Lists()

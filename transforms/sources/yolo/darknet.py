@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import check_utf8
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import claims_to_be_image
 from shardwright.transforms.sources.image_files import folder_of, join, parent_of, split_token
@@ -65,6 +67,7 @@ def is_darknet(probe: InputProbe) -> bool:
     """Returns whether a file is Darknet's obj.data."""
     if not probe.name.lower().endswith(DATA_SUFFIX):
         return False
+    check_utf8(f"--input {printable(probe.path)}", probe.head)
     options = read_options(probe.head.decode("utf-8", "replace"))
     return bool(split_options(options)) and bool(options.keys() & {"names", "classes"})
 
@@ -94,10 +97,13 @@ def split_lists(probe: InputProbe) -> dict[str, str]:
         stem, dot, suffix = name.rpartition(".")
         if dot + suffix.lower() not in _LIST_SUFFIXES or split_token(stem) != stem.lower():
             continue
-        head = storage.read_head(storage.join(probe.path, name), 1 << 12).decode("utf-8", "replace")
-        first = next((line.strip() for line in head.splitlines() if line.strip()), "")
+        path = storage.join(probe.path, name)
+        head = storage.read_head(path, 1 << 12)
+        check_utf8(f"--input {printable(path)}", head)
+        lines = head.decode("utf-8-sig", "replace").splitlines()
+        first = next((line.strip() for line in lines if line.strip()), "")
         if claims_to_be_image(first):
-            found[stem.lower()] = storage.join(probe.path, name)
+            found[stem.lower()] = path
     return found if len(found) >= _MIN_LISTS else {}
 
 

@@ -10,6 +10,7 @@ import yaml
 
 from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import check_utf8
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.images.signatures import is_image_name
@@ -252,6 +253,7 @@ def recognizes(probe: InputProbe) -> bool:
 def _read(path: str) -> bytes:
     with storage.translated_errors("read", path):
         data = storage.read_head(path, _MAX_BYTES)
+    check_utf8(f"--input {printable(path)}", data)
     if len(data) >= _MAX_BYTES:
         raise UsageError(
             f"--input {printable(path)} is larger than {_MAX_BYTES // 10**6} MB, too large for a YOLO file."
@@ -316,7 +318,7 @@ def _from_data(path: str, root: str) -> YoloSet:
       root: Folder to which keys are relative.
     """
     shown = printable(path)
-    options = read_options(_read(path).decode("utf-8", "replace"))
+    options = read_options(_read(path).decode("utf-8-sig", "replace"))
     places: list[YoloPlace] = []
     missing = []
     for split, text in split_options(options).items():
@@ -502,7 +504,8 @@ def read_list(path: str) -> list[str]:
     """
     with storage.translated_errors("read", path):
         data = storage.read_bytes(path)
-    lines = [line.strip() for line in data.decode("utf-8", "surrogateescape").splitlines()]
+    check_utf8(f"--input {printable(path)}", data)
+    lines = [line.strip() for line in data.decode("utf-8-sig", "surrogateescape").splitlines()]
     for number, line in enumerate(lines, 1):
         if storage.is_remote(line):
             storage.require_known(f"--input {printable(path)}: line {number}:", line)
