@@ -16,6 +16,7 @@ from shardwright.transforms import storage
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.sources.folder_tree import AUTO
 from shardwright.transforms.sources.input_probe import InputProbe, is_pattern, look_at
+from shardwright.transforms.sources.missing_parts import check_parts
 from shardwright.transforms.sources.source import Input, all_sources, source_by_name
 from shardwright.transforms.sources.tables_beside import check_tables, is_text_name
 from shardwright.transforms.versions.pointer import located
@@ -105,9 +106,12 @@ def recognize(item: Input, probe: InputProbe, settings: ConvertSettings) -> Inpu
             )
         source = found
         if source.name == "class_folders":
+            check_parts(probe, settings)
             check_tables(probe, settings)
     needs = settings.record_layout.needs
     if needs not in source.provides:
+        if settings.source != "auto" and not source.accepts(probe, settings):
+            source.describe(probe, settings)  # says what is missing, whatever the layout
         fitting = ", ".join(
             layout.name
             for layout in LAYOUTS.values()

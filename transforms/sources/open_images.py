@@ -44,6 +44,13 @@ from shardwright.transforms.sources.source import Context, Input, InputSplit, So
 
 _SIDES = ("XMin", "XMax", "YMin", "YMax")
 _NEEDED = ("ImageID", "LabelName", *_SIDES)
+#: Part of the names of the files that name the classes.
+DESCRIPTIONS = "class-descriptions"
+#: What a message says about an input without boxes, after its name.
+NO_BOXES = (
+    "has no CSV file of Open Images' boxes, such as train-annotations-bbox.csv, whose first line names "
+    f"{', '.join(_NEEDED)}; write --input FILE.csv --image_root FOLDER with the folder of the images."
+)
 _FLAGS = ("IsOccluded", "IsTruncated", "IsGroupOf", "IsDepiction")
 _FLAG_VALUES = {"1": True, "0": False, "-1": None, "": None}
 _SUFFIX, _TABLE_SUFFIX = ".jpg", ".csv"
@@ -94,10 +101,7 @@ def _find_files(probe: InputProbe, settings: ConvertSettings) -> list[BoxFile]:
     """
     names = _names_in(probe)
     if not names:
-        raise UsageError(
-            f"--input {printable(probe.path)} is not a CSV file of Open Images' boxes: the first line "
-            f"must name {', '.join(_NEEDED)}."
-        )
+        raise UsageError(f"--input {printable(probe.path)} {NO_BOXES}")
     return [
         BoxFile(path, key, _root_of(path, settings), split) for path, key, split in placed_lists(probe, names)
     ]
@@ -229,7 +233,7 @@ def _class_names(path: str) -> dict[str, str]:
     """Returns class names by LabelName, from the `class-descriptions` file beside a file of boxes."""
     here = folder_of(path)
     beside = InputProbe(here, is_file=False).files
-    found = [name for name in beside if "class-descriptions" in name and name.lower().endswith(".csv")]
+    found = [name for name in beside if DESCRIPTIONS in name and name.lower().endswith(".csv")]
     found.sort(key=lambda name: ("boxable" not in name, name))
     if not found:
         return {}

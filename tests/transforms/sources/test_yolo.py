@@ -183,7 +183,7 @@ BAD_LABELS = {
     b"0 0.5 0.5 nan 0.1": "not finite",
     b"0 0.5 0.5 1e999 0.1": "not finite",
     b"0.5 0.5 0.5 0.1 0.1": "not a class id",
-    b"\xff\xfe0\x00": "not a number",
+    b"\xff\xfe0\x00": "not UTF-8 text but UTF-16",
     b"0 0.5 0.5 0.1 0.1\n\n0 1 2 3 4 5 6 7": "line 3",
 }
 

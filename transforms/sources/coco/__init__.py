@@ -110,8 +110,9 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     files, left_out = find_files(probe, settings)
     if not files:
         raise UsageError(
-            f"--input {printable(probe.path)} holds no COCO JSON; name the JSON file, or a folder with "
-            "it, or a folder with annotations/ or with train/ and valid/."
+            f"--input {printable(probe.path)} holds no COCO JSON; write --input FILE.json, or name the "
+            "folder with it, with annotations/ or with train/ and valid/; or write --source class_folders if "
+            "folders name classes."
         )
     places = []
     for file in files:

@@ -189,11 +189,11 @@ def _without_image(part: InputSplit, place: YoloPlace, root: str, used: set[str]
         hidden = any(step.startswith(".") for step in path.split("/"))
         if not name.endswith(".txt") or hidden or name in _NO_LABELS or uri in used:
             continue
-        if folder != place.path or _holds_labels(uri):
+        if folder != place.path or holds_labels(uri):
             yield bad_entry(prefix + key_of(path), uri, "there is no image for this label file")
 
 
-def _holds_labels(path: str) -> bool:
+def holds_labels(path: str) -> bool:
     """Returns whether a text file among images contains labels; it may be any other text."""
     try:
         return bool(parse_labels(read_annotation_file(path) or b"", {}))

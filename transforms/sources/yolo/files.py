@@ -240,8 +240,9 @@ def read_set(path: str) -> YoloSet:
     if folders := _find_split_names(probe):
         return _from_split_folders(path.rstrip("/") or "/", folders)
     raise UsageError(
-        f"--input {printable(path)} is not a YOLO dataset: name its data.yaml or obj.data, the folder that "
-        "holds it, or one with classes.txt or obj.names beside images and labels."
+        f"--input {printable(path)} is not a YOLO dataset: it has neither data.yaml nor obj.data nor a file "
+        "of class names; add classes.txt, with a class on each line, beside images/ and labels/, or write "
+        "--input PATH/data.yaml."
     )
 
 
