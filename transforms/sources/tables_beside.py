@@ -77,10 +77,11 @@ def check_tables(probe: InputProbe, settings: ConvertSettings) -> None:
       UsageError: If there is such a table; the message says how to read it, and how to leave it out. Or if
         a text beside the images cannot be read.
     """
-    if settings.record_layout.needs is Needs.OBJECTS or len(_class_folders(probe)) <= 1:
+    needs = settings.record_layout.needs
+    wants_classes = needs is Needs.LABEL and settings.folders == AUTO and not _has_classes(probe)
+    if wants_classes or needs is Needs.OBJECTS:
         _check_texts(probe)
-    wants_classes = settings.record_layout.needs is Needs.LABEL and settings.folders == AUTO
-    tables = list(_tables(probe)) if wants_classes and len(_class_folders(probe)) <= 1 else []
+    tables = list(_tables(probe)) if wants_classes else []
     if not tables:
         return
     names = ", ".join(printable(table.path) for table in tables)
@@ -112,22 +113,30 @@ def _check_texts(probe: InputProbe) -> None:
 
 def _shown(probe: InputProbe) -> list[InputProbe]:
     names = (name for name in probe.folders if not name.startswith("."))
-    return probe.folders_inside(islice(names, _FOLDERS), at_once=True)
+    return probe.folders_inside(islice(names, _FOLDERS))
 
 
 def _holds_images(probe: InputProbe) -> bool:
     return any(map(is_image_name, probe.files)) or probe.images_below > 0
 
 
-def _class_folders(probe: InputProbe) -> set[str]:
-    """Returns the names of the first folders with images, in split folders or else at the top."""
-    found: set[str] = set()
+def _has_classes(probe: InputProbe) -> bool:
+    """Returns whether folders of different names have images."""
+    first = ""
+    for name in _folders_with_images(probe):
+        if first and name != first:
+            return True
+        first = name
+    return False
+
+
+def _folders_with_images(probe: InputProbe) -> Iterator[str]:
+    """Yields the names of the first folders with images, in split folders or else at the top."""
     for folder in _shown(probe):
         if split_of_folder(folder.name):
-            found.update(inner.name for inner in _shown(folder) if _holds_images(inner))
+            yield from (inner.name for inner in _shown(folder) if _holds_images(inner))
         elif _holds_images(folder):
-            found.add(folder.name)
-    return found
+            yield folder.name
 
 
 def _tables(probe: InputProbe) -> Iterator[_Table]:
