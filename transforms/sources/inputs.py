@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON
@@ -110,13 +111,14 @@ def recognize(item: Input, probe: InputProbe, settings: ConvertSettings) -> Inpu
             check_tables(probe, settings)
     needs = settings.record_layout.needs
     if needs not in source.provides:
-        if settings.source != "auto" and not source.accepts(probe, settings):
-            source.describe(probe, settings)  # says what is missing, whatever the layout
         fitting = ", ".join(
             layout.name
             for layout in LAYOUTS.values()
             if layout.needs in source.provides and (source.has_keypoints or not _requires_keypoints(layout))
         )
+        as_first = replace(settings, layout=fitting.partition(",")[0])
+        if settings.source != "auto" and fitting and not source.accepts(probe, as_first):
+            source.describe(probe, as_first)  # says what the input lacks for any layout
         other = "another --source"
         if settings.source == "auto" and not probe.is_file and needs is Needs.LABEL:
             other = "--source class_folders if each class has a folder"

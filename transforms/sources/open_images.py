@@ -100,6 +100,11 @@ def _find_files(probe: InputProbe, settings: ConvertSettings) -> list[BoxFile]:
       UsageError: If there are no CSV files, or their images are not found.
     """
     names = _names_in(probe)
+    if not names and probe.is_file:
+        raise UsageError(
+            f"--input {printable(probe.path)} is not a CSV file of Open Images' boxes: the first line "
+            f"must name {', '.join(_NEEDED)}."
+        )
     if not names:
         raise UsageError(f"--input {printable(probe.path)} {NO_BOXES}")
     return [
