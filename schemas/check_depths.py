@@ -57,7 +57,7 @@ def time_in_words(time: str) -> str:
 
 
 _SOUGHT = {
-    CheckDepth.NONE: OF_DIRECTORY | OF_EQUAL_PICTURES,
+    CheckDepth.NONE: OF_DIRECTORY | OF_EQUAL_PICTURES | {FindingCode.OBJECTS_DROPPED},
     CheckDepth.FRAMES: OF_FILES,
     CheckDepth.FAST: _OF_EXAMPLES,
     CheckDepth.FULL: _OF_EXAMPLES | DECODED,

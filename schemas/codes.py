@@ -147,6 +147,7 @@ class FindingCode(StrEnum):
     BOX_ORDER = "BOX_ORDER"
     KEYPOINT_RANGE = "KEYPOINT_RANGE"
     MASK_MISMATCH = "MASK_MISMATCH"
+    OBJECTS_DROPPED = "OBJECTS_DROPPED"
     PRIVATE_METADATA = "PRIVATE_METADATA"
     LENGTH_MISMATCH = "LENGTH_MISMATCH"
     DUPLICATE_KEY = "DUPLICATE_KEY"
@@ -264,6 +265,7 @@ OF_FILES = frozenset(
         FindingCode.DUPLICATE_KEY,
         FindingCode.SPLIT_LEAKAGE,
         FindingCode.LABEL_CONFLICT,
+        FindingCode.OBJECTS_DROPPED,
         FindingCode.SHARD_MISSING,
         FindingCode.SHARD_UNEXPECTED,
         FindingCode.SHARD_CHECKSUM,
@@ -278,6 +280,7 @@ OF_FILES = frozenset(
 #: Findings that are warnings unless a gate names them.
 WARNINGS = OF_EQUAL_PICTURES | {
     FindingCode.EMPTY_SPLIT,
+    FindingCode.OBJECTS_DROPPED,
     FindingCode.PRIVATE_METADATA,
     FindingCode.SHARD_REPAIRED,
     FindingCode.REPORT_MISMATCH,

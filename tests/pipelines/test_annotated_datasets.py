@@ -105,6 +105,27 @@ def test_ledgers_count_the_boxes_of_each_image(coco: Path, tmp_path: Path) -> No
     assert all(entry.boxes == {"written": 3, "clipped": 1} and not entry.message for entry in entries)
 
 
+@pytest.mark.parametrize("verify", ["none", "fast", "full"])
+def test_dropped_objects_are_warnings_with_their_places(coco: Path, tmp_path: Path, verify: str) -> None:
+    made = detect(coco, tmp_path / "out", verify=verify)
+    boxes = made.outcome["boxes"]
+    document = json.loads((tmp_path / "out" / "findings.json").read_text())
+    assert (document["counts"], document["errors"]) == ({"OBJECTS_DROPPED": len(BIRDS)}, 0)
+    messages = [finding["message"] for finding in document["findings"]]
+    lost = sum(int(message.split()[0]) for message in messages)
+    assert lost == boxes["dropped"] + boxes["vanished"]
+    first = messages[0]
+    assert " of the 3 objects of its source " in first
+    assert " not in the record: " in first
+    assert "1 bad (object 2: its box (" in first
+    assert made.outcome["findings"] == document["counts"]
+    found = validate(str(tmp_path / "out"), mode="fast").findings
+    assert [(one.shard, one.record, one.offset, one.key, one.message) for one in found] == [
+        (one["shard"], one["record"], one["offset"], one["key"], one["message"])
+        for one in document["findings"]
+    ]
+
+
 def test_an_image_may_be_quarantined_because_of_its_boxes(coco: Path, tmp_path: Path) -> None:
     document = json.loads(coco.read_text())
     for annotation in document["annotations"][3:]:

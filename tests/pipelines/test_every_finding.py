@@ -180,6 +180,13 @@ def other_order(dataset: Path) -> None:
     write_shard(dataset, TRAIN1, records, lines)
 
 
+def drop_objects(dataset: Path) -> None:
+    lines = written_lines(dataset, FIRST)
+    lines[0]["boxes"] |= {"dropped": 1, "vanished": 2}
+    write_ledger(dataset, FIRST, lines)
+    settle(dataset)
+
+
 def append(name: str) -> Callable[[Path], None]:
     def plant(dataset: Path) -> None:
         with (dataset / name).open("ab") as file:
@@ -254,6 +261,7 @@ PLANTS = [
     edited("MASK_MISMATCH", OBJECTS, FIRST, 7, set_text("image/object/mask", png(8, 6, 1), png(8, 6, 2))),
     edited("UNDECODABLE", OBJECTS, FIRST, 8, set_text("image/object/mask", png(8, 6, 1), b"no mask")),
     edited("LEDGER_MISMATCH", OBJECTS, FIRST, 9, set_objects),
+    Plant(FindingCode.OBJECTS_DROPPED, OBJECTS, 1, drop_objects, (FIRST, 0)),
     edited("KEYPOINT_RANGE", OBJECTS, FIRST, 10, set_float("image/object/keypoint/x", 0.5, 1.5)),
 ]  # fmt: skip
 

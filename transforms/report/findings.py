@@ -30,7 +30,7 @@ _PAIRS_OF_CODE = 12
 _VISIBLE = (
     *sorted(QUALITY - set(PAIRS)),
     FindingCode.LABEL_RANGE, FindingCode.LABEL_TEXT, FindingCode.BOX_RANGE, FindingCode.BOX_ORDER,
-    FindingCode.KEYPOINT_RANGE,
+    FindingCode.KEYPOINT_RANGE, FindingCode.OBJECTS_DROPPED,
     FindingCode.MASK_MISMATCH, FindingCode.SIZE_MISMATCH, FindingCode.FORMAT_MISMATCH,
     FindingCode.SOURCE_LABEL, FindingCode.SOURCE_CHANGED, FindingCode.SOURCE_MISSING, FindingCode.KEPT_BYTES,
 )  # fmt: skip

@@ -25,6 +25,7 @@ MEANINGS: Mapping[str, str] = {
     "BOX_ORDER": "a box ends before it begins",
     "KEYPOINT_RANGE": "a key point lies outside its image, or has an unknown visibility",
     "MASK_MISMATCH": "a mask does not fit its image or its classes",
+    "OBJECTS_DROPPED": "a record does not have all objects of its source",
     "PRIVATE_METADATA": "an image file states a position, a serial number of a camera, or a name",
     "LENGTH_MISMATCH": "lists that go together differ in length",
     "DUPLICATE_KEY": "two records have the same key",

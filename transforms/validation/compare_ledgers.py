@@ -1,4 +1,4 @@
-"""Finds equal source bytes in two splits or two classes from the ledgers alone, without reading shards."""
+"""Finds equal source bytes and dropped objects from the ledgers alone, without reading shards."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.transforms import storage
+from shardwright.transforms.validation.dropped_objects import drops_objects, find_dropped_objects
 from shardwright.transforms.validation.duplicate_keys import (
     bucket_rows,
     buckets_of_rows,
@@ -27,8 +28,8 @@ _ROWS = "rows"
 class CompareLedgers(beam.PTransform):
     """Compares the sources of all records. `PCollection[ShardResult] -> two of FindingSummary`.
 
-    The first has findings about damaged ledgers, the second those about equal sources. It does not look for
-    duplicate keys: planning the records already found those.
+    The first has findings about damaged ledgers and dropped objects, the second those about equal sources. It
+    does not look for duplicate keys: planning the records already found those.
 
     Args:
       directory: Directory that contains the shards.
@@ -59,13 +60,13 @@ class _ReadLedger(beam.DoFn):
         self._directory = directory
 
     def process(self, result: ShardResult, forecast: Forecast) -> Iterator[Any]:
-        shards = forecast.plan.shards
-        # Records of a shard with one split and one class have no differences.
-        if result.header.file and (len(shards) > 1 or len(forecast.plan.labels) > 1):
-            yield from self._buckets(result, buckets_of_rows(sum(forecast.candidates.values())))
+        # Records of a dataset with one split and one class have no differences.
+        compares = len(forecast.plan.shards) > 1 or len(forecast.plan.labels) > 1
+        if result.header.file and (compares or drops_objects(result.header)):
+            yield from self._read(result, buckets_of_rows(sum(forecast.candidates.values())))
 
-    def _buckets(self, result: ShardResult, count: int) -> Iterator[Any]:
-        """Yields the rows of a shard's ledger by bucket, or a finding if the ledger is damaged."""
+    def _read(self, result: ShardResult, count: int) -> Iterator[Any]:
+        """Yields the rows of a shard's ledger by bucket, and findings about it."""
         ledger = ledger_file(*result.header.place)
         path = storage.join(self._directory, ledger)
         with storage.translated_errors("read", path):
@@ -73,10 +74,14 @@ class _ReadLedger(beam.DoFn):
         try:
             rows = rows_of_ledger(data, result.header.split, result.header.file)
             packed = [*bucket_rows(rows, count, keys=False)]
+            dropped = drops_objects(result.header)
+            lost = [*find_dropped_objects(data, result.header.file)] if dropped else []
         except (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError) as error:
             message = f"its ledger {ledger} is damaged ({error})"
             yield FindingSummary().add([Finding(FindingCode.LEDGER_MISMATCH, message, result.header.file)])
         else:
+            if lost:
+                yield FindingSummary().add(lost)
             yield from (beam.pvalue.TaggedOutput(_ROWS, bucket) for bucket in packed)
 
 

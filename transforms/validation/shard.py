@@ -36,6 +36,7 @@ from shardwright.transforms.records.framing import (
 )
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.validation.compared_records import ComparedRecord, ComparedRecords
+from shardwright.transforms.validation.dropped_objects import dropped_objects
 from shardwright.transforms.validation.hashing import HashedFile
 from shardwright.transforms.validation.ledger import DISORDERED, LedgerCheck, LedgerSummary, ShardTerms
 from shardwright.transforms.validation.record import CheckedRecord, RecordChecker
@@ -277,6 +278,8 @@ class _Records:
                 find(FindingCode.RECORD_ORDER, DISORDERED, record.number, record.offset, result.key)
             # Other images may have the same file name, so use the ledger's key.
             matched = ledger.matched
+            if matched is not None and (message := dropped_objects(matched)):
+                find(FindingCode.OBJECTS_DROPPED, message, record.number, record.offset, matched["key"])
             if matched is not None and result.key and matched.get("file_name") == result.key:
                 result = result._replace(key=matched["key"])
         source, label = _source_and_label(result, ledger)
