@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from shardwright.pipelines import cli
 from shardwright.pipelines.init import init
 from shardwright.pipelines.job_file import read_job
 from shardwright.pipelines.job_template import job_text
+from shardwright.pipelines.rebuild import rebuild
 from shardwright.schemas.configuration.job import JobFile, Retention
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.configuration.settings_values import setting_fields
@@ -136,7 +139,7 @@ def test_gates_are_on_and_disabled_lines_can_be_enabled(tmp_path: Path) -> None:
         vanished_classes=Policy.REFUSE,
         new_classes=Policy.WARN,
     )
-    assert job.gates.findings.fail_on == ("SPLIT_LEAKAGE",) and job.retention == Retention(7, 0)
+    assert job.gates.findings.fail_on == () and job.retention == Retention(7, 0)
     assert settings_of(job) == {"input": (str(PHOTOS),), "output": "out", "resize": "32"}
     assert not job.hooks and not job.beam
     switched = re.sub(r"^#(?! \S|$)", "", made.text, flags=re.MULTILINE)
@@ -151,11 +154,15 @@ def test_gates_are_on_and_disabled_lines_can_be_enabled(tmp_path: Path) -> None:
         assert line.startswith(("#", " ")) or re.match(r"[a-z_]+:", line) or not line
 
 
-def test_a_version_without_validation_has_no_gate_on_findings(tmp_path: Path) -> None:
-    for verify, fail_on in (("none", ()), ("quality", ("SPLIT_LEAKAGE",))):
-        made = init(file=tmp_path / f"{verify}.yaml", input=str(PHOTOS), output="out", verify=verify)
-        job = read_job(made.path)
-        assert (job.settings["verify"], job.gates.findings.fail_on) == (verify, fail_on)
+def test_the_gates_of_a_new_file_do_not_refuse_a_set_with_copies(tmp_path: Path) -> None:
+    (tmp_path / "source" / "cat").mkdir(parents=True)
+    for number in range(20):
+        shutil.copy(next(PHOTOS.rglob("*.jpg")), tmp_path / "source" / "cat" / f"{number}.jpg")
+    places = {"input": str(tmp_path / "source"), "output": str(tmp_path / "out")}
+    made = init(file=tmp_path / "job.yaml", splits="train=0.5,test=0.5", resize=16, **places)
+    published = rebuild(job=made.path)
+    document = json.loads((Path(published.path) / "findings.json").read_text())
+    assert document["counts"]["SPLIT_LEAKAGE"] and not document["errors"]
 
 
 def command(capfd: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:

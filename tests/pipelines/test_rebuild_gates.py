@@ -14,6 +14,7 @@ from PIL import Image
 
 from shardwright.loader import pin
 from shardwright.pipelines import cli
+from shardwright.pipelines.publish_version import publish
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.rollback import rollback
 from shardwright.schemas.codes import ExitCode
@@ -129,6 +130,64 @@ def test_a_gate_refuses_and_its_message_says_what_to_run(
         assert cli.main(command.split()) == ExitCode.DONE, capsys.readouterr().err
     assert pin(output) == f"{output}@{record.version}"
     assert list_versions(output)[-1].accepted
+
+
+def _accept(folder: Path, change: Callable[[Path], None], gates: str, name: str) -> str:
+    """Makes a change that gates refuse, and accepts it; returns the version."""
+    change(folder)
+    job = str(_job(folder, gates))
+    with pytest.raises(DataRefused):
+        rebuild(job=job)
+    version = list_versions(str(folder / "out"))[-1].version
+    publish(f"{folder / 'out'}@{version}", accept=name)
+    return version
+
+
+LEAKING = "  fail_on: [SPLIT_LEAKAGE]\n"
+
+
+@pytest.mark.parametrize("accepted", ["SPLIT_LEAKAGE", "findings", "all"])
+def test_accepted_findings_do_not_refuse_the_next_versions(folder: Path, accepted: str) -> None:
+    version = _accept(folder, _leaking, LEAKING, accepted)
+    before = list_versions(str(folder / "out"))[-1].findings["SPLIT_LEAKAGE"]
+    for shade in (1, 2):  # the second version is compared with one that nobody had to accept
+        (folder / "source" / "cat" / f"{shade}.png").unlink()
+        rebuild(job=str(folder / "job.yaml"))
+        record = list_versions(str(folder / "out"))[-1]
+        assert (record.state, record.findings["SPLIT_LEAKAGE"]) == (VersionState.PUBLISHED, before)
+        (item,) = record.refusals
+        assert item.severity == "warning"
+        assert item.message.endswith(f"; all were accepted with version {version}")
+        version, accepted = record.version, "SPLIT_LEAKAGE"
+        assert record.accepted == (accepted,)
+
+
+def test_new_findings_refuse_beside_accepted_ones(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    version = _accept(folder, _leaking, LEAKING, "SPLIT_LEAKAGE")
+    for number in range(8):
+        shutil.copy(folder / "source" / "bee" / "0.png", folder / "source" / "bee" / f"copy{number}.png")
+    assert cli.main(["rebuild", "--job", str(folder / "job.yaml")]) == ExitCode.REFUSED
+    assert re.search(
+        rf"; \d are new since version {version}, the first: bee/\S+: same source", capsys.readouterr().err
+    )
+    record = list_versions(str(folder / "out"))[-1]
+    assert not record.accepted
+    with pytest.raises(DataRefused, match="--accept SPLIT_LEAKAGE"):
+        publish(f"{folder / 'out'}@{record.version}")
+
+
+def test_accepted_bad_images_refuse_only_if_there_are_more(folder: Path) -> None:
+    version = _accept(folder, _bad, "  {}\n", "bad_images")
+    (folder / "source" / "cat" / "1.png").unlink()
+    rebuild(job=str(folder / "job.yaml"))
+    (item,) = list_versions(str(folder / "out"))[-1].refusals
+    assert (item.severity, item.message.endswith(f"; all were accepted with version {version}")) == (
+        "warning",
+        True,
+    )
+    (folder / "source" / "ant" / "worse.png").write_bytes(b"\x89PNG\r\n\x1a\nno more")
+    with pytest.raises(DataRefused, match="; 1 is new since version"):
+        rebuild(job=str(folder / "job.yaml"))
 
 
 def test_a_warning_does_not_keep_a_version_back(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

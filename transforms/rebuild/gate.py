@@ -33,6 +33,7 @@ from shardwright.schemas.version import (
 from shardwright.schemas.violation import Violation
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import read_dataset, read_measured, write_text
+from shardwright.transforms.rebuild.accepted import Accepted, read_accepted
 from shardwright.transforms.rebuild.begin import PreviousState
 from shardwright.transforms.rebuild.events import stage
 from shardwright.transforms.rebuild.scrub import repaired_shards
@@ -97,11 +98,18 @@ def gate_version(
             old = _described(task.output, previous.version, previous.dataset)
             drift = drift_between(old, _described(task.output, task.version, made), changes)
             digests[DIFF_JSON] = write_text(directory, DIFF_JSON, pretty_json(drift.as_json()), task.hold)
+        accepted = Accepted()
+        if previous.dataset is not None:
+            accepted = read_accepted(task.output, previous.version, previous.dataset)
+        judged = [(item, accepted.weigh_findings(item, report)) for item in _refused_findings(report)]
+        judged += [
+            (item, accepted.weigh_images(item, made))
+            for item in _refused_images(made, task.settings.max_bad_fraction)
+        ]
         refusals = (
-            *_refused_findings(report),
+            *(item for _, item in judged),
             *_refused_drift(drift, task.gates),
             *_refused_unknown(drift, task.gates),
-            *_refused_images(made, task.settings.max_bad_fraction),
             *_refused_again(made, previous),
         )
         refused = any(refusal.severity is Severity.ERROR for refusal in refusals)
@@ -121,6 +129,8 @@ def gate_version(
             if previous.dataset is not None
             else {},
             refusals=refusals,
+            # The next version is compared with this one, so what was accepted stays accepted.
+            accepted=tuple(item.name for found, item in judged if item.severity is not found.severity),
             holder=task.holder,
             files=digests,
         )
