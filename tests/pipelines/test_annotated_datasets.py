@@ -19,6 +19,9 @@ from shardwright.pipelines.results import ConvertResult
 from shardwright.pipelines.summary import print_convert_summary
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.ledger import load_ledger
+from shardwright.transforms.report.data import ObjectCounts
+from shardwright.transforms.report.gather import gather
+from shardwright.transforms.report.render import render
 
 tf = late("tensorflow")
 
@@ -124,6 +127,28 @@ def test_dropped_objects_are_warnings_with_their_places(coco: Path, tmp_path: Pa
         (one["shard"], one["record"], one["offset"], one["key"], one["message"])
         for one in document["findings"]
     ]
+
+
+def test_the_report_shows_the_objects(coco: Path, tmp_path: Path) -> None:
+    document = json.loads(coco.read_text())
+    document["annotations"] = [item for item in document["annotations"] if item["image_id"]]
+    coco.write_text(json.dumps(document))
+    out = tmp_path / "out"
+    detect(coco, out, resize="", bad_boxes="drop")
+    data = gather(str(out))
+    assert data.objects == ObjectCounts({0: 1, 2: len(BIRDS) - 1}, lost=len(BIRDS) - 1)
+    pictures = [sample.picture for sheet in data.sheets for sample in sheet.samples]
+    assert {max(picture.width, picture.height) for picture in pictures if picture} == {320}
+    page = " ".join(render(data).split())
+    assert "8 objects in 5 images; 1 image without objects. 4 objects of the sources are not in" in page
+    assert "Objects in an image" in page
+    assert "to count the objects of each class" in page
+    validate(str(out), mode="quality")
+    page = (out / "report.html").read_text()
+    assert "Objects of each class, the largest first" in page
+    assert "to count the objects of each class" not in page
+    for title in ("Objects in an image", "Width of a box", "Height of a box", "Area of a box"):
+        assert f"<figcaption>{title}</figcaption>" in page
 
 
 def test_an_image_may_be_quarantined_because_of_its_boxes(coco: Path, tmp_path: Path) -> None:

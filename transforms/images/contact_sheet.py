@@ -52,12 +52,13 @@ class Tile(NamedTuple):
     number: str = ""
 
 
-def thumbnail(encoded: bytes, bounds: Bounds = DEFAULT_BOUNDS) -> Image.Image:
-    """Decodes a stored picture, upright and in color, at most `SIDE` on each side.
+def thumbnail(encoded: bytes, bounds: Bounds = DEFAULT_BOUNDS, side: int = SIDE) -> Image.Image:
+    """Decodes a stored picture, upright and in color.
 
     Args:
       encoded: the picture.
       bounds: limits on the parts of the file.
+      side: pixels of the longer side of the thumbnail.
 
     Raises:
       ImageFault: if it cannot be decoded.
@@ -69,8 +70,10 @@ def thumbnail(encoded: bytes, bounds: Bounds = DEFAULT_BOUNDS) -> Image.Image:
             QuarantineReason.NOT_AN_IMAGE, Stage.DECODE, "its bytes are not in a known image format"
         ) from None
     shorter = min(opened.image.size)
-    reduce_jpeg(opened, next((factor for factor in (8, 4, 2) if shorter >= 2 * SIDE * factor), 1))
-    return _fitted(upright(load_checked(opened, _MAX_PIXELS, keep_damaged=True).image, opened.orientation))
+    reduce_jpeg(opened, next((factor for factor in (8, 4, 2) if shorter >= 2 * side * factor), 1))
+    return _fitted(
+        upright(load_checked(opened, _MAX_PIXELS, keep_damaged=True).image, opened.orientation), side
+    )
 
 
 def with_boxes(image: Image.Image, boxes: Sequence[tuple[float, ...]], ids: Sequence[int]) -> Image.Image:
@@ -150,7 +153,9 @@ def _color_of(number: int) -> tuple[int, int, int]:
     return round(red * 255), round(green * 255), round(blue * 255)
 
 
-def raw_thumbnail(data: bytes, height: int, width: int, channels: int, dtype: str = "") -> Image.Image:
+def raw_thumbnail(
+    data: bytes, height: int, width: int, channels: int, dtype: str = "", side: int = SIDE
+) -> Image.Image:
     """Returns the thumbnail of raw pixels, in rows HxWxC, little-endian.
 
     Args:
@@ -159,6 +164,7 @@ def raw_thumbnail(data: bytes, height: int, width: int, channels: int, dtype: st
       width: width in pixels.
       channels: number of channels.
       dtype: type of the samples. Empty for uint8 with 1, 3 or 4 channels, of which the fourth is alpha.
+      side: pixels of the longer side of the thumbnail.
 
     Raises:
       ImageFault: if the number of bytes does not fit the sizes, or the type is unknown.
@@ -171,15 +177,16 @@ def raw_thumbnail(data: bytes, height: int, width: int, channels: int, dtype: st
             f"{len(data)} raw bytes are not {height} x {width} x {channels}",
         )
     samples = decode_raw(data, dtype or "uint8", shape)
-    return _fitted(displayed(samples) if dtype else Image.frombytes(_MODES[channels], (width, height), data))
+    image = displayed(samples) if dtype else Image.frombytes(_MODES[channels], (width, height), data)
+    return _fitted(image, side)
 
 
-def _fitted(image: Image.Image) -> Image.Image:
+def _fitted(image: Image.Image, side: int) -> Image.Image:
     # Small pictures are enlarged by whole factors, so that their pixels stay visible.
-    resample = Image.Resampling.NEAREST if 2 * max(image.size) <= SIDE else Image.Resampling.BICUBIC
+    resample = Image.Resampling.NEAREST if 2 * max(image.size) <= side else Image.Resampling.BICUBIC
     colored = to_color(image, "rgb", _WHITE)
     width, height = colored.size
-    scale = SIDE / max(width, height)
+    scale = side / max(width, height)
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
     return colored.resize(size, resample, reducing_gap=2.0 if scale < 1 else None)
 

@@ -16,6 +16,7 @@ from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.tensor_proto import parse_tensor
 from shardwright.transforms.images.byte_ranges import as_image_file
 from shardwright.transforms.images.contact_sheet import (
+    SIDE,
     raw_thumbnail,
     thumbnail,
     with_boxes,
@@ -30,12 +31,13 @@ from shardwright.transforms.sources.tfrecord.layouts import names_by_role
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
 
-def record_thumbnail(data: bytes, schema: RecordSchema) -> Image | None:
+def record_thumbnail(data: bytes, schema: RecordSchema, side: int = SIDE) -> Image | None:
     """Returns a thumbnail of a record's image with its boxes and masks; None if it has no image.
 
     Args:
       data: The record.
       schema: Record schema of the dataset.
+      side: Pixels of the longer side of the thumbnail.
 
     Raises:
       ImageFault: If the image or a mask cannot be decoded.
@@ -50,14 +52,14 @@ def record_thumbnail(data: bytes, schema: RecordSchema) -> Image | None:
     if found is None and not isinstance(encoded, bytes):
         return None
     if found is not None or not isinstance(encoded, bytes):
-        image = thumbnail(found or b"", schema.bounds)
+        image = thumbnail(found or b"", schema.bounds, side)
     elif is_bare_pixels(example, schema):
         dtype = sample_type(example, schema)
         sides = _sides_in_tensor(stored, schema) or _sides(example, schema, len(encoded), dtype)
         height, width, channels = sides
-        image = raw_thumbnail(encoded, height, width, channels, dtype)
+        image = raw_thumbnail(encoded, height, width, channels, dtype, side)
     else:
-        image = thumbnail(encoded, schema.bounds)
+        image = thumbnail(encoded, schema.bounds, side)
     return _annotated(image, example, schema)
 
 

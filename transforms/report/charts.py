@@ -321,7 +321,7 @@ def _day(point: TimePoint) -> float:
 
 def histogram(
     name: str, title: str, label: str, edges: Sequence[float], counts: Sequence[int], *,
-    is_bytes: bool = False, sampled: bool = False,
+    is_bytes: bool = False, sampled: bool = False, whole: bool = False, what: str = "images",
 ) -> Chart:  # fmt: skip
     """Draws the distribution of a number.
 
@@ -333,12 +333,20 @@ def histogram(
       counts: Number of images in each bin.
       is_bytes: Whether the number is a number of bytes.
       sampled: Whether only the sampled images were counted.
+      whole: Whether the numbers are whole, and each bin ends before its second edge.
+      what: What is counted, in the plural.
     """
 
     def text(value: float) -> str:
         return format_size(value) if is_bytes else short(value)
 
+    def text_of_bin(low: float, high: float) -> str:
+        if whole and high - low <= 1:
+            return text(low)
+        return f"{text(low)} to {text(high - 1 if whole else high)}"
+
     total = sum(counts)
+    total_text = f"{total:,} {'sampled ' if sampled else ''}{what}"
 
     def plot(axes: Any) -> None:
         # Bins may span different ranges. All are drawn equally wide, and the edges show what they span.
@@ -352,18 +360,16 @@ def histogram(
         for tick, align in ((0, "left"), (-1, "right")):  # keep the outer labels inside
             axes.get_xticklabels()[tick].set_horizontalalignment(align)
         axes.set_xlabel(label)
-        axes.set_ylabel("sampled images" if sampled else "images")
+        axes.set_ylabel(f"sampled {what}" if sampled else what)
 
     most = max(range(len(counts)), key=lambda place: counts[place])
-    rows = [
-        (f"{text(low)} to {text(high)}", f"{count:,}") for low, high, count in zip(edges, edges[1:], counts)
-    ]
+    rows = [(text_of_bin(low, high), f"{count:,}") for low, high, count in zip(edges, edges[1:], counts)]
+    verb = "has" if counts[most] == 1 else "have"
     return Chart(
         title,
-        f"Of {total:,} {'sampled ' if sampled else ''}images, {counts[most]:,} are between "
-        f"{text(edges[most])} and {text(edges[most + 1])}, more than in any other bin.",
+        f"Of {total_text}, {counts[most]:,} {verb} {rows[most][0]}, more than in any other bin.",
         _draw(name, plot),
-        (label, "images"),
+        (label, what),
         tuple(rows[:_TABLE_ROWS]),
     )
 

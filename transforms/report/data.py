@@ -88,6 +88,33 @@ class ClassSheet(NamedTuple):
     samples: tuple[Sample, ...]
 
 
+class ObjectCounts(NamedTuple):
+    """The objects in the images whose lines in the ledgers were read.
+
+    Attributes:
+      images: Number of objects -> number of images.
+      lost: Number of objects of their sources that the records do not have.
+    """
+
+    images: Mapping[int, int]
+    lost: int = 0
+
+    @property
+    def read(self) -> int:
+        """Number of images."""
+        return sum(self.images.values())
+
+    @property
+    def objects(self) -> int:
+        """Number of objects in them."""
+        return sum(number * images for number, images in self.images.items())
+
+    @property
+    def without(self) -> int:
+        """Number of images without objects."""
+        return self.images.get(0, 0)
+
+
 class ShownFinding(NamedTuple):
     """A finding as the page lists it.
 
@@ -224,6 +251,8 @@ class ReportData:
       splits_from: What decided the splits: `source`, `hash` or `both`. Empty if it is not known.
       sources: Summed sizes of all originals from `run.json`. Empty if they are not known.
       read_again: How much of the previous version a rebuild read again, as text. Empty for nothing.
+      annotated: Whether boxes, masks or key points are drawn on the images.
+      objects: Objects in the images. None if they are not known.
       quarantine: Some of the quarantined images.
       drift: Differences from the previous dataset, from `diff`. None if there is none.
       of_version: The version. None for a dataset without versions.
@@ -253,6 +282,8 @@ class ReportData:
     splits_from: str = ""
     sources: Mapping[str, Any] = field(default_factory=dict)
     read_again: str = ""
+    annotated: bool = False
+    objects: ObjectCounts | None = None
     quarantine: tuple[Quarantined, ...] = ()
     drift: Mapping[str, Any] | None = None
     of_version: OfVersion | None = None

@@ -48,9 +48,15 @@ from shardwright.transforms.report.data import (
 )
 from shardwright.transforms.report.findings import read_validation
 from shardwright.transforms.report.measures import as_mapping
+from shardwright.transforms.report.objects import count_objects
 from shardwright.transforms.report.quarantine import read_quarantine, with_pictures
 from shardwright.transforms.report.samples import NO_CLASS, choose_sheets
-from shardwright.transforms.report.thumbnails import Seen, read_thumbnails, thumbnail_of
+from shardwright.transforms.report.thumbnails import (
+    Seen,
+    has_drawn_annotations,
+    read_thumbnails,
+    thumbnail_of,
+)
 from shardwright.transforms.report.version_view import place_of
 from shardwright.transforms.versions.listing import read_version_record
 
@@ -180,6 +186,8 @@ def _gather(
         splits_from=next((kind for kind in SplitsFrom if kind == run.get("splits_from")), ""),
         sources=as_mapping(run.get("sources")),
         read_again=_read_again(run.get("scrub")),
+        annotated=has_drawn_annotations(dataset.features),
+        objects=count_objects(directory, dataset),
         quarantine=with_pictures(quarantine, directory),
         drift=drift,
         left_out=tuple(left_out),
@@ -225,6 +233,7 @@ def gather_files(
         statistics=statistics,
         sheets=(ClassSheet(NO_CLASS, records, samples),) if samples else (),
         sampled=facts,
+        annotated=has_drawn_annotations(schema.features),
         left_out=tuple(left_out),
     )
 

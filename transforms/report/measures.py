@@ -26,10 +26,10 @@ Document = Mapping[str, Any]
 def size_charts(data: ReportData) -> list[Chart]:
     """Draws the sizes and bytes of the images: of all if they were measured, else of the sampled ones."""
     charts = []
-    if data.originals:
+    if len({(facts.width, facts.height) for facts in data.originals}) > 1:
         originals = [(facts.width, facts.height) for facts in data.originals]
         charts.append(size_scatter(originals, "Width and height of the originals", "originals"))
-    if data.sampled:
+    if len({(facts.width, facts.height) for facts in data.sampled}) > 1:
         title = "Width and height as stored" if data.originals else "Width and height"
         charts.append(size_scatter([(facts.width, facts.height) for facts in data.sampled], title))
     measured = all_pictures(data.statistics)
@@ -41,8 +41,7 @@ def size_charts(data: ReportData) -> list[Chart]:
     )
     for name, title, label, is_bytes in asked:
         spread = as_mapping(measured.get(name))
-        found = _histogram_of(spread)
-        if found and spread.get("min") != spread.get("max"):
+        if found := histogram_of(spread):
             charts.append(histogram(name, title, label, *found, is_bytes=is_bytes))
     if not measured and data.sampled:
         sizes = [float(facts.bytes) for facts in data.sampled]
@@ -53,22 +52,14 @@ def size_charts(data: ReportData) -> list[Chart]:
 
 
 def quality_charts(data: ReportData) -> list[Chart]:
-    """Draws the quality metrics of the images, and their boxes, if they were measured."""
+    """Draws the quality metrics of the images, if they were measured."""
     measured = all_pictures(data.statistics)
     charts = []
     titles = {"brightness": "Brightness", "sharpness": "Sharpness", "information": "Information"}
     for name, title in titles.items():
-        found = _histogram_of(as_mapping(as_mapping(measured.get("scores")).get(name)))
+        found = histogram_of(as_mapping(as_mapping(measured.get("scores")).get(name)))
         if found:
             charts.append(histogram(f"score-{name}", title, f"{name}, 0 to 1", *found))
-    boxes = as_mapping(measured.get("boxes"))
-    for name, title, label in (
-        ("per_image", "Objects in an image", "objects"),
-        ("area", "Area of a box", "share of the image"),
-    ):
-        found = _histogram_of(as_mapping(boxes.get(name)))
-        if found:
-            charts.append(histogram(f"box-{name}", title, label, *found))
     return charts
 
 
@@ -244,10 +235,11 @@ def all_pictures(statistics: Document | None) -> Document:
     return total or (splits[0] if len(splits) == 1 else {})
 
 
-def _histogram_of(spread: Document) -> tuple[list[float], list[int]] | None:
+def histogram_of(spread: Document) -> tuple[list[float], list[int]] | None:
+    """Returns edges and counts of a measurement; None if it has none, or all values are in one bin."""
     found = as_mapping(spread.get("histogram"))
     edges, counts = (_numbers(found.get(name)) for name in ("edges", "counts"))
-    if len(edges) != len(counts) + 1 or not sum(counts):
+    if len(edges) != len(counts) + 1 or sum(map(bool, counts)) < 2:
         return None
     return edges, [int(count) for count in counts]
 

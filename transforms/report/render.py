@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from shardwright.transforms.report.measures import (
     size_charts,
     spread_rows,
 )
+from shardwright.transforms.report.objects import objects_view
 from shardwright.transforms.report.pages import draw_page, environment
 from shardwright.transforms.report.version_view import version_view
 from shardwright.transforms.report.view import (
@@ -106,6 +107,7 @@ def _render(data: ReportData, amount: Amount) -> str:
         "bands": draw_flow(nodes),
         "splits": list(data.splits.items())[:_MAX_SPLITS],
         "classes": class_tables(data, amount),
+        "objects": (objects := objects_view(data)),
         "balance": (balance := data.balance),
         "uneven": balance.uneven[: amount.classes // 10],
         "lacking": [item for item in balance.missing if len(item.names) > _NAMED][:_MAX_SPLITS],
@@ -119,15 +121,15 @@ def _render(data: ReportData, amount: Amount) -> str:
         "quarantine_reasons": sorted(reasons.items(), key=lambda item: (-item[1], item[0]))[:_MAX_SPLITS],
         "quarantine_pictures": [item for item in data.quarantine if item.picture],
         "measured": bool(all_pictures(data.statistics)),
-        "compared": compared_sizes(data),
+        "compared": (compared := compared_sizes(data)),
         "originals": measured_originals(data),
-        "spreads": spread_rows(data),
+        "spreads": (spreads := spread_rows(data)),
         "spread_heads": SPREAD_HEADS,
-        "size_charts": size_charts(data),
+        "size_charts": (sizes := size_charts(data)),
         "channels": (channels := channel_rows(data.statistics)),
         "best": best_channels(channels),
-        "samples": sample_rows(data.statistics),
-        "quality_charts": quality_charts(data),
+        "samples": (samples := sample_rows(data.statistics)),
+        "quality_charts": (quality := quality_charts(data)),
         "drift": drift,
         "version": version_view(data.place, data.of_version.name, data.of_version.record)
         if data.of_version
@@ -138,7 +140,14 @@ def _render(data: ReportData, amount: Amount) -> str:
             if value not in _NOTHING
         ],
         "formats": _formats(data),
-        "sections": _sections(data, drift is not None, bool(nodes)),
+        "sections": _sections(
+            data,
+            flow=bool(nodes),
+            objects=objects is not None,
+            sizes=bool(compared or spreads or sizes),
+            channels=bool(channels or samples or quality),
+            drift=drift is not None,
+        ),
         "percent": percent,
         "fewer": amount != AMOUNTS[0],
         "limit": MAX_PAGE_BYTES,
@@ -169,6 +178,9 @@ def _advice(data: ReportData) -> Mapping[str, Any]:
         "full": command("Images were not decoded:", "", "decodes every one."),
         "quality": command("Duplicates, dark and blurred images are found by", " --quality", "."),
         "statistics": command("Run", " --quality", "to measure all of them."),
+        "objects": command(
+            "Run", " --quality", "to count the objects of each class and to measure their boxes."
+        ),
     }
 
 
@@ -184,19 +196,23 @@ def _formats(data: ReportData) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _sections(data: ReportData, drift: bool, flow: bool) -> Iterable[tuple[str, str]]:
+def _sections(
+    data: ReportData, *, flow: bool, objects: bool, sizes: bool, channels: bool, drift: bool
+) -> Mapping[str, str]:
+    """Returns the ids and titles of the sections that have any content."""
     checked = data.checked
     there = (
         ("findings", "Findings", True),
         ("flow", "Outcomes", flow),
         ("classes", "Classes", bool(data.fingerprint)),
+        ("objects", "Objects", objects),
         ("images", "Images", bool(data.sheets)),
         ("duplicates", "Duplicates", bool(checked and checked.pairs)),
         ("quality", "Quality", bool(checked and checked.image_findings)),
         ("quarantine", "Left out", bool(data.ledger and data.ledger["quarantined"])),
-        ("sizes", "Sizes", True),
-        ("channels", "Colors", True),
+        ("sizes", "Sizes", sizes),
+        ("channels", "Colors", channels),
         ("drift", "Drift", drift),
         ("made", "Made", bool(data.settings)),
     )
-    return [(id_, title) for id_, title, shown_ in there if shown_]
+    return {id_: title for id_, title, shown_ in there if shown_}

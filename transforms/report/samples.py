@@ -13,6 +13,7 @@ from shardwright.schemas.ledger import Entry, load_ledger
 from shardwright.schemas.plan import ledger_file
 from shardwright.transforms import storage
 from shardwright.transforms.report.data import ClassSheet, PictureSize, RecordAt, Sample
+from shardwright.transforms.report.thumbnails import has_drawn_annotations
 
 #: Classes whose images are shown: up to this many all, else the largest, the smallest and some between.
 _MAX_CLASSES = 48
@@ -20,9 +21,11 @@ _MAX_CLASSES = 48
 _PICTURES = 288
 _MAX_PER_CLASS, _MIN_PER_CLASS = 12, 3
 _WITHOUT_CLASSES = 48
+#: The same for images with annotations, which are larger.
+_ANNOTATED, _MAX_ANNOTATED = 96, 4
 #: Limits of the search for images of rare classes: number of ledger lines, and of ledgers.
-_MAX_LINES = 150_000
-_MAX_LEDGERS = 64
+MAX_LINES = 150_000
+MAX_LEDGERS = 64
 NO_CLASS = ""
 
 
@@ -62,13 +65,15 @@ def choose_sheets(directory: str, dataset: Dataset) -> list[ClassSheet]:
     totals = class_totals(dataset.class_counts)
     names = shown_classes(dataset)
     wanted: dict[str, list[Sample]] = {name: [] for name in names}
-    quota = max(_MIN_PER_CLASS, min(_MAX_PER_CLASS, _PICTURES // max(1, len(names))))
+    annotated = has_drawn_annotations(dataset.features)
+    pictures, most = (_ANNOTATED, _MAX_ANNOTATED) if annotated else (_PICTURES, _MAX_PER_CLASS)
+    quota = max(_MIN_PER_CLASS, min(most, pictures // max(1, len(names))))
     if not names:
         wanted, quota = {NO_CLASS: []}, _WITHOUT_CLASSES
         totals[NO_CLASS] = dataset.all_records
     missing = {name: min(quota, totals[name]) for name in wanted}
     left = sum(missing.values())
-    for sample in islice(_samples(directory, dataset), _MAX_LINES):
+    for sample in islice(_samples(directory, dataset), MAX_LINES):
         for label in sample.label.split(LABEL_SEPARATOR):
             name = NO_CLASS if not names else label
             if missing.get(name):
@@ -82,7 +87,7 @@ def choose_sheets(directory: str, dataset: Dataset) -> list[ClassSheet]:
 
 def _samples(directory: str, dataset: Dataset) -> Iterator[Sample]:
     """Yields the places of records: the first shard of each split first, then the second ones, and so on."""
-    for split, number, _, shard in islice(dataset.filled_shards_in_turn(), _MAX_LEDGERS):
+    for split, number, _, shard in islice(dataset.filled_shards_in_turn(), MAX_LEDGERS):
         path = storage.join(directory, shard.file)
         for entry in ledger_entries(directory, dataset, split, number):
             if entry.outcome == Outcome.WRITTEN and isinstance(entry.offset, int):

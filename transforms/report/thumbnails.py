@@ -12,9 +12,10 @@ from PIL import Image
 
 from shardwright.schemas.errors import EngineError, ImageFault
 from shardwright.schemas.example import parse_example
-from shardwright.schemas.layouts import FeatureRole
+from shardwright.schemas.layouts import FeatureRole, FeatureSpec
 from shardwright.schemas.plan import is_compressed
 from shardwright.transforms.concurrency.pool import converting_executor, map_ordered
+from shardwright.transforms.images.contact_sheet import SIDE
 from shardwright.transforms.images.decode import open_image
 from shardwright.transforms.preview.decoded_values import without_encodings
 from shardwright.transforms.preview.picture import record_thumbnail, single_value
@@ -22,7 +23,14 @@ from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.records.sample import records_at
 from shardwright.transforms.report.data import PictureSize, RecordAt, Thumbnail
 
-#: Largest size of a thumbnail in bytes, and the JPEG qualities that are tried to reach it.
+#: Pixels of the longer side of an image with annotations, which have to be recognized.
+_ANNOTATED_SIDE = 320
+_ANNOTATIONS = (
+    FeatureRole.BOX_XMIN, FeatureRole.BOXES, FeatureRole.OBJECT_MASK, FeatureRole.SEMANTIC_MASK,
+    FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE, FeatureRole.KEYPOINT_X,
+)  # fmt: skip
+#: Largest size of a thumbnail in bytes, for `SIDE` pixels and in proportion to its side; and the JPEG
+#: qualities that are tried to reach it.
 _ENOUGH = 7_000
 _QUALITIES = (74, 55, 30)
 #: Largest uncompressed offset in a compressed shard at which a thumbnail is read.
@@ -35,6 +43,11 @@ _WAITING = 16
 _MAX_PIXELS = 89_478_485
 
 Seen = tuple[Thumbnail, PictureSize | None]
+
+
+def has_drawn_annotations(features: Iterable[FeatureSpec]) -> bool:
+    """Returns whether thumbnails of records with these features show boxes, masks or key points."""
+    return any(spec.fill in _ANNOTATIONS for spec in features)
 
 
 def read_thumbnails(places: Iterable[RecordAt], schema: RecordSchema) -> dict[RecordAt, Seen]:
@@ -83,7 +96,8 @@ def read_thumbnails(places: Iterable[RecordAt], schema: RecordSchema) -> dict[Re
 def thumbnail_of(data: bytes, schema: RecordSchema) -> Seen:
     """Draws a record's image small; if that fails, the thumbnail contains the reason."""
     try:
-        image = record_thumbnail(data, schema)
+        side = _ANNOTATED_SIDE if has_drawn_annotations(schema.features) else SIDE
+        image = record_thumbnail(data, schema, side)
         if image is None:
             return Thumbnail(problem="it contains no image"), None
         return as_thumbnail(image), _facts(data, schema)
@@ -99,7 +113,7 @@ def as_thumbnail(image: Image.Image) -> Thumbnail:
     for quality in _QUALITIES:
         buffer = io.BytesIO()
         rgb.save(buffer, "JPEG", quality=quality, optimize=True)
-        if buffer.tell() <= _ENOUGH:
+        if buffer.tell() <= _ENOUGH * max(rgb.size) / SIDE:
             break
     return Thumbnail(buffer.getvalue(), *rgb.size)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
@@ -31,6 +32,8 @@ _LISTED_CLASSES = 1_000
 #: Largest number of splits with their own column and color.
 _MAX_SPLITS = 6
 _CURVE_FROM = 12
+#: This many classes with equally many records share a row.
+_FOLD_FROM = 5
 
 
 class Amount(NamedTuple):
@@ -52,12 +55,26 @@ AMOUNTS = (
 
 
 class ClassRow(NamedTuple):
-    """A class with its records in each split column, and its share of the largest class."""
+    """A class with its records, or several classes with equally many.
 
-    name: str
+    Attributes:
+      names: Names of the classes.
+      counts: Records in each split column; of several classes, the smallest number.
+      most: Records in each split column; of several classes, the largest number.
+      total: Records of each class.
+      shares: Percentages of the largest class, for each split column; of several classes, their mean.
+    """
+
+    names: tuple[str, ...]
     counts: tuple[int, ...]
+    most: tuple[int, ...]
     total: int
     shares: tuple[float, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the first class."""
+        return self.names[0]
 
 
 @dataclass(frozen=True)
@@ -102,23 +119,45 @@ def class_tables(data: ReportData, amount: Amount) -> ClassTables | None:
                 others.update(counts)
         shown["all others"] = others
     names = ranked(totals)
-    most = max(1, totals[names[0]])
-
-    def row(name: str) -> ClassRow:
-        counts = tuple(of_split.get(name, 0) for of_split in shown.values())
-        return ClassRow(name, counts, totals[name], tuple(round(100 * n / most, 2) for n in counts))
-
     filled = [name for name in names if totals[name]]
-    few = len(names) <= _ALL_CLASSES
+    rows = class_rows(names, shown)
+    few = len(rows) <= _ALL_CLASSES
+    differ = len(filled) >= _CURVE_FROM and totals[filled[0]] != totals[filled[-1]]
     return ClassTables(
         splits=tuple(shown),
         number=len(filled),
         empty=len(names) - len(filled),
-        largest=tuple(map(row, names if few else names[:_SOME_CLASSES])),
-        smallest=() if few else tuple(map(row, names[-_SOME_CLASSES:])),
-        every=() if few else tuple(map(row, names[: amount.classes])),
-        curve=class_curve([totals[name] for name in filled]) if len(filled) >= _CURVE_FROM else None,
+        largest=rows if few else rows[:_SOME_CLASSES],
+        smallest=() if few else rows[-_SOME_CLASSES:],
+        every=() if len(names) <= _ALL_CLASSES else class_rows(names[: amount.classes], shown, fold=False),
+        curve=class_curve([totals[name] for name in filled]) if differ else None,
     )
+
+
+def class_rows(
+    names: Sequence[str], columns: Mapping[str, Mapping[str, int]], fold: bool = True
+) -> tuple[ClassRow, ...]:
+    """Returns the rows of a table of classes.
+
+    Args:
+      names: Names of the classes, the largest class first.
+      columns: Name of a column -> class -> records.
+      fold: Whether many classes that have equally many records share a row.
+    """
+
+    def total(name: str) -> int:
+        return sum(of_column.get(name, 0) for of_column in columns.values())
+
+    largest = max(1, total(names[0])) if names else 1
+    rows = []
+    for records, equal in groupby(names, key=total):
+        alike = tuple(equal)
+        together = [alike] if fold and len(alike) >= _FOLD_FROM else [(name,) for name in alike]
+        for some in together:
+            counts = [[of_column.get(name, 0) for name in some] for of_column in columns.values()]
+            shares = tuple(round(100 * sum(column) / len(some) / largest, 2) for column in counts)
+            rows.append(ClassRow(some, tuple(map(min, counts)), tuple(map(max, counts)), records, shares))
+    return tuple(rows)
 
 
 class CodeGroup(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -19,6 +20,7 @@ from shardwright.transforms.report.data import MAX_PAGE_BYTES, ReportData
 from shardwright.transforms.report.meanings import MEANINGS
 from shardwright.transforms.report.pages import shortened
 from shardwright.transforms.report.render import render
+from shardwright.transforms.report.view import AMOUNTS, class_tables
 
 pytestmark = pytest.mark.usefixtures("drawn")
 
@@ -234,6 +236,38 @@ def test_missing_parts_name_the_command_that_adds_them() -> None:
     assert "shardwright validate --dataset data/pets" in text
     assert "shardwright validate --dataset data/pets --quality" in text
     assert STATISTICS_JSON not in text
+
+
+def test_classes_with_equally_many_records_share_a_row() -> None:
+    names = [f"kind{number:02d}" for number in range(12)]
+    counts = {name: 30 if number < 9 else number for number, name in enumerate(names)}
+    data = ReportData(
+        "pets", fingerprint="f" * 64, labels=tuple(names), splits={"train": (246, 1, 1), "test": (54, 1, 1)},
+        class_counts={
+            "train": {name: count - number % 2 for number, (name, count) in enumerate(counts.items())},
+            "test": {name: number % 2 for number, name in enumerate(names)},
+        },
+    )  # fmt: skip
+    tables = class_tables(data, AMOUNTS[0])
+    assert tables is not None
+    assert [(row.names, row.total, row.counts, row.most) for row in tables.largest] == [
+        (tuple(names[:9]), 30, (29, 0), (30, 1)),
+        (("kind11",), 11, (10, 1), (10, 1)),
+        (("kind10",), 10, (10, 0), (10, 0)),
+        (("kind09",), 9, (8, 1), (8, 1)),
+    ]
+    page = render(data)
+    assert "9 classes with equally many records" in page and "29 to 30" in page
+    assert all(name in page for name in names)
+    alike = replace(data, class_counts={"train": dict.fromkeys(names, 5)})
+    assert "<figcaption>Records per class" in page
+    assert "<figcaption>Records per class" not in render(alike), "a level line says nothing"
+
+
+def test_sections_without_content_are_left_out() -> None:
+    page = render(ReportData("pets", fingerprint="f" * 64, labels=("a",), splits={"train": (1, 1, 1)}))
+    sections = re.findall(r'<section id="(\w+)"', page)
+    assert sections == re.findall(r'<li><a href="#(\w+)">', page) == ["findings", "classes"]
 
 
 def test_an_empty_dataset_gives_a_page() -> None:
