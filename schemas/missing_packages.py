@@ -39,7 +39,6 @@ PACKAGES: Mapping[str, _Package] = {
     "google": _Package("google-cloud-storage", "", "gcs"),
     "imagecodecs": _Package("imagecodecs", "", "png16"),
     "jinja2": _Package("Jinja"),
-    "matplotlib": _Package("Matplotlib"),
     "pillow_heif": _Package("pillow-heif", "heif"),
     "prometheus_client": _Package("prometheus-client"),
     "pyarrow": _Package("PyArrow"),

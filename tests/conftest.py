@@ -45,7 +45,7 @@ def pytest_sessionfinish() -> None:
 
 @pytest.fixture(scope="module")
 def drawn() -> Iterator[None]:
-    """Has charts of reports and samples of dataset cards drawn, which other tests leave out."""
+    """Has samples of dataset cards drawn, which other tests leave out."""
     with drawing():
         yield
 

@@ -18,7 +18,7 @@ _LIBRARIES = (
     "apache_beam.runners.direct.direct_runner", "apache_beam.runners.portability.fn_api_runner.fn_runner",
     "apache_beam.runners.worker.sdk_worker_main", "apache_beam.typehints.intrinsic_one_ops",
     "apache_beam.runners.portability.portable_runner", "cykooz_resizer", "imagecodecs._deflate",
-    "imagecodecs._zlib", "jinja2", "matplotlib.figure", "matplotlib.backends.backend_svg",
+    "imagecodecs._zlib", "jinja2",
     "prometheus_client", "rich.console", "rich.progress", "rich.table", "xml.parsers.expat",
 )  # fmt: skip
 

@@ -23,9 +23,6 @@ from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import core, environments
 from helpers import fast_beam
 from helpers.hostile import document, make_tree
-from helpers.sketched_drawings import drawing
-
-from shardwright.transforms.report import charts
 
 PLAIN = bool(os.environ.get("SHARDWRIGHT_PLAIN_BEAM"))
 ROOT = Path(__file__).resolve().parents[2]
@@ -136,15 +133,6 @@ def test_steps_get_their_own_copy_of_their_arguments() -> None:
     values.append(1)
     with beam.Pipeline() as pipeline:
         assert_that(pipeline | beam.Create([7]) | step, equal_to([(7, [], (), {})]))
-
-
-def test_a_chart_without_its_drawing_has_the_same_title_and_numbers() -> None:
-    edges, counts = [0.0, 1.0, 2.0], [3, 4]
-    sketch = charts.histogram("bytes", "Bytes", "bytes", edges, counts)
-    with drawing():
-        chart = charts.histogram("bytes", "Bytes", "bytes", edges, counts)
-    assert sketch == chart._replace(svg=sketch.svg)
-    assert "<path" in chart.svg and "<path" not in sketch.svg
 
 
 def test_the_running_step_is_still_known() -> None:

@@ -11,10 +11,7 @@ from helpers.report_samples import HOSTILE, made_up
 
 from shardwright.transforms.report.render import render
 
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
-    pytest.mark.usefixtures("drawn"),
-]
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
 
 _SMALL_PHONE, _PHONE, _DESK = 360, 390, 1280
 

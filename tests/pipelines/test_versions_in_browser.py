@@ -16,10 +16,7 @@ from shardwright.schemas.version import Pointer, VersionRecord, VersionState
 from shardwright.schemas.violation import Violation
 from shardwright.transforms.report.index_page import write_index
 
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
-    pytest.mark.usefixtures("drawn"),
-]
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
 
 _PHONE, _DESK = 390, 1200
 _GOOD, _REFUSED, _BUILDING = "20261119T020000Z", "20261120T020000Z", "20261121T020000Z"

@@ -1,164 +1,175 @@
-"""Charts of numbers, drawn by matplotlib as SVG that uses the page's colors and fonts.
+"""Charts of numbers: places and texts that the macro `plot` of the page's templates draws as SVG.
 
-Charts contain no names from the data, because matplotlib would read some of them as formulas. Each chart is
-as wide as a phone, so that its text is never scaled down. Wide screens show several side by side.
+Each chart is as wide as a phone, so that its text is never scaled down. Wide screens show several side by
+side. Colors are those of the page, which differ by day and night.
 """
 
 from __future__ import annotations
 
-import io
-import logging
 import math
-import re
-import threading
-import xml.etree.ElementTree as ET
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from shardwright.schemas.units import counted, format_size
 
-_SVG = "http://www.w3.org/2000/svg"
-_XLINK = "http://www.w3.org/1999/xlink"
-#: Size in inches at 72 units per inch: 340 x 230 units, in which text has its size in CSS pixels.
-_SIZE = (340 / 72, 230 / 72)
-_WIDE = (900 / 72, 240 / 72)
-_FONT = 11
-_LABEL_HEIGHT = 1.25 * _FONT
-_WIDTH_OF_DIGIT = 0.64 * _FONT
-#: Placeholder colors. The page replaces them by its own, which differ by day and night.
-_INK, _FAINT, _MAIN, _SOFT = "#010101", "#020202", "#030303", "#040404"
-_BAD, _CARD = "#050505", "#060606"
-_VARIABLES = {
-    _INK: "--ink-2", _FAINT: "--line", _MAIN: "--c0", _SOFT: "--c0-soft", _BAD: "--error", _CARD: "--card",
-}  # fmt: skip
-#: Groups of matplotlib's settings that affect these charts.
-_DRAWN = (
-    "axes", "figure", "font", "grid", "lines", "mathtext", "patch", "path", "savefig", "scatter", "svg",
-    "text", "xaxis", "xtick", "yaxis", "ytick",
-)  # fmt: skip
-#: Guards matplotlib's settings, which apply to the whole process.
-_ALONE = threading.Lock()
-_FONT_STYLE = re.compile(r"font: ([\d.]+)px [^;]*")
+#: Width and height in units of the drawing, in which text has its size in CSS pixels.
+_SIZE = 340, 230
+_WIDE = 900, 240
+#: Room for a digit and for a line of text.
+_DIGIT, _LINE = 7.0, 14.0
+#: Numbers of steps between labels beside an axis, at most.
+_STEPS = 5
 #: Largest number of points that are drawn in a scatter plot and in a curve.
 _MAX_POINTS = 400
 _MAX_DOTS = 60
 _TABLE_ROWS = 24
+_DAY = 86_400
+
+
+class Tick(NamedTuple):
+    """A label beside an axis: its place on the axis, its text, and the part of the text at that place."""
+
+    at: float
+    text: str
+    anchor: str = "middle"
+
+
+class Bar(NamedTuple):
+    """A bar, with a text that appears when the pointer is on it."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    text: str
+
+
+class Dot(NamedTuple):
+    """A dot, and the name of its kind, which decides its look."""
+
+    x: float
+    y: float
+    radius: float
+    kind: str
+
+
+class Plot(NamedTuple):
+    """The places of everything in a drawing.
+
+    Attributes:
+      size: Width and height of the drawing.
+      left, top, right, bottom: Sides of the area between the axes.
+      x_ticks: Labels below the area.
+      y_ticks: Labels left of the area, each with a line through the area.
+      x_label: What the horizontal axis shows.
+      y_label: What the vertical axis shows.
+      bars: Bars of a histogram.
+      line: Points of a line, `x,y` each.
+      filled: Whether the area below the line is filled.
+      guide: Points of a thin line behind everything else.
+      dots: Dots.
+    """
+
+    size: tuple[int, int]
+    left: float
+    top: float
+    right: float
+    bottom: float
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+    x_label: str
+    y_label: str
+    bars: tuple[Bar, ...] = ()
+    line: tuple[str, ...] = ()
+    filled: bool = False
+    guide: tuple[str, ...] = ()
+    dots: tuple[Dot, ...] = ()
 
 
 class Chart(NamedTuple):
     """A chart and the same numbers as a table.
 
     Attributes:
+      name: Prefix that distinguishes its ids from those of the page's other charts.
       title: Title of the chart.
       summary: Sentence that says what the chart shows.
-      svg: The drawing. It is safe to embed, because it contains only numbers from the data.
+      plot: The drawing.
       head: Head of the table.
       rows: Rows of the table.
     """
 
+    name: str
     title: str
     summary: str
-    svg: str
+    plot: Plot
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
 
-def _draw(name: str, plot: Callable[[Any], None], size: tuple[float, float] = _SIZE) -> str:
-    """Draws a chart as an SVG element.
+class _Axes:
+    """Maps values to places between the axes of a drawing.
 
     Args:
-      name: Prefix that distinguishes the ids of this chart from those of the page's other charts.
-      plot: Function that draws on matplotlib's Axes.
-      size: Size in inches.
+      x: Least and greatest value on the horizontal axis.
+      y: Least and greatest value on the vertical axis.
+      y_ticks: Values and texts beside the vertical axis.
+      size: Width and height of the drawing.
+      log: Whether the vertical axis is logarithmic.
     """
-    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it logs about its cache
-    import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
 
-    style: dict[str, Any] = {
-        "svg.fonttype": "none", "svg.hashsalt": name, "font.size": _FONT, "axes.edgecolor": _FAINT,
-        "axes.labelcolor": _INK, "xtick.color": _INK, "ytick.color": _INK, "text.color": _INK,
-        "xtick.major.size": 0, "ytick.major.size": 0, "xtick.minor.size": 0, "ytick.minor.size": 0,
-        "grid.color": _FAINT, "grid.linewidth": 0.8, "axes.axisbelow": True, "axes.unicode_minus": False,
-        "axes.labelsize": _FONT, "path.simplify": False, "font.family": ["DejaVu Sans"],
-    }  # fmt: skip
-    buffer = io.BytesIO()
-    # A user's own matplotlib defaults are ignored here and left unchanged.
-    defaults: Any = matplotlib.rcParamsDefault
-    plain = {name: defaults[name] for name in defaults if name.partition(".")[0] in _DRAWN}
-    with _ALONE, matplotlib.rc_context(plain | style):
-        figure = Figure(figsize=size)
-        axes: Any = figure.add_subplot()
-        for side in ("top", "right", "left"):
-            axes.spines[side].set_visible(False)
-        axes.grid(axis="y")
-        plot(axes)
-        _leave_room_for_labels(figure, axes)
-        FigureCanvasSVG(figure).print_svg(
-            buffer, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    def __init__(
+        self, x: tuple[float, float], y: tuple[float, float], y_ticks: Sequence[tuple[float, str]],
+        size: tuple[int, int] = _SIZE, log: bool = False,
+    ) -> None:  # fmt: skip
+        self._x, self._y = x, tuple(map(math.log10, y)) if log else y
+        self._log = log
+        self.size = size
+        # The page chooses the font, so the number of characters counts.
+        self.left = _LINE + 8 + _DIGIT * max((len(text) for _, text in y_ticks), default=0)
+        self.top, self.right, self.bottom = 9.0, size[0] - 9.0, size[1] - 2 * _LINE - 8
+        self.y_ticks = tuple(Tick(self.y(value), text, "end") for value, text in y_ticks)
+
+    def x(self, value: float) -> float:
+        """Returns the place of a value on the horizontal axis."""
+        low, high = self._x
+        return round(self.left + (value - low) / (high - low) * (self.right - self.left), 2)
+
+    def y(self, value: float) -> float:
+        """Returns the place of a value on the vertical axis."""
+        low, high = self._y
+        share = ((math.log10(value) if self._log else value) - low) / (high - low)
+        return round(self.bottom - share * (self.bottom - self.top), 2)
+
+    def point(self, x: float, y: float) -> str:
+        """Returns the place of a point as SVG writes it."""
+        return f"{self.x(x)},{self.y(y)}"
+
+    def x_tick(self, value: float, text: str) -> Tick:
+        """Returns the label of a value on the horizontal axis, inside the drawing."""
+        at, half = self.x(value), _DIGIT * len(text) / 2
+        anchor = "start" if at - half < 0 else "end" if at + half > self.size[0] else "middle"
+        return Tick(at, text, anchor)
+
+    def plot(self, x_ticks: Sequence[tuple[float, str]], x_label: str, y_label: str) -> Plot:
+        """Returns a drawing without content."""
+        ticks = tuple(self.x_tick(value, text) for value, text in x_ticks)
+        return Plot(
+            self.size, self.left, self.top, self.right, self.bottom, ticks, self.y_ticks, x_label, y_label
         )
-    return _for_page(buffer.getvalue(), name)
 
 
-def _leave_room_for_labels(figure: Any, axes: Any) -> None:
-    """Sets the margins of a chart.
-
-    matplotlib could measure all labels, which takes a third of the time of a chart, but the page chooses the
-    font. The numbers beside the axis vary most, so their number of characters counts.
-    """
-    low, high = axes.get_ylim()
-    ticks = [tick for tick in axes.get_yticks() if low <= tick <= high]
-    numbers = axes.yaxis.get_major_formatter().format_ticks(ticks)
-    left = _WIDTH_OF_DIGIT * max(map(len, numbers), default=0) + _LABEL_HEIGHT + 11
-    width, height = figure.get_size_inches() * 72
-    figure.subplots_adjust(
-        left=left / width,
-        right=1 - 0.8 * _FONT / width,
-        bottom=(2 * _LABEL_HEIGHT + 8) / height,
-        top=1 - 0.8 * _FONT / height,
-    )
-
-
-def _for_page(svg: bytes, name: str) -> str:
-    """Removes from matplotlib's SVG what a page does not need, and leaves colors and fonts to the page."""
-    root = ET.fromstring(svg)
-    for child in list(root):
-        if child.tag == f"{{{_SVG}}}metadata":
-            root.remove(child)
-    for element in list(root.iter(f"{{{_SVG}}}g")):
-        for child in list(element):
-            if child.get("id") in ("patch_1", "patch_2"):  # the white background of figure and axes
-                element.remove(child)
-    for element in root.iter():
-        if element.tag == f"{{{_SVG}}}g":
-            element.attrib.pop("id", None)  # nothing refers to it
-        if element.tag == f"{{{_SVG}}}defs":
-            for child in [child for child in element if child.tag == f"{{{_SVG}}}style"]:
-                element.remove(child)
-        if "id" in element.attrib:
-            element.set("id", f"{name}-{element.attrib['id']}")
-        for key in (f"{{{_XLINK}}}href", "clip-path"):
-            if key in element.attrib:
-                value = element.attrib.pop(key).replace("#", f"#{name}-")
-                element.set("href" if key != "clip-path" else key, value)
-        if "style" in element.attrib:
-            text = _FONT_STYLE.sub(r"font-size: \1px", element.attrib["style"])
-            for color, variable in _VARIABLES.items():
-                text = text.replace(color, f"var({variable})")
-            element.set("style", text)
-        if "d" in element.attrib:
-            element.set("d", " ".join(element.attrib["d"].split()))
-        element.text = (element.text or "").strip() or None
-        element.tail = None
-    for key in ("width", "height", "version"):
-        root.attrib.pop(key, None)
-    root.set("aria-hidden", "true")
-    root.set("focusable", "false")
-    root.set("class", "chart")
-    ET.register_namespace("", _SVG)
-    text = ET.tostring(root, encoding="unicode")
-    return text.replace(f' xmlns="{_SVG}"', "", 1)
+def _whole_ticks(low: float, high: float) -> list[tuple[float, str]]:
+    """Returns a few round whole numbers between two numbers, with their texts."""
+    least = max((high - low) / _STEPS, 1)
+    power = 10 ** math.floor(math.log10(least))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least)
+    numbers = [place * step for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    texts = [short(number) for number in numbers]
+    if len(set(texts)) < len(texts):  # the step is below the precision of the short form
+        texts = [f"{number:,}" for number in numbers]
+    return list(zip(numbers, texts))
 
 
 def short(value: float) -> str:
@@ -176,29 +187,26 @@ def class_curve(counts: Sequence[int]) -> Chart:
     step = max(1, math.ceil(count / _MAX_POINTS))
     places = sorted({*range(0, count, step), count - 1})
     log = ordered[0] > 50 * max(1, ordered[-1])
-
-    def plot(axes: Any) -> None:
-        x, y = [place + 1 for place in places], [ordered[place] for place in places]
-        axes.fill_between(x, y, [0.8 if log else 0] * len(y), color=_SOFT, step="mid", linewidth=0)
-        axes.step(x, y, color=_MAIN, linewidth=1.8, where="mid")
-        if log:
-            axes.set_yscale("log")
-        axes.set_ylim(bottom=0.8 if log else 0)
-        axes.set_xlim(0.5, count + 0.5)
-        _whole(axes)
-        axes.yaxis.set_major_formatter(lambda value, _: short(value))
-        axes.set_xlabel("class, by number of records")
-        axes.set_ylabel("records" + (" (log)" if log else ""))
-
+    if log:
+        powers = [10**power for power in range(math.ceil(math.log10(ordered[0])) + 1)]
+        low, ticks = 0.8, [(float(power), short(power)) for power in powers if power <= ordered[0]]
+    else:
+        low, ticks = 0.0, _whole_ticks(0, ordered[0])
+    axes = _Axes((0.5, count + 0.5), (low, 1.05 * ordered[0]), ticks, log=log)
+    line = []
+    for place, following in zip(places, [*places[1:], count]):
+        line += [axes.point(end + 0.5, max(low, ordered[place])) for end in (place, following)]
+    plot = axes.plot(
+        _whole_ticks(1, count), "class, by number of records", f"records{' (log)' if log else ''}"
+    )
     shares = (0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1)
     rows = {min(count - 1, int(share * (count - 1))): None for share in shares}
-    half = ordered[count // 2]
     return Chart(
+        "curve",
         "Records per class",
         f"The largest of {counted(count, 'class')} has {counted(ordered[0], 'record')}, the one in the "
-        f"middle {half:,}, the "
-        f"smallest {ordered[-1]:,}.",
-        _draw("curve", plot),
+        f"middle {ordered[count // 2]:,}, the smallest {ordered[-1]:,}.",
+        plot._replace(line=tuple(line), filled=True),
         ("rank", "records"),
         tuple((f"{place + 1:,}", f"{ordered[place]:,}") for place in rows),
     )
@@ -207,7 +215,7 @@ def class_curve(counts: Sequence[int]) -> Chart:
 def size_scatter(
     sizes: Sequence[tuple[int, int]], title: str = "Width and height", name: str = "sizes"
 ) -> Chart:
-    """Draws the width and height of images as points.
+    """Draws the width and height of images as dots.
 
     Args:
       sizes: Sizes of the images.
@@ -215,23 +223,17 @@ def size_scatter(
       name: Prefix that distinguishes this chart from others.
     """
     sizes = sizes[:_MAX_POINTS]
-    number: dict[tuple[int, int], int] = {}
-    for size in sizes:
-        number[size] = number.get(size, 0) + 1
-    widths, heights = zip(*number)
-
-    def plot(axes: Any) -> None:
-        area = [18 + 240 * count / len(sizes) for count in number.values()]
-        axes.scatter(widths, heights, s=area, color=_SOFT, edgecolors=_MAIN, linewidths=1)
-        axes.grid(axis="x")
-        most = max(*widths, *heights) * 1.12
-        axes.plot([0, most], [0, most], color=_FAINT, linewidth=1, zorder=0)
-        axes.set_xlim(0, max(widths) * 1.15)
-        axes.set_ylim(0, max(heights) * 1.15)
-        _whole(axes)
-        axes.set_xlabel("width, pixels")
-        axes.set_ylabel("height, pixels")
-
+    number = Counter(sizes)
+    widest, highest = (1.15 * max(sides) for sides in zip(*number))
+    axes = _Axes((0, widest), (0, highest), _whole_ticks(0, highest))
+    end = min(widest, highest)
+    plot = axes.plot(_whole_ticks(0, widest), "width, pixels", "height, pixels")._replace(
+        guide=(axes.point(0, 0), axes.point(end, end)),
+        dots=tuple(
+            Dot(axes.x(width), axes.y(height), round(2.4 + 6.4 * math.sqrt(count / len(sizes)), 1), "size")
+            for (width, height), count in number.items()
+        ),
+    )
     common = sorted(number.items(), key=lambda item: (-item[1], item[0]))
     (width, height), most = common[0]
     summary = (
@@ -241,9 +243,10 @@ def size_scatter(
         f"{width} × {height} ({most:,} of them). Larger dots stand for more images."
     )
     return Chart(
+        name,
         title,
         f"{summary} The line is where both sides are equal.",
-        _draw(name, plot),
+        plot,
         ("width × height", "images"),
         tuple((f"{w} × {h}", f"{count:,}") for (w, h), count in common[:_TABLE_ROWS]),
     )
@@ -255,20 +258,12 @@ class TimePoint(NamedTuple):
     Attributes:
       seconds: Time in seconds since the epoch.
       records: Number of records.
-      kind: One of `TIME_MARKS`.
+      kind: `published`, `withdrawn` or `refused`. Refused versions lie beside the line.
     """
 
     seconds: float
     records: int
     kind: str
-
-
-#: Mapping of kind of point to its style. Points of versions that never counted lie beside the line.
-TIME_MARKS = {
-    "published": {"marker": "o", "color": _MAIN, "s": 30},
-    "withdrawn": {"marker": "o", "color": _CARD, "edgecolors": _INK, "linewidths": 1.6, "s": 34},
-    "refused": {"marker": "x", "color": _BAD, "linewidths": 2, "s": 38},
-}
 
 
 def records_over_time(points: Sequence[TimePoint], *, wide: bool) -> Chart:
@@ -284,39 +279,36 @@ def records_over_time(points: Sequence[TimePoint], *, wide: bool) -> Chart:
     # Where dots would touch and form a thick line, only the unusual ones are drawn.
     marked = [point for point in points if point.kind != "published"][-_MAX_POINTS:]
     marked += [point for point in line if point.kind == "published"] if len(line) <= _MAX_DOTS else []
-
-    def plot(axes: Any) -> None:
-        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-
-        axes.plot([_day(point) for point in line], [p.records for p in line], color=_MAIN, linewidth=1.6)
-        for kind, mark in TIME_MARKS.items():
-            of_kind = [point for point in marked if point.kind == kind]
-            axes.scatter([_day(p) for p in of_kind], [p.records for p in of_kind], zorder=3, **mark)
-        low, high = (limit(point.records for point in [*line, *marked]) for limit in (min, max))
-        # A small change must be visible, and must look small.
-        axes.set_ylim(0 if low < 0.8 * high else 0.78 * high, max(1, 1.04 * high))
-        _whole(axes)
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if high < 1e6 else short(value))
-        # With a smaller maximum and this minimum, the locator warns that it finds no interval.
-        dates = AutoDateLocator(minticks=3, maxticks=8) if wide else AutoDateLocator(minticks=2, maxticks=5)
-        axes.xaxis.set_major_locator(dates)
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(dates))
-        axes.set_ylabel("records")
-
+    low, high = (limit(point.records for point in [*line, *marked]) for limit in (min, max))
+    # A small change must be visible, and must look small.
+    bounds = 0 if low < 0.8 * high else 0.78 * high, max(1, 1.04 * high)
+    begin, end = (limit(point.seconds for point in [*line, *marked]) for limit in (min, max))
+    margin = 0.03 * (end - begin) or _DAY / 2
+    axes = _Axes((begin - margin, end + margin), bounds, _whole_ticks(*bounds), size=_WIDE if wide else _SIZE)
+    plot = axes.plot(_time_ticks(begin, end, 6 if wide else 3), "", "records")._replace(
+        line=tuple(axes.point(point.seconds, point.records) for point in line),
+        dots=tuple(Dot(axes.x(point.seconds), axes.y(point.records), 3.2, point.kind) for point in marked),
+    )
     shown = published or points
     return Chart(
+        "time-wide" if wide else "time",
         "Records over time",
         f"From {shown[0].records:,} to {counted(shown[-1].records, 'record')} in "
         f"{counted(len(shown), 'version')}.",
-        _draw("time-wide" if wide else "time", plot, _WIDE if wide else _SIZE),
+        plot,
         ("records",),
         (),
     )
 
 
-def _day(point: TimePoint) -> float:
-    """Returns a time in matplotlib's unit, days since the epoch."""
-    return point.seconds / 86_400
+def _time_ticks(begin: float, end: float, count: int) -> list[tuple[float, str]]:
+    """Returns times at equal distances, with the date or, within two days, the time of each."""
+    form = "%Y-%m-%d" if end - begin > 2 * _DAY else "%m-%d %H:%M"
+    ticks: dict[str, float] = {}
+    for place in range(count):
+        seconds = begin + (end - begin) * place / (count - 1)
+        ticks.setdefault(time.strftime(form, time.gmtime(seconds)), seconds)
+    return [(seconds, text) for text, seconds in ticks.items()]
 
 
 def histogram(
@@ -345,30 +337,33 @@ def histogram(
             return text(low)
         return f"{text(low)} to {text(high - 1 if whole else high)}"
 
-    total = sum(counts)
-    total_text = f"{total:,} {'sampled ' if sampled else ''}{what}"
-
-    def plot(axes: Any) -> None:
-        # Bins may span different ranges. All are drawn equally wide, and the edges show what they span.
-        axes.bar(range(len(counts)), counts, 0.94, align="edge", color=_MAIN)
-        axes.set_xlim(0, len(counts))
-        axes.set_ylim(bottom=0)
-        ticks = sorted({round(len(counts) * part / 4) for part in range(5)})
-        axes.set_xticks(ticks, [text(edges[tick]) for tick in ticks], parse_math=False)
-        axes.yaxis.set_major_formatter(lambda value, _: short(value))
-        axes.yaxis.get_major_locator().set_params(integer=True)
-        for tick, align in ((0, "left"), (-1, "right")):  # keep the outer labels inside
-            axes.get_xticklabels()[tick].set_horizontalalignment(align)
-        axes.set_xlabel(label)
-        axes.set_ylabel(f"sampled {what}" if sampled else what)
-
-    most = max(range(len(counts)), key=lambda place: counts[place])
+    # Bins may span different ranges. All are drawn equally wide, and the edges show what they span.
+    highest = max(counts)
+    axes = _Axes((0, len(counts)), (0, 1.05 * highest), _whole_ticks(0, highest))
     rows = [(text_of_bin(low, high), f"{count:,}") for low, high, count in zip(edges, edges[1:], counts)]
+    gap = 0.06 * (axes.x(1) - axes.x(0))
+    bars = tuple(
+        Bar(
+            axes.x(place), axes.y(count), round(axes.x(place + 1) - axes.x(place) - gap, 2),
+            round(axes.bottom - axes.y(count), 2), f"{rows[place][0]}: {count:,}",
+        )
+        for place, count in enumerate(counts) if count
+    )  # fmt: skip
+    if whole and len(counts) <= _MAX_DOTS:  # a bin with one number has its label in the middle
+        every = math.ceil(len(counts) / 12)
+        ticks = [(place + 0.5, text(edges[place])) for place in range(0, len(counts), every)]
+    else:
+        ticks = [
+            (place, text(edges[place])) for place in sorted({round(len(counts) * i / 4) for i in range(5)})
+        ]
+    y_label = f"sampled {what}" if sampled else what
+    most = max(range(len(counts)), key=lambda place: counts[place])
     verb = "has" if counts[most] == 1 else "have"
     return Chart(
+        name,
         title,
-        f"Of {total_text}, {counts[most]:,} {verb} {rows[most][0]}, more than in any other bin.",
-        _draw(name, plot),
+        f"Of {sum(counts):,} {y_label}, {counts[most]:,} {verb} {rows[most][0]}; no other bin has more.",
+        axes.plot(ticks, label, y_label)._replace(bars=bars),
         (label, what),
         tuple(rows[:_TABLE_ROWS]),
     )
@@ -384,14 +379,3 @@ def bins_of(values: Sequence[float], count: int = 16) -> tuple[list[float], list
     for value in values:
         counts[min(count - 1, int((value - low) / width))] += 1
     return [low + i * width for i in range(count + 1)], counts
-
-
-def _whole(axes: Any) -> None:
-    """Labels both axes with a few whole numbers."""
-    from matplotlib.ticker import MaxNLocator
-
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axes.xaxis.set_major_formatter(lambda value, _: short(value))
-    if axes.get_yscale() == "linear":
-        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes.yaxis.set_major_formatter(lambda value, _: short(value))

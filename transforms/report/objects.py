@@ -1,4 +1,4 @@
-"""The objects of a dataset for the page: their number in each class and image, and the sizes of their boxes."""
+"""The objects of a dataset for the page: their number in each class and image, and the sizes of boxes."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def environment() -> Environment:
         "size": format_size,
         "data_uri": _data_uri,
         "decimals": lambda values: ", ".join(f"{value:.4f}" for value in values),
-        # Only for drawings and files of this package, never for anything from the data.
+        # Only for files of this package and for what is already escaped, never for anything from the data.
         "drawing": Markup,
     }
     return made

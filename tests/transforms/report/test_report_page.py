@@ -22,8 +22,6 @@ from shardwright.transforms.report.pages import shortened
 from shardwright.transforms.report.render import render
 from shardwright.transforms.report.view import AMOUNTS, class_tables
 
-pytestmark = pytest.mark.usefixtures("drawn")
-
 _VOID = frozenset({"meta", "img", "input", "link", "br"})
 #: All elements of the page; any other element would come from the data.
 _KNOWN = frozenset(
@@ -72,13 +70,13 @@ _KNOWN = frozenset(
         "small",
         "figcaption",
         "svg",
-        "g",
+        "desc",
         "path",
+        "polygon",
+        "polyline",
+        "circle",
         "rect",
         "text",
-        "defs",
-        "clippath",
-        "use",
         "img",
         "pre",
         "button",
@@ -88,8 +86,8 @@ _KNOWN = frozenset(
 )
 _KNOWN_ATTRIBUTES = re.compile(
     r"(lang|charset|content|name|id|class|style|href|role|tabindex|scope|src|alt|width|height|loading|hidden|open"
-    r"|type|autocomplete|value|checked|http-equiv|viewbox|focusable|xmlns|d|x|y|rx|x1|y1|x2|y2|transform|clip-path"
-    r"|font-weight|aria-(hidden|label|labelledby)|data-(severity|code|copy|label)|preserveaspectratio)\Z"
+    r"|type|autocomplete|value|checked|http-equiv|viewbox|focusable|d|x|y|cx|cy|r|points|transform|text-anchor"
+    r"|aria-(hidden|label|labelledby)|data-(severity|code|copy|label)|preserveaspectratio)\Z"
 )
 
 
@@ -117,7 +115,7 @@ class Outline(HTMLParser):
             if name == "id":
                 self.ids.append(value or "")
             elif name in ("aria-labelledby", "data-copy"):
-                self.wanted.append(value or "")
+                self.wanted += (value or "").split()
             elif name == "href":
                 assert value and value.startswith("#"), value
                 self.wanted.append(value[1:])
@@ -308,7 +306,6 @@ def test_measurements_become_charts_with_tables_and_a_line_to_copy() -> None:
     assert "transforms.Normalize(mean=[0.1000, 0.2000, 0.3000], std=[0.4000, 0.5000, 0.6000])" in page
     assert "1.0 kB to 2.0 kB" in page and "Brightness" in page
     assert page.count('class="chart"') == page.count("The same as a table<span") - 1 >= 5
-    assert "matplotlib" not in page.lower()
 
 
 @pytest.mark.parametrize(
