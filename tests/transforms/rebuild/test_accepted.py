@@ -1,0 +1,49 @@
+"""Findings of a version compared with those that somebody accepted in the version before."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardwright.schemas.codes import FindingCode, Severity
+from shardwright.schemas.findings import Finding, Gates, ValidationReport, Where
+from shardwright.schemas.violation import Violation
+from shardwright.transforms.rebuild.accepted import Accepted
+
+CODE = FindingCode.SPLIT_LEAKAGE
+REFUSED = Violation("findings", CODE.value, Severity.ERROR, "some leak")
+
+
+def _report(count: int, *findings: Finding) -> ValidationReport:
+    return ValidationReport("d", "full", "f", 1, 9, 9, {CODE.value: count}, findings, Gates((CODE.value,)))
+
+
+def _pair(key: str, other: str) -> Finding:
+    place = Where("test-00000-of-00001.tfrecord", 0, 0, other)
+    return Finding(CODE, "same source bytes", "train-00000-of-00001.tfrecord", 0, 0, key, place)
+
+
+@pytest.mark.parametrize(
+    ("count", "severity"), [(1200, Severity.WARNING), (1100, Severity.WARNING), (1203, Severity.ERROR)]
+)
+def test_findings_that_are_not_all_stored_are_compared_by_number(count: int, severity: Severity) -> None:
+    known = frozenset((frozenset(("a", "b")),))
+    accepted = Accepted("v1", ("findings",), counts={CODE.value: 1200}, findings={CODE.value: known})
+    found = accepted.weigh_findings(REFUSED, _report(count, _pair("x", "y")))
+    assert found.severity is severity
+    assert ("3 are new" in found.message) is (severity is Severity.ERROR)
+
+
+def test_a_pair_is_the_same_in_either_order() -> None:
+    known = frozenset((frozenset(("a", "b")),))
+    accepted = Accepted("v1", (CODE.value,), counts={CODE.value: 1}, findings={CODE.value: known})
+    assert accepted.weigh_findings(REFUSED, _report(1, _pair("b", "a"))).severity is Severity.WARNING
+    new = accepted.weigh_findings(REFUSED, _report(2, _pair("b", "a"), _pair("c", "a")))
+    assert (new.severity, new.message) == (
+        Severity.ERROR,
+        "some leak; 1 is new since version v1, the first: c: same source bytes",
+    )
+
+
+def test_findings_of_a_code_that_nobody_accepted_refuse() -> None:
+    accepted = Accepted("v1", ("drift",), counts={CODE.value: 1})
+    assert accepted.weigh_findings(REFUSED, _report(1, _pair("a", "b"))) is REFUSED
