@@ -108,7 +108,7 @@ SHAPES: Mapping[str, Shape] = {
     "quality": Shape("Images", "([1-9][0-9]?|100)"),
     "color": Shape("Images"),
     "depth": Shape("Images"),
-    "channels": Shape("Images", "(0|2|[4-9]|1[0-6])"),
+    "channels": Shape("Images", "(0|[2-9]|1[0-6])"),
     "background": Shape("Images", "(#([0-9a-fA-F]{3}|[0-9a-fA-F]{6})|[A-Za-z]{3,20})"),
     "strip_metadata": Shape("Images"),
     "license": Shape("Provenance", _TEXT),

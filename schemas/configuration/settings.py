@@ -165,8 +165,8 @@ def _check_folds(number: str) -> None:
 
 
 def _check_channels(number: str) -> None:
-    if units.parse_int(number, low=0, high=MAX_CHANNELS) in (1, 3):
-        raise ValueError("choose --color gray for one channel, or --color rgb for three")
+    if units.parse_int(number, low=0, high=MAX_CHANNELS) == 1:
+        raise ValueError("choose --color gray for one channel")
 
 
 def _check_splits(text: str) -> None:
@@ -553,7 +553,7 @@ class ConvertSettings:
     channels: int = _setting(
         0,
         "store all N channels of each image as they are in its file, as raw pixels; for TIFF and arrays with "
-        "2 or 4 to 16 channels (0: --color decides)",
+        "2 to 16 channels (0: --color decides)",
         Affects.RECORD,
         Topic.PIXELS,
         check=_check_channels,

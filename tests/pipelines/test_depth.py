@@ -208,7 +208,6 @@ def test_masks_follow_the_orientation_and_padding_of_deep_pictures(tmp_path: Pat
         ({"depth": "keep", "image_format": "webp"}, "stores 8 bits per channel"),
         ({"channels": 4, "image_format": "png"}, "stored as raw pixels"),
         ({"channels": 1}, "--color gray"),
-        ({"channels": 3}, "--color rgb"),
         ({"channels": 17}, "--channels 17"),
         ({"depth": "keep", "map": "a:b"}, "leave --depth keep out"),
         ({"channels": 4, "map": "a:b"}, "leave --channels 4 out"),

@@ -304,13 +304,16 @@ def _convert_deep(
             pixels = _upright_colors(pixels, opened, header, settings)
             pixels = deep_pixels.resize(pixels, geometry, settings.resample)
             channels, dtype = pixels.shape[-1], pixels.dtype.name
-            fill = deep_pixels.background_of(channels, pixels.dtype, settings.background_rgb)
+            if settings.channels:
+                fill = np.zeros(channels, pixels.dtype)
+            else:
+                fill = deep_pixels.background_of(channels, pixels.dtype, settings.background_rgb)
             pixels = deep_pixels.pad(pixels, geometry, fill)
             height, width = pixels.shape[:2]
             image_format = "raw" if settings.stored_format == "raw" or dtype == FLOAT32 else "png"
             stored = deep_pixels.encode(pixels, image_format)
             padded = geometry.canvas != geometry.size
-            on_background = (on_background or padded) and channels in (1, 3)
+            on_background = (on_background or padded) and not settings.channels
     return ConvertedImage(
         encoded=stored,
         format=FORMAT_NAMES[image_format],

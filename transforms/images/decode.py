@@ -250,6 +250,8 @@ def open_image(
             unidentified = isinstance(fault.__context__, UnidentifiedImageError)
             _refuse_other_samples(data, max_pixels, bounds, unidentified)
         raise
+    if isinstance(opened.image, TiffImageFile) and tiff.hides_channels(opened.image):
+        _refuse_other_samples(data, max_pixels, bounds, unidentified=True)
     if keep_depth or all_channels:
         opened.deep = _deep_header(opened)
     if all_channels and opened.deep is None:
@@ -301,8 +303,9 @@ def _refuse_other_samples(data: bytes, max_pixels: int, bounds: Bounds, unidenti
             raise
         return  # it is damaged, as Pillow says
     problem = header.problem
-    if not problem and unidentified and header.dtype != UINT8:
-        problem = f"tiff: pixels of {header.channels} x {header.sample_type} are only read with --depth keep"
+    if not problem and unidentified and (header.dtype != UINT8 or header.channels not in (1, 3)):
+        option = "--depth keep" if header.dtype != UINT8 else f"--channels {header.channels}"
+        problem = f"tiff: pixels of {header.channels} x {header.sample_type} are only read with {option}"
     if problem:
         raise ImageFault(QuarantineReason.UNSUPPORTED_FORMAT, Stage.DECODE, problem) from None
 

@@ -236,12 +236,10 @@ def pad(pixels: np.ndarray, geometry: Geometry, fill: np.ndarray) -> np.ndarray:
 
 
 def background_of(channels: int, dtype: np.dtype, background: tuple[int, int, int]) -> np.ndarray:
-    """Returns the background color as samples; 0 for pictures that are neither gray nor RGB.
+    """Returns the background color as samples of a gray or RGB picture.
 
     White is 65535 in uint16 and 1 in float32.
     """
-    if channels not in (1, 3):
-        return np.zeros(channels, dtype)
     rgb = np.array([[background]], np.uint8)
     levels = (luma(rgb) if channels == 1 else rgb)[0, 0]
     if dtype.kind == "f":

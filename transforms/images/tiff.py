@@ -86,6 +86,11 @@ class _Organization:
         return -(-width * self.samples * self.bits // 8)
 
 
+def hides_channels(image: TiffImagePlugin.TiffImageFile) -> bool:
+    """Returns whether Pillow opened only the first of several channels, as it does with planes of gray."""
+    return int(image.tag_v2.get(_SAMPLES, 1)) > 1 and len(image.getbands()) == 1
+
+
 def load_tiff(image: TiffImagePlugin.TiffImageFile, data: bytes, bounds: Bounds) -> None:
     """Decodes the pixels of a TIFF's current frame.
 
@@ -98,15 +103,14 @@ def load_tiff(image: TiffImagePlugin.TiffImageFile, data: bytes, bounds: Bounds)
       ImageFault: if data is damaged, missing or of an unsupported kind.
     """
     luma_chroma = image.tag_v2.get(_PHOTOMETRIC) == _YCBCR and image.info.get("compression") != "jpeg"
-    if image.tile and image.tile[0].codec_name != "libtiff" and not luma_chroma:
+    is_raw = bool(image.tile) and image.tile[0].codec_name != "libtiff"
+    if is_raw and not luma_chroma and not _has_planes(image.tag_v2):
         image.load()  # uncompressed: Pillow detects missing data itself
         return
     organization = _organization(image.tag_v2, str(image.info["compression"]))
     places = _segments(image.tag_v2, data, organization, bounds)
     pixels = _pixels(organization, data, places)
-    arguments = image.tile[0].args
-    assert isinstance(arguments, tuple)
-    raw_mode = _native(arguments[0])
+    raw_mode = _native(_raw_mode(image, organization, len(places)))
     if luma_chroma and organization.samples * organization.planes == _YCBCR_SAMPLES:
         if all_numbers(image.tag_v2.get(_SUBSAMPLING, (2, 2))) != (1, 1):
             raise _unsupported("subsampled YCbCr without JPEG compression")
@@ -193,6 +197,16 @@ def _corrupt(message: str) -> ImageFault:
     return ImageFault(QuarantineReason.CORRUPT, Stage.DECODE, f"tiff: {message}")
 
 
+def _raw_mode(image: TiffImagePlugin.TiffImageFile, organization: _Organization, segments: int) -> str:
+    """Returns Pillow's raw mode for whole pixels of a picture that is opened and has some strips or tiles."""
+    modes = [tile.args[0] for tile in image.tile if isinstance(tile.args, tuple)]
+    if image.tile[0].codec_name == "libtiff" or organization.planes == 1:
+        return modes[0]
+    # For uncompressed planes, Pillow has a mode of one letter each, whatever the number of bits.
+    letters = "".join(modes[: segments : segments // organization.planes])
+    return f"{letters};16" if organization.bits == 16 else letters
+
+
 def _native(raw_mode: str) -> str:
     """Returns the raw mode for samples in this machine's byte order, as `_pixels` returns them."""
     kind, _, layout = raw_mode.partition(";")
@@ -207,7 +221,7 @@ def _organization(tags: Tags, compression: str, all_planes: bool = False) -> _Or
     if len(bits) != 1:
         raise _unsupported(f"samples of {sorted(bits)} bits")
     samples = int(tags.get(_SAMPLES, 1))
-    separate = tags.get(_PLANES, 1) == _SEPARATE and samples > 1
+    separate = _has_planes(tags)
     extra = all_numbers(tags.get(_EXTRA_SAMPLES, ()))
     if separate and extra and max(extra) == 0 and not all_planes:
         samples -= len(extra)  # planes that Pillow ignores
@@ -232,6 +246,11 @@ def _organization(tags: Tags, compression: str, all_planes: bool = False) -> _Or
         t4_options=int(tags.get(_T4_OPTIONS, 0)),
         jpeg_tables=bytes(tags.get(_JPEG_TABLES, b"")),
     )
+
+
+def _has_planes(tags: Tags) -> bool:
+    """Returns whether a TIFF stores each channel for itself."""
+    return tags.get(_PLANES, 1) == _SEPARATE and int(tags.get(_SAMPLES, 1)) > 1
 
 
 def all_numbers(value: Any) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import zlib
+from itertools import product
 from typing import Any
 
 import imagecodecs
@@ -279,12 +280,12 @@ def test_gray_has_the_same_weights_as_with_8_bits() -> None:
     assert np.array_equal(samples(kept(tiff_of(GRAY), color="rgb")), np.dstack([GRAY] * 3))
 
 
-@pytest.mark.parametrize("count", [2, 4, 5, 16])
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 16])
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
 def test_channels_are_stored_as_they_are(count: int, dtype: type) -> None:
     bands = (RANDOM.random((9, 11, count)) * 255).astype(dtype)
     planar = tiff_of(np.moveaxis(bands, -1, 0), photometric="minisblack", planarconfig="separate")
-    chunky = tiff_of(bands)
+    chunky = tiff_of(bands, photometric="minisblack")
     for data in (planar, chunky):
         image = kept(data, channels=count)
         assert (image.format, image.channels, image.dtype) == ("raw", count, np.dtype(dtype).name)
@@ -310,6 +311,32 @@ def test_another_number_of_channels_is_refused() -> None:
     rgba = pictures.rgb_pixels()
     rgba = np.dstack([rgba, rgba[..., 0]])
     assert np.array_equal(samples(kept(pictures.file_of(Image.fromarray(rgba), "PNG"), channels=4)), rgba)
+
+
+@pytest.mark.parametrize("tile", [None, (16, 16)], ids=["strips", "tiles"])
+@pytest.mark.parametrize("compression", [None, "zlib", "lzw", "packbits"])
+@pytest.mark.parametrize("planes", ["contig", "separate"])
+@pytest.mark.parametrize("photometric", ["minisblack", "miniswhite"])
+def test_bands_are_stored_whole_or_refused(
+    photometric: str, planes: str, compression: str | None, tile: tuple[int, int] | None
+) -> None:
+    for count, dtype in product((2, 3, 4, 5), ("u1", "i1", "u2", "i2", "u4", "f4", "f8")):
+        pixels = RANDOM.integers(0, 100, (count, 20, 35)).astype(dtype)
+        stored = pixels if planes == "separate" else np.ascontiguousarray(np.moveaxis(pixels, 0, -1))
+        data = tiff_of(
+            stored, photometric=photometric, planarconfig=planes, compression=compression, tile=tile,
+            rowsperstrip=None if tile else 8,
+        )  # fmt: skip
+        is_kept = dtype not in ("i1", "u4")
+        with pytest.raises(ImageFault) as fault:
+            pictures.convert(data, "a")
+        assert fault.value.reason == "UNSUPPORTED_FORMAT"
+        advice = f"keep them with --channels {count}" if is_kept else "convert them to integers of 8 or 16"
+        assert advice in fault.value.message, (count, dtype)
+        if is_kept:
+            found = tifffile.imread(io.BytesIO(data))
+            expected = np.moveaxis(found, 0, -1) if planes == "separate" else found
+            assert np.array_equal(samples(kept(data, channels=count)), expected), (count, dtype)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])

@@ -93,6 +93,39 @@ def test_deep_pixels_equal_tifffiles(dtype: str, predictor: bool, order: Any) ->
     assert np.array_equal(np.asarray(_loaded(buffer.getvalue())).astype(dtype), pixels)
 
 
+@pytest.mark.parametrize("tile", [None, (16, 32)])
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize(
+    ("photometric", "extra"),
+    [("rgb", ()), ("rgb", ("unassalpha",)), ("rgb", ("assocalpha",)), ("separated", ())],
+)
+def test_planes_without_compression_equal_whole_pixels(
+    photometric: str, extra: tuple[str, ...], order: Any, tile: tuple[int, int] | None
+) -> None:
+    count = {"rgb": 3, "separated": 4}[photometric] + len(extra)
+    for dtype in (np.uint8, np.uint16):
+        pixels = np.random.default_rng(3).integers(0, np.iinfo(dtype).max, (37, 41, count), dtype, True)
+        found = []
+        for planes in ("contig", "separate"):
+            stored = np.moveaxis(pixels, -1, 0).copy() if planes == "separate" else pixels
+            buffer = io.BytesIO()
+            tifffile.imwrite(
+                buffer, stored, photometric=photometric, planarconfig=planes, extrasamples=extra,
+                byteorder=order, tile=tile, rowsperstrip=None if tile else 17,
+            )  # fmt: skip
+            found.append(_loaded(buffer.getvalue()))
+        assert found[0].mode == found[1].mode
+        assert np.array_equal(*map(np.asarray, found))
+
+
+def test_a_plane_that_ends_early_is_truncated() -> None:
+    buffer = io.BytesIO()
+    pixels = np.zeros((3, 20, 20), np.uint16)
+    tifffile.imwrite(buffer, pixels, photometric="rgb", planarconfig="separate")
+    with pytest.raises(ImageFault, match="the file ends before byte"):
+        _loaded(buffer.getvalue()[:-100])
+
+
 def _strip(data: bytes) -> tuple[int, int]:
     with Image.open(io.BytesIO(data)) as image:
         assert isinstance(image, TiffImagePlugin.TiffImageFile)
