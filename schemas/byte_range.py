@@ -32,7 +32,7 @@ class ByteRange(NamedTuple):
       shape: (height, width, channels) of raw pixels.
       planar: whether raw pixels are stored channel by channel.
       dtype: NumPy's name of the type of raw pixels, with its byte order.
-      keep: whether raw pixels keep their type and all channels (`--depth keep`, `--channels`).
+      keep: whether raw pixels keep their type and all channels (`--depth keep`, `--channels`, `--white`).
     """
 
     file: str

@@ -109,6 +109,7 @@ SHAPES: Mapping[str, Shape] = {
     "color": Shape("Images"),
     "depth": Shape("Images"),
     "channels": Shape("Images", "(0|[2-9]|1[0-6])"),
+    "white": Shape("Images", "(0|[1-9][0-9]{0,4})"),
     "background": Shape("Images", "(#([0-9a-fA-F]{3}|[0-9a-fA-F]{6})|[A-Za-z]{3,20})"),
     "strip_metadata": Shape("Images"),
     "license": Shape("Provenance", _TEXT),

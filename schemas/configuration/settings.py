@@ -90,7 +90,7 @@ RECORDED = frozenset({Affects.RECORD, Affects.SHARD, Affects.PLACEMENT, Affects.
 RECORDED_IF_GIVEN = (
     "bounds", "skip_formats", "map",
     "split_mode", "folds", "min_bytes", "min_side", "max_aspect", "max_per_class", "drop",
-    "depth", "channels",
+    "depth", "channels", "white",
 )  # fmt: skip
 
 
@@ -559,6 +559,15 @@ class ConvertSettings:
         check=_check_channels,
         metavar="N",
     )
+    white: int = _setting(
+        0,
+        "sample that becomes white when 16-bit images are scaled to 8 bits, such as 4095 for 12-bit scans; "
+        "images with larger ones are quarantined (0: 65535, unless all images are dark)",
+        Affects.RECORD,
+        Topic.PIXELS,
+        check=partial(units.parse_int, low=0, high=65535),
+        metavar="N",
+    )
     background: str = _setting(
         "white",
         "color under transparent pixels and around padded images",
@@ -834,6 +843,10 @@ class ConvertSettings:
         """Whether each record states the type of its samples, because it may be another one than uint8."""
         return self.depth == "keep" or self.channels > 0
 
+    def keeps_samples(self, dtype: str) -> bool:
+        """Whether raw pixels of a type of NumPy's reach the decoder as they are, instead of in 8 bits."""
+        return self.states_dtype or (self.white > 0 and dtype[1:] == "u2")
+
     @property
     def has_one_size(self) -> bool:
         """Whether all stored pictures have the same height and width."""
@@ -1044,6 +1057,11 @@ class ConvertSettings:
             raise UsageError(
                 f"--image_format {self.image_format} stores 8 bits per channel; choose png or raw, or leave "
                 "--depth keep out."
+            )
+        if self.depth == "keep" and self.white:
+            raise UsageError(
+                f"--white {self.white} scales 16-bit images to 8 bits, and --depth keep stores them as they "
+                "are; leave one of them out."
             )
         stored = self.record_layout.pixel_type
         if stored and self.depth != "keep" and not (self.channels and stored == "uint8"):

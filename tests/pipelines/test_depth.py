@@ -14,6 +14,7 @@ import tifffile
 from helpers.pictures import file_of, rgb_pixels
 from PIL import Image
 
+from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -213,6 +214,8 @@ def test_masks_follow_the_orientation_and_padding_of_deep_pictures(tmp_path: Pat
         ({"channels": 4, "map": "a:b"}, "leave --channels 4 out"),
         ({"depth": "keep", "layout": TENSOR}, "tensor: true"),
         ({"depth": "16"}, "choose one of 8, keep"),
+        ({"depth": "keep", "white": 4095}, "leave one of them out"),
+        ({"white": 65536}, "--white 65536"),
     ],
     ids=str,
 )
@@ -229,3 +232,122 @@ def test_datasets_without_the_settings_do_not_mention_them(tmp_path: Path) -> No
     (ledger,) = (tmp_path / "out" / "_shards").glob("*.jsonl.gz")
     header, entries = load_ledger(ledger.read_bytes())
     assert "dtypes" not in header.as_json() and "dtype" not in next(iter(entries)).as_json()
+
+
+#: A 12-bit scan in 16 bits, gray and RGB. 2056 is where rounding twice would differ.
+SCAN = RANDOM.integers(0, 3401, (9, 14, 3), np.uint16)
+SCAN[0, 0] = 2056, 3400, 0
+
+
+def scans(root: Path, pixels: np.ndarray = SCAN) -> str:
+    """Writes 16-bit pictures of all kinds that can be scaled, and one of 8 bits."""
+    gray = np.ascontiguousarray(pixels[..., 0])
+    planes = np.moveaxis(pixels, -1, 0).copy()
+    return folder_of(
+        root,
+        {
+            "gray_png.png": bytes(imagecodecs.png_encode(gray)),
+            "rgb_png.png": bytes(imagecodecs.png_encode(pixels)),
+            "gray_tiff.tif": tiff_of(gray, photometric="minisblack", compression="zlib"),
+            "rgb_tiff.tif": tiff_of(pixels, photometric="rgb", byteorder=">"),
+            "rgb_planes.tif": tiff_of(planes, photometric="rgb", planarconfig="separate"),
+            "gray_signed.tif": tiff_of(gray.astype(np.int16), photometric="minisblack"),
+            "rgb_ppm.ppm": b"P6 14 9 65535\n" + pixels.astype(">u2").tobytes(),
+            "rgb_jp2.jp2": bytes(imagecodecs.jpeg2k_encode(pixels, level=0, reversible=True)),
+            "small.jpg": file_of(Image.fromarray(rgb_pixels()), "JPEG"),
+        },
+    )
+
+
+@pytest.mark.parametrize("command", ["convert", "plan", "rebuild"])
+def test_sixteen_bits_that_would_be_dark_stop_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    source, out = scans(tmp_path), tmp_path / "out"
+    output = [] if command == "plan" else ["--output", str(out)]
+    assert main([command, "--input", source, *output]) == 2
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if "--white" in line)
+    assert "8 16-bit images tried run up to 3400 only, but white is 65535" in line
+    assert "--depth keep, or state the sample that is white with --white 4095 (--white 65535 if" in line
+    assert not list(out.glob("**/*.tfrecord")) and not list(out.glob("**/dataset.json"))
+    for option in ("--white=4095", "--depth=keep", "--white=65535"):
+        assert main(["plan", "--input", source, option]) == 0
+
+
+def test_one_bright_scan_shows_that_the_range_is_used(tmp_path: Path) -> None:
+    for name, highest in (("below", 0xBFFF), ("above", 0xC000)):
+        pixels = SCAN.copy()
+        pixels[4, 4, 1] = highest
+        source = folder_of(tmp_path / name, {"a.png": bytes(imagecodecs.png_encode(pixels))})
+        assert main(["plan", "--input", source]) == (2 if name == "below" else 0)
+
+
+def test_opaque_alpha_is_not_bright(tmp_path: Path) -> None:
+    alpha = np.full((9, 14, 1), 65535, np.uint16)
+    pixels = np.concatenate([SCAN, alpha], axis=-1)
+    pixels[:, :7, 3] = 0
+    source = folder_of(tmp_path, {"a.png": bytes(imagecodecs.png_encode(pixels))})
+    assert main(["plan", "--input", source]) == 2
+    out = tmp_path / "out"
+    convert(input=source, output=str(out), white=4095, image_format="png", background="#102030")
+    found = imagecodecs.png_decode(records(out)["a"]["image/encoded"])
+    assert (found[:, :7] == (0x10, 0x20, 0x30)).all()
+    assert np.array_equal(found[:, 7:], in_8_bits(SCAN, 4095)[:, 7:])
+
+
+def in_8_bits(pixels: np.ndarray, white: int) -> np.ndarray:
+    return np.floor(pixels * (255 / white) + 0.5).astype(np.uint8)
+
+
+@pytest.mark.parametrize("white", [4095, 3400, 65535])
+def test_white_scales_every_kind_of_sixteen_bits(tmp_path: Path, white: int) -> None:
+    source, out = scans(tmp_path), tmp_path / "out"
+    convert(input=source, output=str(out), white=white, image_format="png", verify="full")
+    found = records(out)
+    assert len(found) == 9
+    assert json.loads((out / "dataset.json").read_text())["settings"]["white"] == white
+    for name, record in found.items():
+        pixels = imagecodecs.png_decode(record["image/encoded"])
+        if name == "small":
+            continue
+        expected = SCAN if name.startswith("rgb") else SCAN[..., :1].repeat(3, -1)
+        assert np.array_equal(
+            pixels, in_8_bits(expected, min(white, 32767) if "signed" in name else white)
+        ), name
+
+
+def test_samples_above_white_are_quarantined(tmp_path: Path) -> None:
+    source, out = scans(tmp_path), tmp_path / "out"
+    convert(input=source, output=str(out), white=3399, image_format="png", max_bad_fraction=1)
+    assert records(out).keys() >= {"small"}
+    lines = [json.loads(line) for line in (out / "quarantine.jsonl").read_text().splitlines()]
+    assert {line["reason"] for line in lines} == {"UNSUPPORTED_FORMAT"}
+    assert len(lines) == sum((SCAN[..., 0] > 3399).any() or "rgb" in line["key"] for line in lines)
+    rgb = [line for line in lines if "rgb" in line["key"]]
+    assert len(rgb) == 5
+    assert all(line["message"].startswith("it has a sample of 3400, but white is 3399; give") for line in rgb)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_white_scales_arrays(tmp_path: Path, channels: int) -> None:
+    pixels = np.concatenate([SCAN, np.full((9, 14, 1), 65535, np.uint16)], axis=-1)[None, ..., :channels]
+    (tmp_path / "in").mkdir()
+    np.savez(tmp_path / "in" / "a.npz", x=pixels, y=[0])
+    source, out = str(tmp_path / "in" / "a.npz"), tmp_path / "out"
+    assert main(["plan", "--input", source]) == 2
+    convert(input=source, output=str(out), white=4095, image_format="png")
+    (record,) = records(out).values()
+    expected = SCAN[..., :1].repeat(3, -1) if channels == 1 else SCAN
+    assert np.array_equal(imagecodecs.png_decode(record["image/encoded"]), in_8_bits(expected, 4095))
+
+
+def test_white_reaches_channels_and_near_duplicates(tmp_path: Path) -> None:
+    bands = RANDOM.integers(0, 4096, (9, 14, 5), np.uint16)
+    source = folder_of(tmp_path, {"a.tif": tiff_of(bands, photometric="minisblack", planarconfig="contig")})
+    convert(input=source, output=str(tmp_path / "out"), channels=5, white=4095)
+    (record,) = records(tmp_path / "out").values()
+    found = np.frombuffer(record["image/encoded"], np.uint8).reshape(bands.shape)
+    assert np.array_equal(found, in_8_bits(bands, 4095))
+    convert(input=scans(tmp_path / "b"), output=str(tmp_path / "near"), white=4095, dedupe="near")
+    ledger = json.loads((tmp_path / "near" / "dataset.json").read_text())["ledger"]
+    assert ledger["deduplicated"] > 0

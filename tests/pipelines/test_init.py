@@ -63,6 +63,7 @@ RIGHT: dict[str, list[Any]] = {
     "skip_formats": ["heic,psd"],
     "folds": [0, 5],
     "channels": [0, 5],
+    "white": [0, 4095],
     "map": ["my_hooks:blur_faces"],
     "license": ["CC-BY-4.0", "yes", "1.10"],
     "citation": ["@misc{a,\n  title={b: #c}}\n", "null"],

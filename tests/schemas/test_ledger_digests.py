@@ -48,7 +48,7 @@ SELECTION: dict[str, Any] = {
     "min_bytes": "1kB", "min_side": 9, "max_aspect": 2.0, "max_per_class": 9, "drop": "DARK",
     "map": "module:function", "skip_formats": "psd",
     "splits": "a=1/2,b=1/2", "split_mode": "exact", "folds": 3,
-    "depth": "keep", "channels": 5,
+    "depth": "keep", "channels": 5, "white": 4095,
 }  # fmt: skip
 
 
@@ -61,7 +61,7 @@ def test_what_a_setting_affects_decides_the_plan_and_the_digests() -> None:
         "layout", "resize", "fit", "resample", "image_format", "quality", "color", "background",
         "strip_metadata", "damaged", "max_pixels", "max_bytes", "bad_boxes", "extra_columns",
         "label_separator", "unlabelled", "bounds", "skip_formats", "map", "drop", "folds",
-        "depth", "channels",
+        "depth", "channels", "white",
     }  # fmt: skip
     recipes = recipes_of(ConvertSettings(input=("in",), resize="224").identity(), {"pillow": "2"})
     assert recipes.record == "3a5d41cdf83a8004ef9f6f366dfbe5832d8321f785e108ae0ba2ac90381385b7"

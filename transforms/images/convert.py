@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -93,6 +94,18 @@ class ConvertedImage:
     dtype: str = "uint8"
 
 
+class Brightness(NamedTuple):
+    """How bright an image of 16 bits is.
+
+    Attributes:
+      highest: its highest sample.
+      white: the value of white in its type.
+    """
+
+    highest: int
+    white: int
+
+
 def convert_image(
     data: bytes, name: str, settings: ConvertSettings, reserve: Reserve | None = None
 ) -> ConvertedImage:
@@ -143,6 +156,7 @@ def open_chosen(data: bytes, name: str, settings: ConvertSettings) -> decode.Ope
         settings.skipped_formats,
         settings.depth == "keep",
         settings.channels > 0,
+        settings.white,
     )
     if opened.deep is not None:
         _check_channels(opened.deep, settings)
@@ -215,6 +229,29 @@ def side_reason(width: int, height: int, settings: ConvertSettings) -> tuple[Fil
     if settings.max_aspect and long > settings.max_aspect * short:
         return FilterReason.MAX_ASPECT, f"it has {width} x {height} pixels"
     return None
+
+
+def brightness(data: bytes, name: str, settings: ConvertSettings, reserve: Reserve) -> Brightness | None:
+    """Returns the highest sample of an image of 16 bits; None for other images.
+
+    Args:
+      data: the source file's bytes.
+      name: its key; only the extension is used.
+      settings: checked settings.
+      reserve: function that reserves working memory for decoding; takes a number of bytes.
+
+    Raises:
+      ImageFault: if the image is faulty.
+      NotACandidate: if the file is not an image by content or by name.
+    """
+    opened = decode.open_image(data, name, settings.max_pixels, settings.parsed_bounds, keep_depth=True)
+    header = opened.deep
+    if header is None or not header.has_whole_range:
+        return None
+    with reserve(decode.decoder_bytes(opened)):
+        pixels = decode.load_samples(opened, settings.max_pixels)
+        colors = pixels[..., :-1] if header.alpha and not settings.channels else pixels
+        return Brightness(int(colors.max()), header.highest)
 
 
 def picture_of(image: ConvertedImage, settings: ConvertSettings) -> Image.Image:

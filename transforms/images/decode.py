@@ -109,6 +109,7 @@ class OpenedImage:
       unpacked: whether it is the JPEG inside of a JPEG XL; `data` is that JPEG.
       deep: the samples of a picture that is decoded by `load_samples`; None for one that Pillow holds.
       is_outline: whether it is a JPEG with a known header, which Pillow did not open again.
+      scaled: 16-bit samples that `load_checked` scales to 8 bits, because their white is stated; else None.
     """
 
     image: Image.Image
@@ -125,6 +126,7 @@ class OpenedImage:
     unpacked: bool = False
     deep: DeepHeader | None = None
     is_outline: bool = False
+    scaled: DeepHeader | None = None
 
     @property
     def size(self) -> tuple[int, int]:
@@ -222,6 +224,7 @@ def open_image(
     skipped: Collection[str] = (),
     keep_depth: bool = False,
     all_channels: bool = False,
+    white: int = 0,
 ) -> OpenedImage:
     """Reads an image's header.
 
@@ -233,6 +236,7 @@ def open_image(
       skipped: formats that a user leaves out.
       keep_depth: whether to read more than 8 bits per channel with `load_samples`.
       all_channels: whether to read all channels with `load_samples`.
+      white: 16-bit sample that becomes white in 8 bits; 0 if it is not stated.
 
     Raises:
       ImageFault: if the image cannot be opened, is too large or has too many parts.
@@ -240,7 +244,7 @@ def open_image(
     """
     kind = check_kind(data[:HEAD_BYTES], name, skipped)
     if kind == "tiff" and (keep_depth or all_channels):
-        header = _tiff_header(data, max_pixels, bounds)
+        header = _tiff_header(data, max_pixels, bounds).with_white(white)
         if all_channels or header.dtype != UINT8:
             return _opened_tiff(data, header, bounds)
     try:
@@ -252,8 +256,14 @@ def open_image(
         raise
     if isinstance(opened.image, TiffImageFile) and tiff.hides_channels(opened.image):
         _refuse_other_samples(data, max_pixels, bounds, unidentified=True)
-    if keep_depth or all_channels:
-        opened.deep = _deep_header(opened)
+    if keep_depth or all_channels or white:
+        deep = _deep_header(opened)
+        if keep_depth or all_channels:
+            opened.deep = deep.with_white(white) if deep is not None else None
+        elif kind == "tiff":
+            return _with_white(opened, white, max_pixels)
+        elif deep is not None and deep.has_whole_range:
+            opened.scaled = deep.with_white(white)
     if all_channels and opened.deep is None:
         # A palette has one channel: its numbers are not colors.
         channels = len(opened.image.getbands())
@@ -273,6 +283,24 @@ def _deep_header(opened: OpenedImage) -> DeepHeader | None:
     if opened.kind == "ppm" and (highest := pnm.highest_value(data)) > 255:
         return DeepHeader(UINT16, len(bands), image.size, highest)
     return None
+
+
+def _with_white(opened: OpenedImage, white: int, max_pixels: int) -> OpenedImage:
+    """Returns a TIFF that Pillow opened, with its own samples if they have 16 bits.
+
+    Raises:
+      ImageFault: if its channels are neither gray nor RGB.
+    """
+    try:
+        header = _tiff_header(opened.data, max_pixels, opened.bounds)
+    except ImageFault:
+        return opened  # samples of a type that only Pillow reads
+    if not header.has_whole_range:
+        return opened
+    if header.problem:
+        raise ImageFault(QuarantineReason.UNSUPPORTED_FORMAT, Stage.DECODE, header.problem)
+    own = _opened_tiff(opened.data, header, opened.bounds)
+    return replace(own, deep=None, scaled=header.with_white(white))
 
 
 def _tiff_header(data: bytes, max_pixels: int, bounds: Bounds) -> DeepHeader:
@@ -476,14 +504,15 @@ class LoadedImage:
 
 def decoder_bytes(opened: OpenedImage) -> int:
     """Returns the largest number of bytes that decoding an image can take, after `reduce_jpeg`."""
-    if opened.deep is not None and opened.deep.tags is not None:
-        return opened.deep.decoded_bytes
+    deep = opened.deep or opened.scaled
+    if deep is not None and deep.tags is not None:
+        return deep.decoded_bytes
     if opened.jxl is not None:
         return memory.jpeg_xl_bytes(*opened.jxl.size, opened.jxl.channels)
     needed = memory.decoder_bytes(
         opened.image, opened.kind, opened.data, opened.animated, opened.coefficient_bytes
     )
-    return max(needed, opened.deep.decoded_bytes) if opened.deep is not None else needed
+    return max(needed, deep.decoded_bytes) if deep is not None else needed
 
 
 def load(opened: OpenedImage, max_pixels: int) -> Image.Image:
@@ -506,6 +535,13 @@ def load_checked(opened: OpenedImage, max_pixels: int, keep_damaged: bool = Fals
     Raises:
       ImageFault: if the pixels cannot be decoded or, unless `keep_damaged`, some are missing.
     """
+    if opened.scaled is not None:
+        picture = deep_pixels.picture_in_8_bits(
+            _load_samples(opened, opened.scaled, max_pixels), opened.scaled
+        )
+        profile = opened.scaled.profile or opened.image.info.get("icc_profile")
+        picture.info = {"icc_profile": profile} if profile else {}
+        return LoadedImage(picture)
     with _faults_of(opened.kind, max_pixels):
         memory.check_memory(decoder_bytes(opened), max_pixels, len(opened.data))
         loaded = _decode(opened, keep_damaged)
@@ -539,8 +575,11 @@ def load_samples(opened: OpenedImage, max_pixels: int) -> np.ndarray:
     Raises:
       ImageFault: if the pixels cannot be decoded or some are missing.
     """
-    header = opened.deep
-    assert header is not None
+    assert opened.deep is not None
+    return _load_samples(opened, opened.deep, max_pixels)
+
+
+def _load_samples(opened: OpenedImage, header: DeepHeader, max_pixels: int) -> np.ndarray:
     with _faults_of(opened.kind, max_pixels):
         memory.check_memory(decoder_bytes(opened), max_pixels, len(opened.data))
         if header.tags is not None:
@@ -576,7 +615,7 @@ def _deep_samples(opened: OpenedImage, header: DeepHeader) -> np.ndarray:
     if opened.kind == "jpeg2000":
         return jpeg2000.read_samples(opened.data, opened.image)
     if opened.kind == "ppm":
-        return pnm.read_samples(opened.image, opened.data, header.highest)
+        return pnm.read_samples(opened.image, opened.data, pnm.highest_value(opened.data))
     import imagecodecs
 
     _check_completeness(opened)

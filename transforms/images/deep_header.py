@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from PIL import TiffImagePlugin
 
@@ -75,6 +75,17 @@ class DeepHeader:
         """Type of a sample in the file, for messages: `64-bit float`."""
         name = {"f": "float", "i": "signed integer"}.get(self.source_dtype[:1], "integer")
         return f"{self.highest.bit_length() if name == 'integer' else 8 * self.sample_bytes}-bit {name}"
+
+    @property
+    def has_whole_range(self) -> bool:
+        """Whether samples have 16 bits, and the file does not state that they use fewer."""
+        return self.source_dtype == "i2" or (self.dtype == UINT16 and self.highest == 65535)
+
+    def with_white(self, white: int) -> DeepHeader:
+        """Returns the header with a stated value of white for 16-bit samples; 0 for none."""
+        if not white or not self.has_whole_range:
+            return self
+        return replace(self, highest=min(white, self.highest))
 
     @property
     def decoded_bytes(self) -> int:

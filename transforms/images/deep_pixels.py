@@ -60,9 +60,36 @@ def eight_bits(pixels: np.ndarray, highest: int) -> np.ndarray:
             Stage.DECODE,
             f"samples outside of 0 to {highest} have no defined brightness; keep them with --depth keep",
         )
+    if pixels.dtype.kind == "u" and (largest := int(pixels.max())) > highest:
+        raise ImageFault(
+            QuarantineReason.UNSUPPORTED_FORMAT,
+            Stage.DECODE,
+            f"it has a sample of {largest}, but white is {highest}; give a larger --white, up to 65535",
+        )
     if highest == 1:
         return np.rint(pixels * np.float32(255)).astype(np.uint8)
     return ((pixels.astype(np.uint32) * 255 + highest // 2) // highest).astype(np.uint8)
+
+
+def picture_in_8_bits(pixels: np.ndarray, header: DeepHeader) -> Image.Image:
+    """Scales samples of 16 bits to a picture of 8 bits in its own color space, with its alpha.
+
+    Args:
+      pixels: samples as they are in the file.
+      header: their meaning.
+
+    Raises:
+      ImageFault: if a color sample is not between 0 and white.
+    """
+    colors = pixels[..., :-1] if header.alpha else pixels
+    eight = eight_bits(colors, header.highest)
+    if header.inverted:
+        eight = 255 - eight
+    mode = {1: "L", 3: "RGB", 4: "CMYK"}[eight.shape[-1]]
+    if header.alpha:
+        eight = np.concatenate([eight, eight_bits(pixels[..., -1:], 65535)], axis=-1)
+        mode += "a" if header.alpha == "premultiplied" else "A"
+    return Image.frombytes(mode, (pixels.shape[1], pixels.shape[0]), eight.tobytes())
 
 
 def widened(samples: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Detects the order of channels and the range of brightness of raw pixels from their values."""
+"""Detects the order of channels of raw pixels from their values."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ PICTURES = 16
 _VALUES = 1 << 18
 #: Ratio of roughness between the two orders that decides; for photos of 32 x 32 pixels it is about 2.
 _CLEARLY = 1.25
-#: 16-bit pixels up to this value, as from 12-bit cameras, look almost black on a scale to 65,535.
-_DARK = 0x0FFF
 
 
 def are_planar(pictures: Iterable[tuple[np.ndarray, tuple[int, ...]]]) -> bool:
@@ -39,12 +37,3 @@ def _roughness(picture: np.ndarray) -> float:
     values = picture.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         return float(sum(np.abs(np.diff(values, axis=axis)).sum() for axis in (0, 1)))
-
-
-def brightest_if_dark(pictures: Iterable[np.ndarray]) -> int:
-    """Returns the highest value of 16-bit pictures if all of them would look almost black; otherwise 0.
-
-    These are nearly always pixels of 8, 10 or 12 bits in a wider type. Completely black pictures are ignored.
-    """
-    highest = max((int(values.max()) for values in pictures if values.size), default=0)
-    return highest if highest <= _DARK else 0

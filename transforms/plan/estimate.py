@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from shardwright.schemas.byte_range import BARE_PIXELS, decode_place
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry
 from shardwright.schemas.plan import MAX_SHARDS
-from shardwright.transforms.concurrency.pool import IN_FLIGHT_BYTES, map_ordered, working_budget
+from shardwright.transforms.concurrency.pool import IN_FLIGHT_BYTES, ByteBudget, map_ordered, working_budget
 from shardwright.transforms.conversion.convert import (
-    Converted,
+    ReadImage,
     ShardRecipe,
     convert_read,
-    convert_ref,
+    read_ref,
     remote_reads,
 )
 from shardwright.transforms.conversion.early_image import begin_sample
+from shardwright.transforms.conversion.head_start import current_head_start
+from shardwright.transforms.images.convert import Brightness, brightness
+from shardwright.transforms.images.read import read_image
 from shardwright.transforms.records.framing import FRAME_BYTES
 
 #: Number of readable images in the sample for the mean encoded size.
@@ -41,6 +47,7 @@ class Sample:
       mean_bytes: mean size of a framed record in bytes; 0 without a readable image.
       mean_source_bytes: mean size of the readable images' sources in bytes.
       rejected: the faulty images.
+      brightnesses: brightness of each readable image of 16 bits, unless the settings state what is white.
     """
 
     tried: int
@@ -48,6 +55,7 @@ class Sample:
     mean_bytes: float
     mean_source_bytes: float
     rejected: Sequence[ImageRef] = ()
+    brightnesses: Sequence[Brightness] = ()
 
     @property
     def readable(self) -> int:
@@ -61,13 +69,16 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe, executor: T
     Remote ones are kept for their shards, because reading and converting them again would take long.
     """
     budget, sampled = working_budget(), begin_sample(recipe.settings)
+    early = current_head_start(recipe.settings)
 
-    def measure(converted: Converted) -> tuple[int, Entry]:
+    def measure(read: ReadImage) -> tuple[int, Entry, Brightness | None]:
+        converted = convert_read(read, recipe, budget, sampled)
         # The record itself is dropped at once: sixty records with raw pixels could be gigabytes.
         records = [len(image.example) + FRAME_BYTES for image in converted.images if image.example]
-        return sum(records), converted.entry
+        return sum(records), converted.entry, _brightness(read, recipe.settings, budget) if records else None
 
     tried = 0
+    brightnesses: list[Brightness] = []
     faults: Counter[str] = Counter()
     sizes: list[int] = []
     sources: list[int] = []
@@ -78,12 +89,12 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe, executor: T
         batch = candidates[position : position + SAMPLE_IMAGES - len(sizes)]
         position += len(batch)
         reads = remote_reads(batch, recipe, executor)
-        measured: Iterable[tuple[int, Entry]]
+        measured: Iterable[tuple[int, Entry, Brightness | None]]
         if reads is None:
-            measured = executor.map(lambda ref: measure(convert_ref(ref, recipe, budget)), batch)
+            measured = executor.map(lambda ref: measure(read_ref(ref, recipe, converted=early)), batch)
         else:
             measured = map_ordered(
-                lambda read: measure(convert_read(read, recipe, budget, sampled)),
+                measure,
                 reads,
                 executor,
                 weigh=lambda read: len(read.data),
@@ -91,11 +102,12 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe, executor: T
                 max_weight=IN_FLIGHT_BYTES // 2,
                 chunk_items=1,
             )
-        for ref, (size, entry) in zip(batch, measured, strict=True):
+        for ref, (size, entry, bright) in zip(batch, measured, strict=True):
             tried += 1
             if size:
                 sizes.append(size)
                 sources.append(max(ref.size, 0))
+                brightnesses += [bright] if bright is not None else []
             elif entry.outcome == Outcome.QUARANTINED:
                 faults[entry.reason] += 1
                 rejected.append(ref)
@@ -105,7 +117,25 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe, executor: T
         mean_bytes=sum(sizes) / len(sizes) if sizes else 0.0,
         mean_source_bytes=sum(sources) / len(sources) if sources else 0.0,
         rejected=rejected,
+        brightnesses=brightnesses,
     )
+
+
+def _brightness(read: ReadImage, settings: ConvertSettings, budget: ByteBudget) -> Brightness | None:
+    """Returns the brightness of an image of 16 bits that is scaled to 8 bits without a stated white."""
+    if settings.depth != "8" or settings.white:
+        return None
+    ref, data = read.ref, read.data
+    place = decode_place(ref.place) if ref.place else None
+    if place is not None and place.method in BARE_PIXELS:
+        if place.dtype[1:] != "u2":
+            return None
+        # Read again with all bits.
+        ref, data = ref._replace(place=place._replace(keep=True).encode()), b""
+    with contextlib.suppress(ImageFault):  # it is sound in 8 bits
+        data = data or read_image(ref, settings.max_source_bytes)
+        return brightness(data, ref.key, settings, budget.reserve)
+    return None
 
 
 def estimate_bytes(sample: Sample, records: int, source_bytes: int, settings: ConvertSettings) -> int:

@@ -322,6 +322,7 @@ def make_forecast(
         labels = order_labels(classes, carried.labels if carried else (), own_ids, layout.first_label)
     recipe = ShardRecipe(settings, layout, label_ids(labels, layout.first_label), keys=keys)
     sample = _readable_sample(summary, recipe, executor)
+    _check_brightness(sample, settings)
     splits = _checked_splits(summary, settings, carried, explicit_shards)
     rejected = _rejected_bytes(sample, settings, split_bounds)
     shards: dict[str, int] = {}
@@ -380,6 +381,27 @@ def _readable_sample(summary: RefSummary, recipe: ShardRecipe, executor: ThreadP
             "of the account that reads them."
         )
     return sample
+
+
+def _check_brightness(sample: Sample, settings: ConvertSettings) -> None:
+    """Checks that 16-bit images would not all become dark in 8 bits, as those of 12-bit cameras do.
+
+    Raises:
+      UsageError: if no sample of any of them is in the upper quarter of its range. Black images do not count.
+    """
+    bright = [item for item in sample.brightnesses if item.highest > 0]
+    if not bright or any(4 * item.highest >= 3 * item.white for item in bright):
+        return
+    top = max(bright)
+    # The usual depths of cameras and scanners that store their samples in 16 bits.
+    likely = next(value for value in (255, 1023, 4095, 16383, 65535) if value >= top.highest)
+    inputs = ", ".join(printable(item) for item in settings.input)
+    stated = "" if likely >= top.white else f", or state the sample that is white with --white {likely}"
+    raise UsageError(
+        f"--input {inputs}: the samples of {counted(len(bright), '16-bit image')} tried run up to "
+        f"{top.highest} only, but white is {top.white}, so all would be dark in 8 bits; keep 16 bits with "
+        f"--depth keep{stated} (--white 65535 if they are meant to be so dark)."
+    )
 
 
 def _rejected_bytes(

@@ -170,7 +170,12 @@ def _list_array(part: InputSplit, array: FoundArray, context: Context) -> Iterat
         reader = LabelReader(array_name(labels_path, array.labels_member), separator=settings.label_separator)
         labels = partial(_labels_of, label_rows, reader)
     yield from list_rows(
-        rows, labels, part.item.prefix + key, _split_of(array, settings), path, keep=settings.states_dtype
+        rows,
+        labels,
+        part.item.prefix + key,
+        _split_of(array, settings),
+        path,
+        keep=settings.keeps_samples(rows.dtype),
     )
     yield from reader.class_ids()
 

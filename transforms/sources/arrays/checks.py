@@ -11,7 +11,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.units import counted, parse_pixel_shape
 from shardwright.transforms import storage
-from shardwright.transforms.images.pixel_order import PICTURES, are_planar, brightest_if_dark
+from shardwright.transforms.images.pixel_order import PICTURES, are_planar
 from shardwright.transforms.sources.arrays import idx as idx_arrays
 from shardwright.transforms.sources.arrays import numpy_files as numpy_arrays
 from shardwright.transforms.sources.arrays.find import IDX, NPY, FoundArray
@@ -19,8 +19,8 @@ from shardwright.transforms.sources.arrays.rows import ArrayHeader, Rows, slice_
 from shardwright.transforms.sources.source import Context
 
 _CHANNELS = (1, 3, 4)
-#: Bytes of the first images to check: usually, and for 16-bit images, whose brightness is checked.
-_FIRST_BYTES, _FIRST_DEEP_BYTES = 1 << 18, 1 << 23
+#: Bytes of the first images to check.
+_FIRST_BYTES = 1 << 18
 
 
 def array_name(path: str, member: str) -> str:
@@ -162,13 +162,10 @@ def check_first_images(path: str, array: FoundArray, header: ArrayHeader, settin
       UsageError: if they cannot be pixels.
     """
     dtype = np.dtype(header.dtype)
-    if dtype.kind == "b" or dtype.str[1:] == "u1" or header.row_bytes > settings.max_source_bytes:
+    if dtype.kind == "b" or dtype.str[1:] in ("u1", "u2") or header.row_bytes > settings.max_source_bytes:
         return
     values = _first_values(path, array, header)
     where = array_name(path, array.member)
-    if dtype.str[1:] == "u2":
-        _check_brightness(values, where)
-        return
     highest = 1 if dtype.kind == "f" else 255
     wrong = ~((values >= 0) & (values <= highest)).all(axis=1)  # NaN fails both comparisons
     if 2 * wrong.sum() <= len(values):  # the conversion leaves a few bad images out
@@ -187,28 +184,13 @@ def check_first_images(path: str, array: FoundArray, header: ArrayHeader, settin
     )
 
 
-def _check_brightness(values: np.ndarray, where: str) -> None:
-    """Checks that 16-bit images would not become almost black.
-
-    Raises:
-      UsageError: if they would become almost black.
-    """
-    highest = brightest_if_dark(values)
-    if highest:
-        raise UsageError(
-            f"{where}: the values of its first images run up to {highest} only, but white is 65535 in "
-            f"pixels of 16 bits; {'save them as uint8' if highest <= 0xFF else 'scale them to 0 to 65535'}."
-        )
-
-
 def _first_values(path: str, array: FoundArray, header: ArrayHeader) -> np.ndarray:
     """Returns the values of the first images, one image in a row; none if they cannot be read.
 
     In Fortran order, these are values of many images. They serve the check equally well.
     """
     dtype = np.dtype(header.dtype)
-    most = _FIRST_DEEP_BYTES if dtype.str[1:] == "u2" else _FIRST_BYTES
-    length = min(header.end - header.begin, max(header.row_bytes, most))
+    length = min(header.end - header.begin, max(header.row_bytes, _FIRST_BYTES))
     size = math.prod(header.shape[1:])
     try:
         if array.kind == IDX:

@@ -319,7 +319,7 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
                 shape=image.shape,
                 planar=opened.planar if image.planar is None and image.shape[-1] > 1 else bool(image.planar),
                 dtype=image.dtype,
-                keep=bool(image.shape) and opened.settings.states_dtype,
+                keep=bool(image.shape) and opened.settings.keeps_samples(image.dtype),
             ),
         )
         reason = QuarantineReason.BAD_ANNOTATION

@@ -16,7 +16,7 @@ from shardwright.schemas.example import NotAnExample
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.units import parse_pixel_shape
 from shardwright.transforms import storage
-from shardwright.transforms.images.pixel_order import are_planar, brightest_if_dark
+from shardwright.transforms.images.pixel_order import are_planar
 from shardwright.transforms.records.framing import Record, read_records
 from shardwright.transforms.sources.tfrecord.columns import check_columns
 from shardwright.transforms.sources.tfrecord.files import compression_in, unpack
@@ -127,22 +127,17 @@ def _check_images(
     shown: str, examples: Sequence[SourceRecord], settings: ConvertSettings, own: OwnRecords | None
 ) -> None:
     faults: list[NoImage] = []
-    found: list[tuple[SourceRecord, FoundImage]] = []
     for example in examples:
         try:
-            found.append((example, image_of(example, own, settings)))
+            image_of(example, own, settings)
         except NoImage as fault:
             faults.append(fault)
         except ValueError:
             continue
-    if faults and not found:
+        else:
+            return
+    if faults:
         raise UsageError(f"{shown}: the first record: {faults[0]}.")
-    highest = brightest_if_dark(pixel_values(*item) for item in found if item[1].dtype == "<u2")
-    if highest and settings.depth == "8":
-        raise UsageError(
-            f"{shown}: the values of its first images run up to {highest} only, but white is 65535 in "
-            f"pixels of 16 bits; write them {'as uint8' if highest <= 0xFF else 'from 0 to 65535'}."
-        )
 
 
 def pixels_are_planar(records: IO[bytes], settings: ConvertSettings) -> bool:
