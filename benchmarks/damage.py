@@ -49,7 +49,8 @@ def _jpeg_xl(picture: Image.Image) -> bytes:
 def _in_16_bits(picture: Image.Image) -> np.ndarray:
     """Returns a picture with 16 bits per channel whose lower bits are noise, as a camera's are."""
     pixels = np.asarray(picture).astype(np.uint16) << 8
-    return pixels | np.random.default_rng(1).integers(0, 256, pixels.shape, np.uint16)
+    noise = np.random.default_rng(1).integers(0, 256, pixels.shape, np.uint16)
+    return np.bitwise_or(pixels, noise, dtype=np.uint16)
 
 
 def _png_of_16_bits(picture: Image.Image) -> bytes:

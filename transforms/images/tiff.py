@@ -201,7 +201,7 @@ def _raw_mode(image: TiffImagePlugin.TiffImageFile, organization: _Organization,
     """Returns Pillow's raw mode for whole pixels of a picture that is opened and has some strips or tiles."""
     modes = [tile.args[0] for tile in image.tile if isinstance(tile.args, tuple)]
     if image.tile[0].codec_name == "libtiff" or organization.planes == 1:
-        return modes[0]
+        return str(modes[0])
     # For uncompressed planes, Pillow has a mode of one letter each, whatever the number of bits.
     letters = "".join(modes[: segments : segments // organization.planes])
     return f"{letters};16" if organization.bits == 16 else letters
