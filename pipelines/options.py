@@ -284,11 +284,32 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argpars
     ours = parser._option_string_actions
     options = [item for item in given if not item.startswith("--") or item.partition("=")[0] in ours]
     others = [item for item in given if item.startswith("--") and item.partition("=")[0] not in ours]
+    _refuse_two_values(parser, options)
     # A word that begins with a hyphen is an argument only after `--`; argparse needs all arguments together.
     odd = any(place.startswith("-") and place != "-" for place in places)
     namespace, rest = parser.parse_known_args([*options, "--", *places] if odd else [*places, *options])
     WATCHDOG.stuck_after = 60 * getattr(namespace, "stuck_after", STUCK_AFTER_MINUTES)
     return namespace, [*rest, *others]
+
+
+def _refuse_two_values(parser: argparse.ArgumentParser, options: Sequence[str]) -> None:
+    """Refuses an option with two values, of which argparse would use only the last.
+
+    Raises:
+      UsageError: An option that may be given once has different values.
+    """
+    values: dict[str, str] = {}
+    for option in options:
+        name, equals, value = option.partition("=")
+        action = parser._option_string_actions.get(name)
+        if action is None or action.nargs == 0 or isinstance(action, argparse._AppendAction):
+            continue
+        value = value if equals or not _is_switch(parser, name) else "true"
+        first = values.setdefault(name, value)
+        if first != value:
+            raise UsageError(
+                f"{name} has two values, {printable(first)!r} and {printable(value)!r}; give it once."
+            )
 
 
 def _sorted_out(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[list[str], list[str]]:

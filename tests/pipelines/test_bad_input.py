@@ -56,6 +56,32 @@ def test_incomplete_commands_are_refused(
 
 
 @pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["convert", "in", "--output=x", "--output", "y"], "--output has two values, 'x' and 'y'; give it once"),
+        (["plan", "in", "--seed=1", "--seed=2"], "--seed has two values, '1' and '2'"),
+        (["plan", "in", "--min-side=1", "--min_side=2"], "--min_side has two values, '1' and '2'"),
+        (["convert", "in", "x", "--overwrite", "--overwrite=false"], "--overwrite has two values, 'true' and"),
+        (["rebuild", "--output=x", "--output=y"], "--output has two values"),
+        (["validate", "--dataset=x", "--dataset=y"], "--dataset has two values"),
+        (["diff", "x", "y", "--report=a", "--report=b"], "--report has two values"),
+    ],
+)
+def test_an_option_with_two_values_is_refused(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, argv: list[str], says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert says in refused(capfd, tmp_path, *argv)
+
+
+def test_an_option_with_the_same_value_twice_is_that_value(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "--input nope does not exist" in refused(capfd, tmp_path, "plan", "nope", "--seed=1", "--seed=1")
+
+
+@pytest.mark.parametrize(
     ("option", "says"),
     [
         ("--resizee=3", "Unknown option --resizee; did you mean --resize?"),
