@@ -139,9 +139,10 @@ def build(pipeline: Any, size: int, result: str) -> None:
         | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)
     )
     ids = pipeline | "NoClassIds" >> beam.Create([], reshuffle=False)
+    nothing = pipeline | "NoMatches" >> beam.Create([], reshuffle=False)
     forecast = (
         batches
-        | "ForecastDataset" >> ForecastDataset(settings, ids, LabelRules())
+        | "ForecastDataset" >> ForecastDataset(settings, ids, nothing, LabelRules())
         | "NotePlanned" >> beam.Map(_note_planned)
     )  # fmt: skip
     grouped = (

@@ -203,9 +203,9 @@ def build_forecast(
     from shardwright.transforms.sources.transforms import ListSources
 
     settings = request.settings
-    refs, class_ids, digests = pipeline | "ListSources" >> ListSources(
+    refs, class_ids, matches, digests = pipeline | "ListSources" >> ListSources(
         request.inputs, Context(settings, spool), request.rules, request.selection, digested
-    )  # ImageRef, ClassId, ListingDigest
+    )  # ImageRef, ClassId, RuleMatches, ListingDigest
     batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
     # Otherwise an unknown class is an error of one object, not of the image.
     fatal = request.class_names if settings.record_layout.needs is Needs.LABEL else ()
@@ -222,6 +222,7 @@ def build_forecast(
     forecast = batches | "ForecastDataset" >> ForecastDataset(
         settings,
         class_ids,
+        matches,
         request.rules,
         request.carried,
         request.class_names,
@@ -229,7 +230,7 @@ def build_forecast(
         carried,
         request.given,
         request.facts,
-        request.selection.keys,
+        request.selection,
     )  # Forecast
     if run and not storage.is_remote(spool.directory) and not has_one_worker(forecast.pipeline.options):
         _ = forecast | "TellTree" >> beam.Map(_keep_tree, spool, run)  # None

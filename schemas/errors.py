@@ -176,6 +176,10 @@ class LeftOut(Exception):
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """Returns `; did you mean X?` for the known name closest to a wrong one; empty if none is close."""
-    match = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"; did you mean {match[0]}?" if match else ""
+    """Returns `; did you mean X?` for the known name closest to a wrong one; empty if none is close.
+
+    Upper and lower case count as equal.
+    """
+    folded = {other.casefold(): other for other in reversed(known)}
+    match = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
+    return f"; did you mean {folded[match[0]]}?" if match else ""

@@ -5,21 +5,25 @@ A rule is a list of patterns, keys and digests. Patterns are compared with keys:
 - `*` and `?` match within one folder, `**` matches any number of folders, `[0-9]` matches one character.
 - A pattern that ends with a slash matches everything in that folder.
 - A pattern without another slash matches files and folders of that name anywhere. Others match whole keys.
+
+A leading `./` does not count, and a backslash also stands for a slash.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from shardwright.schemas.codes import FilterReason
+from shardwright.schemas.image_ref import as_in_keys
 
 _DIGEST_BYTES = 32
 #: A digest, alone or followed by a file name, as `sha256sum` prints it.
 _DIGEST_LINE = re.compile(r"([0-9a-fA-F]{64})(?:[ \t]+\*?.*)?\Z")
+_LEADING_DOTS = re.compile(r"\A(?:\./)+")
 _CLASS = re.compile(r"\[(!?)([^\]]+)\]")
 
 
@@ -75,12 +79,32 @@ class KeyList:
         return bool(self.patterns or self.keys or self.digests)
 
     @cached_property
+    def _respelled(self) -> Mapping[str, str]:
+        """Key -> line, for lines that write a key in another way: `./a.jpg`, `cats\\a.jpg`, `100%.jpg`."""
+        spelled = ((_as_key(line), line) for line in self.keys)
+        return {key: line for key, line in spelled if key not in self.keys}
+
+    @cached_property
+    def _regexes(self) -> Mapping[str, re.Pattern[str]]:
+        return {pattern: re.compile(pattern_regex(pattern), re.DOTALL) for pattern in self.patterns}
+
+    @cached_property
     def _regex(self) -> re.Pattern[str] | None:
         return re.compile("|".join(map(pattern_regex, self.patterns)), re.DOTALL) if self.patterns else None
 
     def has_key(self, key: str) -> bool:
         """Returns whether the list contains a key, or a pattern that matches it."""
-        return key in self.keys or (self._regex is not None and self._regex.fullmatch(key) is not None)
+        if key in self.keys or key in self._respelled:
+            return True
+        return self._regex is not None and self._regex.fullmatch(key) is not None
+
+    def entries_of(self, key: str) -> Iterator[str]:
+        """Yields the lines and patterns that match a key."""
+        if key in self.keys:
+            yield key
+        elif key in self._respelled:
+            yield self._respelled[key]
+        yield from (pattern for pattern, regex in self._regexes.items() if regex.fullmatch(key))
 
     def has_digest(self, sha256: str) -> bool:
         """Returns whether the list contains a digest; an unknown digest is empty."""
@@ -153,6 +177,11 @@ def parse_key_list(entries: Iterable[str], lines: Iterable[str] = ()) -> KeyList
     return KeyList(patterns, frozenset(keys), Digests(digests))
 
 
+def _as_key(line: str) -> str:
+    """Returns the key that a line stands for if no key equals the line."""
+    return as_in_keys(_LEADING_DOTS.sub("", line.replace("\\", "/")))
+
+
 def pattern_regex(pattern: str) -> str:
     """Returns the regular expression of a pattern, for a match of the whole key.
 
@@ -161,8 +190,13 @@ def pattern_regex(pattern: str) -> str:
     """
     if not pattern.strip("/"):
         raise ValueError(f"{pattern!r} matches nothing; write a pattern such as 'drafts/' or '*.png'")
+    if "\\" in pattern:
+        with_slashes = pattern_regex(pattern.replace("\\", "/"))
+        return f"(?:{with_slashes}|{re.escape(pattern)})"
     # A member of an archive may be named without the archive.
     begin = "" if "/" in pattern.removesuffix("/") else "(?:.*[/!])?"
+    if pattern.startswith("./"):
+        begin, pattern = r"(?:\./)?", pattern[1:]
     rest, parts = pattern.removeprefix("/") + ("**" if pattern.endswith("/") else ""), [begin]
     while rest:
         for text, regex in (("**/", "(?:.*/)?"), ("**", ".*"), ("*", "[^/]*"), ("?", "[^/]")):

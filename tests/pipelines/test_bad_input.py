@@ -58,10 +58,16 @@ def test_incomplete_commands_are_refused(
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (["convert", "in", "--output=x", "--output", "y"], "--output has two values, 'x' and 'y'; give it once"),
+        (
+            ["convert", "in", "--output=x", "--output", "y"],
+            "--output has two values, 'x' and 'y'; give it once",
+        ),
         (["plan", "in", "--seed=1", "--seed=2"], "--seed has two values, '1' and '2'"),
         (["plan", "in", "--min-side=1", "--min_side=2"], "--min_side has two values, '1' and '2'"),
-        (["convert", "in", "x", "--overwrite", "--overwrite=false"], "--overwrite has two values, 'true' and"),
+        (
+            ["convert", "in", "x", "--overwrite", "--overwrite=false"],
+            "--overwrite has two values, 'true' and",
+        ),
         (["rebuild", "--output=x", "--output=y"], "--output has two values"),
         (["validate", "--dataset=x", "--dataset=y"], "--dataset has two values"),
         (["diff", "x", "y", "--report=a", "--report=b"], "--report has two values"),

@@ -25,6 +25,7 @@ from shardwright.transforms.dataset_files import read_dataset
 from shardwright.transforms.sources.listed_parts import LISTED_PARTS, ListedPart
 from shardwright.transforms.sources.listing import split_inputs
 from shardwright.transforms.sources.listing_digest import ListingDigest
+from shardwright.transforms.sources.rule_matches import RuleMatches
 from shardwright.transforms.sources.source import Context
 from shardwright.transforms.sources.spool import Spool
 
@@ -174,7 +175,7 @@ def test_a_rebuild_lists_the_images_that_changed(folder: Path, monkeypatch: pyte
     # What the command has listed is not listed again.
     context = Context(request.settings, Spool(directory), one_worker=True)
     for part in split_inputs(request.inputs, context):
-        LISTED_PARTS.keep(context.spool.path, part, ListedPart([], ListingDigest()))
+        LISTED_PARTS.keep(context.spool.path, part, ListedPart([], ListingDigest(), RuleMatches()))
     assert early_refs(request, directory, latest) == []
     LISTED_PARTS.clear()
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -199,6 +200,58 @@ def test_classes_to_keep_that_no_image_has_are_named(tmp_path: Path) -> None:
     ]
 
 
+def warnings_of(tmp_path: Path, **settings: Any) -> tuple[set[str], list[str]]:
+    """Converts a small tree; returns the written keys and the warnings."""
+    make_tree(tmp_path / "in", 6, ("Ant", "bees", "cat"))
+    values = {"input": str(tmp_path / "in"), "output": str(tmp_path / "out"), "overwrite": True, **settings}
+    result = convert(**values)
+    return written(entries_of(tmp_path / "out")), result.outcome["warnings"]
+
+
+def test_names_that_no_class_has_are_reported_with_the_nearest(tmp_path: Path) -> None:
+    _, warnings = warnings_of(tmp_path, rename_labels="bee=wasp,cat=wasp,ANT=ant")
+    assert warnings == [
+        "No image has the class 'ANT', 'bee' of --rename_labels bee=wasp,cat=wasp,ANT=ant; did you mean Ant?"
+    ]
+    (tmp_path / "keep.txt").write_text("wasp\nants\n")
+    _, warnings = warnings_of(tmp_path, rename_labels="cat=wasp", keep_labels=str(tmp_path / "keep.txt"))
+    assert warnings[0] == f"No image has the class 'ants' of --keep_labels {tmp_path / 'keep.txt'}; " + (
+        "did you mean Ant?"
+    )
+    assert warnings_of(tmp_path, rename_labels="bees=wasp,cat=wasp", limit=2)[1] == []
+
+
+def test_lines_that_match_no_image_are_counted(tmp_path: Path) -> None:
+    lines = [
+        "./Ant/000.jpg",
+        r"bees\001.png",
+        str(tmp_path / "in/cat/002.png"),
+        '"cat/005.png"',
+        "cat/",
+        "*.gif",
+    ]
+    (tmp_path / "out.txt").write_text("\n".join(lines))
+    keys, warnings = warnings_of(tmp_path, exclude=f"./Ant/*3.jpg,gone/,@{tmp_path / 'out.txt'}")
+    assert keys == {"bees/004.png", "cat/002.png", "cat/005.png"}
+    of_patterns, of_lines, *rest = warnings
+    assert "'gone/' matches no key; a key is the path below the input, such as 'Ant/000.jpg'" in of_patterns
+    assert "4 of 6 lines match no image: '\"cat/005.png\"'; did you mean cat/005.png?" in of_lines
+    assert "write patterns and folders beside @FILE" in of_lines and not rest
+
+
+def test_if_nothing_is_left_the_lines_that_match_nothing_are_named(tmp_path: Path) -> None:
+    make_tree(tmp_path / "in", 6, ("ant", "bee", "cat"))
+    values = {"input": str(tmp_path / "in"), "output": str(tmp_path / "out")}
+    (tmp_path / "some.txt").write_text(f"{tmp_path}/in/ant/000.jpg\nAnt/000.jpg\n")
+    with pytest.raises(
+        UsageError, match=r"no image is left \(6 not_included\)\. .*2 of 2 lines match no image"
+    ):
+        convert(include=f"@{tmp_path / 'some.txt'}", **values)
+    (tmp_path / "keep.txt").write_text("cats\n")
+    with pytest.raises(UsageError, match=r"\(6 label_not_kept\)\. No image has the class 'cats'.*mean cat\?"):
+        convert(keep_labels=str(tmp_path / "keep.txt"), **values)
+
+
 def test_include_takes_only_what_it_names(tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 12, ("ant", "bee", "cat"))
     files = sorted((tmp_path / "in").rglob("*.*"))
@@ -216,11 +269,13 @@ def test_include_takes_only_what_it_names(tmp_path: Path) -> None:
     assert not result.outcome["warnings"]
     unused = {"exclude": "draft/,*.webp", "max_bad_fraction": 1}
     plain = convert(input=str(tmp_path / "in"), output=str(tmp_path / "plain"), **unused)
-    assert "--exclude draft/,*.webp matches no key" in plain.outcome["warnings"][0]
+    assert "--exclude draft/,*.webp: 'draft/', '*.webp' match no key" in plain.outcome["warnings"][0]
     only = convert(input=str(tmp_path / "in"), output=str(tmp_path / "only"), include="ant/")
     assert only.dataset.ledger["quarantined"] == 0
     (tmp_path / "none.txt").write_text("\n")
     with pytest.raises(UsageError, match="lists no image"):
         convert(input=str(tmp_path / "in"), output=str(tmp_path / "x"), include=f"@{tmp_path / 'none.txt'}")
-    with pytest.raises(UsageError, match=r"no image is left \(13 not_included.*check --include"):
+    with pytest.raises(
+        UsageError, match=r"no image is left \(13 not_included.*--include 'dog/\*' matches no key"
+    ):
         convert(input=str(tmp_path / "in"), output=str(tmp_path / "x"), include="dog/*")

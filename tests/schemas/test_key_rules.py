@@ -33,6 +33,10 @@ TEXTS = st.text("ab/*?[]!.x-", max_size=8)
         ("x.jpg", ("x.jpg", "b.zip!x.jpg", "b.zip!in/x.jpg"), ("ax.jpg", "x.jpgs", "xyjpg")),
         ("a(1)+.jpg", ("a(1)+.jpg",), ("a1.jpg",)),
         ("e\u0301.jpg", ("\u00e9.jpg",), ("e.jpg",)),
+        ("./x.jpg", ("x.jpg",), ("a/x.jpg",)),
+        ("./drafts/", ("drafts/a.jpg",), ("cats/drafts/a.jpg",)),
+        ("cats\\*.jpg", ("cats/a.jpg", "cats\\*.jpg"), ("big/cats/a.jpg", "cats/new/a.jpg")),
+        ("drafts\\", ("drafts/a.jpg", "cats/drafts/a.jpg"), ("drafts.jpg",)),
     ],
 )
 def test_patterns_match_keys(pattern: str, matches: tuple[str, ...], others: tuple[str, ...]) -> None:
@@ -69,6 +73,11 @@ def test_a_file_lists_keys_and_digests_as_sha256sum_prints_them() -> None:
     found = parse_key_list([], [digest, f"{digest[::-1]}  photos/a b.jpg", "cats/*.jpg", digest[:-1]])
     assert found.keys == {"cats/*.jpg", digest[:-1]} and len(found.digests) == 2
     assert found.has_key("cats/*.jpg") and not found.has_key("cats/a.jpg")  # a line is a key, not a pattern
+    written_otherwise = parse_key_list([], ["./a.jpg", "cats\\b.jpg", "100%.jpg", "./own.jpg", "own\\c.jpg"])
+    assert all(
+        map(written_otherwise.has_key, ["a.jpg", "cats/b.jpg", "100%25.jpg", "./own.jpg", "own\\c.jpg"])
+    )
+    assert [*written_otherwise.entries_of("cats/b.jpg")] == ["cats\\b.jpg"]
     assert found.has_digest(digest) and not found.has_digest("")
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from shardwright.schemas import units
-from shardwright.schemas.codes import BY_LISTING, FilterReason, Outcome, QuarantineReason
+from shardwright.schemas.codes import BY_LISTING, Outcome, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, labels_of, printable
@@ -290,6 +290,7 @@ def make_forecast(
     split_bounds: PartBounds | None = None,
     keys: KeyRules | None = None,
     fold_bounds: PartBounds | None = None,
+    unmatched: Sequence[str] = (),
 ) -> Forecast:
     """Chooses labels and numbers of shards, after converting a sample of the images.
 
@@ -306,12 +307,13 @@ def make_forecast(
       split_bounds: chosen bounds of the splits, if `--splits` alone does not decide them.
       keys: rules of `--include` and `--exclude`; None to take all images.
       fold_bounds: chosen bounds of the folds, if `--folds` alone does not decide them.
+      unmatched: sentences about names and lists of settings that match no image.
 
     Raises:
       UsageError: if there is nothing to convert.
     """
     cut = summary.finish(settings)
-    _check_something_to_do(summary, settings)
+    _check_something_to_do(summary, settings, unmatched)
     layout, keys = settings.record_layout, keys or KeyRules()
     classes: Counter[str] = Counter()
     for of_split in summary.classes.values():
@@ -360,7 +362,7 @@ def make_forecast(
         sampled=sample.tried,
         sample_faults=sample.faults,
         limit_cut=cut,
-        warnings=tuple(_warnings(summary, settings, labels, keys)),
+        warnings=(*unmatched, *_warnings(summary, settings, labels)),
         split_class_counts={split: in_name_order(summary.classes.get(split, {})) for split in shards},
         splits_from=_splits_from(summary),
         keys=keys,
@@ -519,7 +521,7 @@ def _filtered(summary: RefSummary, settings: ConvertSettings, cut: tuple[int, st
     return filtered
 
 
-def _check_something_to_do(summary: RefSummary, settings: ConvertSettings) -> None:
+def _check_something_to_do(summary: RefSummary, settings: ConvertSettings, unmatched: Sequence[str]) -> None:
     if sum(summary.candidates.values()):
         return
     where = ", ".join(printable(item) for item in settings.input)
@@ -543,6 +545,8 @@ def _check_something_to_do(summary: RefSummary, settings: ConvertSettings) -> No
     kinds = ", ".join(
         f"{count:,} {reason}" for (_, reason), count in sorted(summary.outcomes.items()) if reason
     )
+    if unmatched:
+        raise UsageError(f"--input {where}: no image is left ({kinds}). {' '.join(unmatched)}")
     chosen = {reason.value for reason in BY_LISTING}
     if any(reason in chosen for _, reason in summary.outcomes):
         raise UsageError(
@@ -554,15 +558,8 @@ def _check_something_to_do(summary: RefSummary, settings: ConvertSettings) -> No
     )
 
 
-def _warnings(
-    summary: RefSummary, settings: ConvertSettings, labels: Sequence[str], keys: KeyRules
-) -> list[str]:
+def _warnings(summary: RefSummary, settings: ConvertSettings, labels: Sequence[str]) -> list[str]:
     warnings = []
-    if keys.exclude.patterns and not summary.outcomes[Outcome.FILTERED, FilterReason.EXCLUDED]:
-        warnings.append(
-            f"--exclude {settings.exclude} matches no key; a key is the path below the input, such as "
-            f"{summary.sample[0][1].key!r}."
-        )
     if len(labels) == 1 and settings.record_layout.needs is Needs.LABEL:
         warnings.append(
             f"There is only one class, {labels[0]!r}, but a classifier needs two; "

@@ -26,7 +26,6 @@ from shardwright.schemas.image_ref import (
     is_image,
     printable,
 )
-from shardwright.schemas.key_rules import KeyRules
 from shardwright.schemas.labels import ClassId, check_numbering, merge_class_ids, merge_class_texts
 from shardwright.schemas.part_bounds import PartBounds
 from shardwright.schemas.plan import Forecast, Plan
@@ -46,6 +45,8 @@ from shardwright.transforms.plan.forecast import Placement, RefSummary, make_for
 from shardwright.transforms.plan.parts import FOLD, SPLIT
 from shardwright.transforms.plan.planned_shard import PlannedShard, ShardId
 from shardwright.transforms.sources.label_rules import LabelRules
+from shardwright.transforms.sources.rule_matches import RuleMatches, unmatched_warnings
+from shardwright.transforms.sources.selection import ListingRules
 from shardwright.transforms.sources.unused_settings import ConversionFacts, without_effect
 
 _LOG = logging.getLogger(__name__)
@@ -61,8 +62,6 @@ _KEY_BUCKETS = 2048
 _SPLIT = ImageRef._fields.index("split")
 #: Marks an id that was made from its image's key.
 _MADE = "made"
-#: Number of unused class names in a warning.
-_NAMES_SHOWN = 5
 #: Settings that determine the number of shards.
 _SHARD_COUNTS = ("shards", "shard_size")
 
@@ -134,9 +133,9 @@ class _MakeForecast(beam.DoFn):
         explicit_shards: bool,
         given: frozenset[str],
         facts: ConversionFacts | None,
-        keys: KeyRules | None,
+        selection: ListingRules,
     ) -> None:
-        self._keys = keys
+        self._selection = selection
         self._given = given
         self._facts = facts or ConversionFacts(settings, frozenset())
         self._settings = settings
@@ -150,6 +149,7 @@ class _MakeForecast(beam.DoFn):
         _: bytes,
         summaries: Iterable[RefSummary],
         class_ids: Iterable[ClassId],
+        matches: Iterable[RuleMatches],
         found: Plan | None = None,
         split_bounds: PartBounds | None = None,
         fold_bounds: PartBounds | None = None,
@@ -157,6 +157,7 @@ class _MakeForecast(beam.DoFn):
         summary = merged_summaries(summaries, self._settings)
         carried = found or self._carried
         class_ids = list(class_ids)
+        unmatched = unmatched_warnings(matches, self._settings, self._rules, self._selection)
         explicit = self._explicit_shards
         if carried is not None:  # unchanged shard settings do not choose the numbers of shards again
             identity = self._settings.identity()
@@ -172,10 +173,11 @@ class _MakeForecast(beam.DoFn):
                 explicit,
                 self._rules.apply_to_texts(merge_class_texts(class_ids)),
                 split_bounds,
-                self._keys,
+                self._selection.keys,
                 fold_bounds,
+                unmatched,
             )
-        forecast = self._with_names_checked(self._with_numbering_checked(forecast, class_ids))
+        forecast = self._with_numbering_checked(forecast, class_ids)
         facts = replace(self._facts, splits_from=forecast.splits_from)
         notes = tuple(without_effect(self._given, facts, self._facts))
         PROGRESS.tell(*notes)
@@ -185,18 +187,6 @@ class _MakeForecast(beam.DoFn):
         PROGRESS.total_images = forecast.total
         PROGRESS.total_shards = sum(forecast.plan.shards.values())
         yield forecast
-
-    def _with_names_checked(self, forecast: Forecast) -> Forecast:
-        """Adds a warning to a forecast if a name of `--keep_labels` is that of no class."""
-        unused = self._rules.keeps_none({name for name, count in forecast.class_counts.items() if count})
-        if not unused:
-            return forecast
-        more = f" and {len(unused) - _NAMES_SHOWN:,} more" if len(unused) > _NAMES_SHOWN else ""
-        warning = (
-            f"No image has the class {', '.join(map(repr, unused[:_NAMES_SHOWN]))}{more} of --keep_labels "
-            f"{self._settings.keep_labels}; check the spelling."
-        )
-        return replace(forecast, warnings=(*forecast.warnings, warning))
 
     def _with_numbering_checked(self, forecast: Forecast, class_ids: Iterable[ClassId]) -> Forecast:
         """Adds a warning to a forecast if no image has the number of the first class name.
@@ -224,6 +214,7 @@ class ForecastDataset(beam.PTransform):
     Args:
       settings: checked settings.
       class_ids: ids that sources give to class names.
+      matches: what the rules match in the inputs (RuleMatches).
       rules: rules that map class names.
       carried: plan to carry on.
       class_names: the allowed class names, in id order; empty to allow all.
@@ -232,13 +223,14 @@ class ForecastDataset(beam.PTransform):
       found: side input with the plan to carry on, if the job finds it itself; or None.
       given: names of the settings that were given.
       facts: facts about the conversion; None to use the settings alone.
-      keys: rules of `--include` and `--exclude`; None to take all images.
+      selection: rules that leave out images; None to take all images.
     """
 
     def __init__(
         self,
         settings: ConvertSettings,
         class_ids: beam.PCollection,
+        matches: beam.PCollection,
         rules: LabelRules,
         carried: Plan | None = None,
         class_names: Sequence[str] = (),
@@ -246,15 +238,16 @@ class ForecastDataset(beam.PTransform):
         found: beam.pvalue.AsSingleton | None = None,
         given: frozenset[str] = frozenset(),
         facts: ConversionFacts | None = None,
-        keys: KeyRules | None = None,
+        selection: ListingRules | None = None,
     ) -> None:
         super().__init__()
-        self._keys = keys
+        self._selection = selection or ListingRules()
         self._given = given
         self._facts = facts
         self._found = found
         self._settings = settings
         self._class_ids = class_ids
+        self._matches = matches
         self._rules = rules
         self._carried = carried
         self._class_names = class_names
@@ -289,10 +282,11 @@ class ForecastDataset(beam.PTransform):
                     self._explicit_shards,
                     self._given,
                     self._facts,
-                    self._keys,
+                    self._selection,
                 ),
                 beam.pvalue.AsIter(summaries),
                 beam.pvalue.AsIter(self._class_ids),
+                beam.pvalue.AsIter(self._matches),
                 self._found,
                 splits,
                 folds,

@@ -32,6 +32,7 @@ from shardwright.transforms.sources.label_rules import LabelRules
 from shardwright.transforms.sources.listed_parts import LISTED_PARTS, ListedPart
 from shardwright.transforms.sources.listing import list_part, split_inputs
 from shardwright.transforms.sources.listing_digest import ListingDigest, ListingDigester, add_up
+from shardwright.transforms.sources.rule_matches import RuleMatcher
 from shardwright.transforms.sources.selection import ListingRules
 from shardwright.transforms.sources.source import Context, Input, InputSplit
 from shardwright.transforms.sources.spool import Spool
@@ -118,16 +119,16 @@ def list_digest(
     context = Context(task.settings, Spool(task.directory), one_worker=True)
 
     def digest_of(part: InputSplit) -> ListingDigest:
-        digester = ListingDigester(context.spool.path)
+        digester, matcher = ListingDigester(context.spool.path), RuleMatcher(rules, selection)
         room, kept = LISTED_PARTS.room, list[ImageRef | ClassId]()
-        for found in list_part(part, context, rules, selection):
+        for found in list_part(part, context, rules, selection, matcher):
             digester.add(found)
             if len(kept) <= room:
                 kept.append(found)
         renew(task.output, task.holder)
         digest = digester.taken()
         if len(kept) <= room:
-            LISTED_PARTS.keep(context.spool.path, part, ListedPart(kept, digest))
+            LISTED_PARTS.keep(context.spool.path, part, ListedPart(kept, digest, matcher.taken()))
         return digest
 
     parts = split_inputs(inputs, context)

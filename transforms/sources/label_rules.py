@@ -42,7 +42,8 @@ class LabelRules:
         return numbered_names(self.names, self.first_number)
 
     @cached_property
-    def _changes_names(self) -> bool:
+    def changes_names(self) -> bool:
+        """Whether names are renamed or filtered."""
         return bool(self.rename) or self.keep is not None
 
     @cached_property
@@ -53,7 +54,7 @@ class LabelRules:
     @cached_property
     def _keeps_labels(self) -> bool:
         """Whether a reference with a class name stays as it is."""
-        return not (self.names or self._changes_names)
+        return not (self.names or self.changes_names)
 
     def _names(self, names: Iterable[str]) -> list[str]:
         """Returns the renamed names that are kept, without duplicates."""
@@ -71,6 +72,10 @@ class LabelRules:
         names = (name if name in self.rename else self.numbers.get(name, name) for name in ref.labels)
         return ref._replace(label=LABEL_SEPARATOR.join(dict.fromkeys(names)))
 
+    def old_names(self, ref: ImageRef) -> Sequence[str]:
+        """Returns the class names of a reference as they are before they are renamed."""
+        return self._named(ref).labels if self.class_stored else ()
+
     def apply(self, ref: ImageRef) -> ImageRef:
         """Returns a reference with its new class names; it is filtered if no name is left."""
         if not self.class_stored:
@@ -81,7 +86,7 @@ class LabelRules:
             return ref
         if self.names:
             ref = self._named(ref)
-        if self._changes_names and ref.label:
+        if self.changes_names and ref.label:
             names = self._names(ref.labels)
             if not names:
                 return ref.filtered(FilterReason.LABEL_NOT_KEPT)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.transforms.sources.listing_digest import ListingDigest
+from shardwright.transforms.sources.rule_matches import RuleMatches
 from shardwright.transforms.sources.source import InputSplit
 
 #: Maximum number of references that are kept, which take about 40 MB. More are listed again.
@@ -21,10 +22,12 @@ class ListedPart(NamedTuple):
     Attributes:
       found: References and class ids.
       digest: Their digest.
+      matches: What the rules matched.
     """
 
     found: Sequence[ImageRef | ClassId]
     digest: ListingDigest
+    matches: RuleMatches
 
 
 class ListedParts:

@@ -15,6 +15,7 @@ from shardwright.transforms.images.read import read_head
 from shardwright.transforms.images.signatures import HEAD_BYTES
 from shardwright.transforms.sources.confinement import Confinement
 from shardwright.transforms.sources.label_rules import LabelRules
+from shardwright.transforms.sources.rule_matches import RuleMatcher
 from shardwright.transforms.sources.selection import ListingRules
 from shardwright.transforms.sources.source import Context, Input, InputSplit, source_by_name
 
@@ -29,9 +30,21 @@ def split_inputs(inputs: Sequence[Input], context: Context) -> Iterator[InputSpl
 
 
 def list_part(
-    part: InputSplit, context: Context, rules: LabelRules, selection: ListingRules | None = None
+    part: InputSplit,
+    context: Context,
+    rules: LabelRules,
+    selection: ListingRules | None = None,
+    matcher: RuleMatcher | None = None,
 ) -> Iterator[ImageRef | ClassId]:
-    """Yields a reference for every item in a split, in any order, with all rules applied."""
+    """Yields a reference for every item in a split, in any order, with all rules applied.
+
+    Args:
+      part: The split.
+      context: Settings and a directory for spool files.
+      rules: Rules for class names.
+      selection: Rules that leave out images. None to take all.
+      matcher: Collects what the rules match; None if nobody asks.
+    """
     selection = selection or ListingRules()
     confinement = Confinement(part.item, context) if context.settings.confine else None
     listed = source_by_name(part.item.source).list_part(part, context)
@@ -48,6 +61,8 @@ def list_part(
         if confinement is not None:
             found = confinement.check(found)
         found = _without_skipped(found, context.settings.skipped_formats)
+        if matcher is not None:
+            matcher.add(found)
         yield rules.apply(selection.apply(found))
     PROGRESS.add(listed=unreported)
 

@@ -15,10 +15,11 @@ from shardwright.transforms.sources.label_rules import LabelRules
 from shardwright.transforms.sources.listed_parts import LISTED_PARTS
 from shardwright.transforms.sources.listing import list_part, split_inputs
 from shardwright.transforms.sources.listing_digest import ListingDigester
+from shardwright.transforms.sources.rule_matches import RuleMatcher
 from shardwright.transforms.sources.selection import ListingRules
 from shardwright.transforms.sources.source import Context, Input, InputSplit, source_by_name, whole
 
-_CLASS_IDS, _DIGESTS = "class_ids", "digests"
+_CLASS_IDS, _DIGESTS, _MATCHES = "class_ids", "digests", "matches"
 
 
 class _ListPart(beam.DoFn):
@@ -27,24 +28,32 @@ class _ListPart(beam.DoFn):
         self._rules = rules
         self._selection = selection
 
+    def start_bundle(self) -> None:
+        self._matcher = RuleMatcher(self._rules, self._selection)
+
     def process(self, part: InputSplit) -> Iterator[ImageRef | beam.pvalue.TaggedOutput]:
         for found in self._listed(part):
             yield beam.pvalue.TaggedOutput(_CLASS_IDS, found) if isinstance(found, ClassId) else found
 
     def _listed(self, part: InputSplit) -> Iterator[ImageRef | ClassId]:
-        return list_part(part, self._context, self._rules, self._selection)
+        return list_part(part, self._context, self._rules, self._selection, self._matcher)
+
+    def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
+        yield beam.pvalue.TaggedOutput(_MATCHES, in_global_window(self._matcher.taken()))
 
 
 class _ListAndDigest(_ListPart):
     """Lists what this process has not listed yet in this run, and yields a digest for each bundle."""
 
     def start_bundle(self) -> None:
+        super().start_bundle()
         self._digester = ListingDigester(self._context.spool.path)
 
     def _listed(self, part: InputSplit) -> Iterator[ImageRef | ClassId]:
         listed = LISTED_PARTS.take(self._context.spool.path, part)
         if listed is not None:
             self._digester.add_part(listed.digest)
+            self._matcher.add_part(listed.matches)
             yield from listed.found
             return
         for found in super()._listed(part):
@@ -52,6 +61,7 @@ class _ListAndDigest(_ListPart):
             yield found
 
     def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
+        yield from super().finish_bundle()
         yield beam.pvalue.TaggedOutput(_DIGESTS, in_global_window(self._digester.taken()))
 
 
@@ -59,7 +69,8 @@ class ListSources(beam.PTransform):
     """Lists the inputs. `PBegin -> (PCollection[ImageRef], PCollection[ClassId], ...)`.
 
     The second result contains the ids that sources give to class names; it may have duplicates. The third is
-    a PCollection of ListingDigests of all items together; None unless it is asked for. Applied to a
+    a PCollection of RuleMatches, and the fourth of ListingDigests of all items together; None unless it is
+    asked for. Applied to a
     PCollection of one element, it lists the inputs once that element is ready.
 
     Args:
@@ -87,7 +98,7 @@ class ListSources(beam.PTransform):
 
     def expand(
         self, begin: beam.pvalue.PBegin | beam.PCollection
-    ) -> tuple[beam.PCollection, beam.PCollection, beam.PCollection | None]:
+    ) -> tuple[beam.PCollection, beam.PCollection, beam.PCollection, beam.PCollection | None]:
         """Applies the transform."""
         one_worker = has_one_worker(begin.pipeline.options)
         inputs, context = self._inputs, replace(self._context, one_worker=one_worker)
@@ -99,11 +110,10 @@ class ListSources(beam.PTransform):
         # A single worker would only pay for it.
         if not one_worker and (len(inputs) > 1 or source_by_name(inputs[0].source).split is not whole):
             parts = parts | "SpreadOut" >> beam.Reshuffle()  # InputSplit
-        lists, tags = (
-            (_ListAndDigest, (_CLASS_IDS, _DIGESTS)) if self._digested else (_ListPart, (_CLASS_IDS,))
-        )
+        lists, tags = (_ListAndDigest, (_DIGESTS,)) if self._digested else (_ListPart, ())
         listing = lists(context, self._rules, self._selection)
         listed = parts | "ListPart" >> beam.ParDo(listing).with_outputs(
-            *tags, main="refs"
-        )  # ImageRef; ClassId; ListingDigest
-        return listed.refs, listed[_CLASS_IDS], listed[_DIGESTS] if self._digested else None
+            _CLASS_IDS, _MATCHES, *tags, main="refs"
+        )  # ImageRef; ClassId; RuleMatches; ListingDigest
+        digests = listed[_DIGESTS] if self._digested else None
+        return listed.refs, listed[_CLASS_IDS], listed[_MATCHES], digests
