@@ -56,7 +56,7 @@ def before_rebuild(task: RebuildTask) -> LastRun:
     Args:
       task: The rebuild. With another request than the last time, all images are converted again.
     """
-    from shardwright.transforms.rebuild.remembered_input import read_input
+    from shardwright.transforms.rebuild.begin import read_input
 
     try:
         state = read_input(task.output)

@@ -92,7 +92,7 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
     import apache_beam as beam
 
     from shardwright.transforms.plan.planned_shard import PlannedShard
-    from shardwright.transforms.rebuild.begin import PreviousState, begin, earlier_of
+    from shardwright.transforms.rebuild.begin import PreviousState, begin, earlier_of, touched_files
     from shardwright.transforms.rebuild.compare import CompareWithPrevious
     from shardwright.transforms.rebuild.decision import Decision
     from shardwright.transforms.rebuild.finish import finish, publish
@@ -111,7 +111,12 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
 
     def offered(decision: Decision, previous: PreviousState) -> ReusableBuilds:
         return earlier_of(
-            previous, task.output, task.verify_sources, decision.content_changed, decision.damaged
+            previous,
+            task.output,
+            task.verify_sources,
+            decision.content_changed,
+            decision.damaged,
+            touched_files(task, previous),
         )
 
     def where_changed(planned: PlannedShard, decision: Decision) -> list[PlannedShard]:

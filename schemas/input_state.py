@@ -29,6 +29,7 @@ class InputState:
       shards: Split -> number of shards.
       tree: Description of the input (`Forecast.tree`).
       splits_from: Whether the source names the splits (`SplitsFrom`).
+      checked: Start of the run that compared the input with this version, in seconds since the epoch.
     """
 
     version: str
@@ -41,6 +42,7 @@ class InputState:
     shards: Mapping[str, int]
     tree: str
     splits_from: str
+    checked: float
 
     def dumps(self) -> str:
         """Returns the document as it is stored."""
@@ -70,6 +72,7 @@ class InputState:
                 shards={str(split): int(count) for split, count in value["shards"].items()},
                 tree=str(value["tree"]),
                 splits_from=str(value["splits_from"]),
+                checked=float(value["checked"]),
             )
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"it is damaged ({error!r})") from error

@@ -29,6 +29,7 @@ from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused
 from shardwright.transforms import storage
 from shardwright.transforms.images import read as reading
+from shardwright.transforms.rebuild import compare as comparison
 from shardwright.transforms.shards.kept_runs import KeptRun
 
 Make = Callable[..., Rebuilt]
@@ -184,13 +185,42 @@ def test_sources_without_a_state_are_compared_by_their_bytes(
     assert work(rebuilt)[2] == 1
 
 
-def test_verified_sources_reveal_hidden_changes(make: Make, tmp_path: Path) -> None:
+def test_hidden_changes_are_found_by_the_change_time(make: Make, tmp_path: Path) -> None:
     paths = write_bmps(tmp_path / "in", 8)
     rebuilt = make(shards="3")
     for path in paths[:2]:
         alter_in_secret(path, other_pixels(path))
-    assert work(rebuilt, verify_sources=True)[2] == 2
-    assert unchanged(rebuilt, verify_sources=True)
+    assert work(rebuilt)[2] == 2
+    alter_in_secret(paths[0], other_pixels(paths[0]))
+    paths[1].with_name("new.bmp").write_bytes(picture(60, "BMP", 8))  # its shard differs in any case
+    assert work(rebuilt, shards="1") == (0, 7, 2)
+    assert unchanged(rebuilt) and unchanged(rebuilt, verify_sources=True)
+
+
+def test_a_hidden_change_is_found_without_the_state_of_the_input(make: Make, tmp_path: Path) -> None:
+    paths = write_bmps(tmp_path / "in", 4)
+    rebuilt = make()
+    next(tmp_path.rglob("input.json")).unlink()
+    alter_in_secret(paths[0], other_pixels(paths[0]))
+    assert work(rebuilt)[2] == 1
+
+
+def test_a_changed_change_time_alone_makes_no_version(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = write_bmps(tmp_path / "in", 4)
+    rebuilt = make()
+    paths[0].chmod(0o600)
+    (tmp_path / "another name").hardlink_to(paths[1])
+    os.replace(shutil.copy2(paths[2], tmp_path / "copy"), paths[2])
+    compared: list[str] = []
+    read = comparison.read_ref
+    monkeypatch.setattr(
+        comparison, "read_ref", lambda ref, recipe: compared.append(ref.key) or read(ref, recipe)
+    )
+    assert unchanged(rebuilt) and sorted(compared) == ["a/0.bmp", "a/2.bmp", "b/1.bmp"]
+    compared.clear()
+    assert unchanged(rebuilt) and not compared  # their bytes have been compared
 
 
 @pytest.mark.parametrize("state", ["unknown", pytest.param("known", marks=pytest.mark.slow)])

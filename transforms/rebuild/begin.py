@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from shardwright.schemas.configuration.settings import SUFFIXES
 from shardwright.schemas.dataset import DATASET_JSON, Dataset
 from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.input_state import INPUT_JSON, InputState
 from shardwright.schemas.plan import Plan
 from shardwright.schemas.shell import shell_word
 from shardwright.schemas.version import VERSION_JSON, VersionRecord, VersionState, version_path
@@ -21,6 +23,8 @@ from shardwright.transforms.rebuild.leftovers import remove_leftovers, warned
 from shardwright.transforms.rebuild.outcome import read_outcome
 from shardwright.transforms.rebuild.task import RebuildTask
 from shardwright.transforms.shards.reuse import PreviousBuild, ReusableBuilds
+from shardwright.transforms.sources.file_states import TouchedFiles
+from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.versions.listing import (
     list_versions,
     mark_published,
@@ -48,6 +52,8 @@ class PreviousState(NamedTuple):
       damaged: One sentence for each version that is skipped because its `version.json` is damaged.
       in_doubt: Pairs of fingerprint and version, for damaged versions newer than the latest. They may
         have been rolled back.
+      checked: Time at which the input was as that version states, in seconds since the epoch. Infinity if
+        that is unknown.
       ended: Whether the gates judged the version in an earlier attempt, so that nothing is built any more.
     """
 
@@ -60,6 +66,7 @@ class PreviousState(NamedTuple):
     withdrawn: tuple[tuple[str, str], ...] = ()
     damaged: tuple[str, ...] = ()
     in_doubt: tuple[tuple[str, str], ...] = ()
+    checked: float = math.inf
     ended: bool = False
 
     def plan(self) -> Plan | None:
@@ -150,6 +157,7 @@ def begin(task: RebuildTask) -> PreviousState:
         ),
         damaged=tuple(record.problem for record in others if record.problem),
         in_doubt=tuple(_in_doubt(task.output, others, latest)),
+        checked=_checked(task.output, latest, others),
     )
 
 
@@ -169,6 +177,24 @@ def _newest_published(records: Sequence[VersionRecord]) -> str:
         if record.state is VersionState.PUBLISHED and not record.is_unseen
     )
     return max(seen, default="")
+
+
+def read_input(output: str) -> InputState | None:
+    """Returns the stored state of the input; None if there is none, or if it cannot be used."""
+    path = storage.join(output, INPUT_JSON)
+    with storage.translated_errors("read", path):
+        try:
+            return InputState.loads(storage.read_bytes(path))
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return None
+
+
+def _checked(output: str, version: str, records: Sequence[VersionRecord]) -> float:
+    """Returns the time at which the input was as the latest version states; infinity if that is unknown."""
+    state = read_input(output)
+    if state is not None and state.version == version:
+        return state.checked
+    return next((record.created for record in records if record.version == version), math.inf)
 
 
 def is_overtaken(task: RebuildTask, records: Sequence[VersionRecord]) -> bool:
@@ -223,12 +249,18 @@ def _write_building(task: RebuildTask, previous: str) -> bool:
     return read_version_record(task.output, task.version).state is VersionState.BUILDING  # another attempt
 
 
+def touched_files(task: RebuildTask, previous: PreviousState) -> TouchedFiles:
+    """Returns the files of the input whose states do not prove that they are as the latest version states."""
+    return TouchedFiles(previous.checked, Spool(task.directory).path)
+
+
 def earlier_of(
     previous: PreviousState,
     output: str,
     verify_sources: bool,
     content_changed: frozenset[tuple[str, int]],
     damaged: frozenset[str] = frozenset(),
+    touched: TouchedFiles | None = None,
 ) -> ReusableBuilds:
     """Returns what earlier builds offer to the shards of the new one.
 
@@ -238,7 +270,13 @@ def earlier_of(
       verify_sources: Whether to trust no source without reading it.
       content_changed: Shards whose change shows only in the bytes of their sources.
       damaged: Files of the latest version that do not match their sha256.
+      touched: Files whose states are not trusted.
     """
     return ReusableBuilds(
-        previous.offering, previous.build(output), not verify_sources, content_changed, damaged
+        previous.offering,
+        previous.build(output),
+        not verify_sources,
+        content_changed,
+        damaged,
+        touched or TouchedFiles(),
     )

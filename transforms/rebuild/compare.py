@@ -24,7 +24,7 @@ from shardwright.transforms.images.encode import HEIF_DECODER
 from shardwright.transforms.images.read import map_refs
 from shardwright.transforms.lease import renew
 from shardwright.transforms.plan.planned_shard import PlannedShard, ShardId
-from shardwright.transforms.rebuild.begin import PreviousState
+from shardwright.transforms.rebuild.begin import PreviousState, touched_files
 from shardwright.transforms.rebuild.decision import Decision, report_decision
 from shardwright.transforms.rebuild.scrub import ScrubbedShard
 from shardwright.transforms.rebuild.scrub_transforms import ScrubShards
@@ -32,6 +32,7 @@ from shardwright.transforms.rebuild.task import RebuildTask
 from shardwright.transforms.shards.finish import ShardPlace
 from shardwright.transforms.shards.reuse import can_stay, lists_decide_otherwise, lists_may_decide
 from shardwright.transforms.shards.shard_plan import ShardPlan, plan_shard
+from shardwright.transforms.sources.file_states import TouchedFiles
 from shardwright.transforms.sources.listing_digest import ListingDigest, add_up
 
 _SHOWN = 3
@@ -55,7 +56,12 @@ class Compared(NamedTuple):
 
 
 def compare_shard(
-    shard: ShardPlace, plan: ShardPlan, latest: str, missing: Container[str], verify_sources: bool
+    shard: ShardPlace,
+    plan: ShardPlan,
+    latest: str,
+    missing: Container[str],
+    verify_sources: bool,
+    touched: TouchedFiles,
 ) -> Compared:
     """Compares a shard with its ledger in the latest version.
 
@@ -67,6 +73,7 @@ def compare_shard(
       latest: Dataset directory of the latest version.
       missing: Files that do not exist any more.
       verify_sources: Whether to read every source.
+      touched: Files whose states are not trusted.
 
     Raises:
       EngineError: If the storage failed, or a source changed meanwhile.
@@ -81,10 +88,10 @@ def compare_shard(
         return Compared(place, True)
     if header.plan_digest != plan.digest or not is_whole(data):
         return Compared(place, True)
-    doubtful: set[str] = set()
-    if verify_sources or not plan.digests.has_known_states:
-        candidates = (ref for ref in plan.refs if ref.is_candidate)
-        doubtful = {ref.key for ref in candidates if verify_sources or not ref.has_known_state}
+    candidates = (ref for ref in plan.refs if ref.is_candidate)
+    doubtful = {
+        ref.key for ref in candidates if verify_sources or not ref.has_known_state or touched.has(ref)
+    }
     unread = header.reasons.get(Outcome.QUARANTINED, {}).keys() & _MAY_BE_READABLE
     listed_bytes = lists_may_decide(header, plan.recipe)
     if not doubtful and not unread and not listed_bytes:
@@ -222,7 +229,9 @@ class _CompareShard(beam.DoFn):
         planned = planned._replace(refs=list(planned.refs))
         plan = plan_shard(planned, forecast, task.settings, task.versions)
         latest = version_path(task.output, previous.version)
-        yield compare_shard(place, plan, latest, previous.missing, task.verify_sources)
+        yield compare_shard(
+            place, plan, latest, previous.missing, task.verify_sources, touched_files(task, previous)
+        )
         yield beam.pvalue.TaggedOutput(_PLANNED, planned._replace(digests=plan.digests))
 
 
@@ -246,6 +255,7 @@ def input_state(task: RebuildTask, forecast: Forecast, planned: int, listing: Li
         shards=dict(forecast.plan.shards),
         tree=forecast.tree,
         splits_from=str(forecast.splits_from),
+        checked=task.started,
     )
 
 

@@ -7,25 +7,15 @@ from dataclasses import replace
 
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.dataset import QUARANTINE_JSONL, Dataset
-from shardwright.schemas.input_state import INPUT_JSON, InputState
+from shardwright.schemas.input_state import INPUT_JSON
 from shardwright.schemas.version import VersionRecord, VersionState, version_path
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import read_dataset
 from shardwright.transforms.lease import read_holder
-from shardwright.transforms.rebuild.begin import PreviousState
+from shardwright.transforms.rebuild.begin import PreviousState, read_input
 from shardwright.transforms.rebuild.decision import Decision
 from shardwright.transforms.rebuild.leftovers import warned
 from shardwright.transforms.rebuild.task import RebuildTask
-
-
-def read_input(output: str) -> InputState | None:
-    """Returns the stored state of the input; None if there is none, or if it cannot be used."""
-    path = storage.join(output, INPUT_JSON)
-    with storage.translated_errors("read", path):
-        try:
-            return InputState.loads(storage.read_bytes(path))
-        except (FileNotFoundError, NotADirectoryError, ValueError):
-            return None
 
 
 def remember_input(

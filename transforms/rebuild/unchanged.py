@@ -22,12 +22,12 @@ from shardwright.transforms import storage
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.concurrency.workers import usable_cpus
 from shardwright.transforms.lease import renew
-from shardwright.transforms.rebuild.begin import PreviousState, begin
+from shardwright.transforms.rebuild.begin import PreviousState, begin, read_input, touched_files
 from shardwright.transforms.rebuild.decision import Decision, report_decision
 from shardwright.transforms.rebuild.finish import finish
-from shardwright.transforms.rebuild.remembered_input import read_input
 from shardwright.transforms.rebuild.scrub import ScrubbedShard, chosen_shards, scrub_shard
 from shardwright.transforms.rebuild.task import RebuildTask
+from shardwright.transforms.sources.file_states import TouchedFiles
 from shardwright.transforms.sources.label_rules import LabelRules
 from shardwright.transforms.sources.listed_parts import LISTED_PARTS, ListedPart
 from shardwright.transforms.sources.listing import list_part, split_inputs
@@ -90,7 +90,8 @@ def end_if_unchanged(
     if (previous.version, made.fingerprint) != (state.version, state.fingerprint):
         return False
     try:
-        if list_digest(task, inputs, rules, selection).text != state.listing:
+        listed = list_digest(task, inputs, rules, selection, touched_files(task, previous))
+        if listed is None or listed.text != state.listing:
             return False
         if not has_sound_ledgers(version_path(task.output, previous.version), made, state.planned):
             return False
@@ -108,9 +109,16 @@ def end_if_unchanged(
 
 
 def list_digest(
-    task: RebuildTask, inputs: Sequence[Input], rules: LabelRules, selection: ListingRules
-) -> ListingDigest:
+    task: RebuildTask,
+    inputs: Sequence[Input],
+    rules: LabelRules,
+    selection: ListingRules,
+    touched: TouchedFiles,
+) -> ListingDigest | None:
     """Lists the inputs and returns the digest of all references, which are kept for the whole rebuild.
+
+    Returns:
+      The digest; None if the file of an image was touched, so that its bytes have to be compared.
 
     Raises:
       ShardwrightError: If an input cannot be listed.
@@ -118,23 +126,26 @@ def list_digest(
     # The parts are those of the whole rebuild in this process, which takes what is listed here.
     context = Context(task.settings, Spool(task.directory), one_worker=True)
 
-    def digest_of(part: InputSplit) -> ListingDigest:
+    def digest_of(part: InputSplit) -> tuple[ListingDigest, bool]:
+        doubt = False
         digester, matcher = ListingDigester(context.spool.path), RuleMatcher(rules, selection)
         room, kept = LISTED_PARTS.room, list[ImageRef | ClassId]()
         for found in list_part(part, context, rules, selection, matcher):
             digester.add(found)
+            doubt = doubt or (isinstance(found, ImageRef) and found.is_candidate and touched.has(found))
             if len(kept) <= room:
                 kept.append(found)
         renew(task.output, task.holder)
         digest = digester.taken()
         if len(kept) <= room:
             LISTED_PARTS.keep(context.spool.path, part, ListedPart(kept, digest, matcher.taken()))
-        return digest
+        return digest, doubt
 
     parts = split_inputs(inputs, context)
     remote = any(storage.is_remote(item.path) for item in inputs)
     # Threads that list a disk would only wait for each other.
-    return add_up(_each(digest_of, parts, _REQUESTS_AT_ONCE) if remote else map(digest_of, parts))
+    listed = _each(digest_of, parts, _REQUESTS_AT_ONCE) if remote else [*map(digest_of, parts)]
+    return None if any(doubt for _, doubt in listed) else add_up(digest for digest, _ in listed)
 
 
 def has_sound_ledgers(directory: str, made: Dataset, planned: int) -> bool:

@@ -39,6 +39,7 @@ from shardwright.transforms.plan.assign import HASH_RANGE, NEVER_EMPTY, shard_of
 from shardwright.transforms.records.framing import are_sound, uncompressed
 from shardwright.transforms.shards.finish import ShardPlace, files_of
 from shardwright.transforms.shards.kept_runs import KeptRun, ListedImages
+from shardwright.transforms.sources.file_states import TouchedFiles
 
 #: Number of bytes of an old shard that are read at once, since records are copied in their order.
 _BLOCK_BYTES = 1 << 18
@@ -74,6 +75,7 @@ class ReusableBuilds(NamedTuple):
       content_changed: splits and numbers of shards whose sources changed although their states are equal.
         These shards of the finished build are not reused, and their sources are not trusted.
       damaged: shards of the finished build that do not match their sha256; nothing is copied from them.
+      touched: files whose states are not trusted.
     """
 
     unfinished: Sequence[str] = ()
@@ -81,6 +83,7 @@ class ReusableBuilds(NamedTuple):
     trust_mtime: bool = True
     content_changed: frozenset[tuple[str, int]] = frozenset()
     damaged: frozenset[str] = frozenset()
+    touched: TouchedFiles = TouchedFiles()
 
 
 def take_over(
@@ -355,6 +358,7 @@ class PreviousRecords:
       verdicts: file -> whether a shard of the build matches its sha256, if known. Results are added, so that
         a shard that serves several new shards is read once.
       made_by: how the new shard is converted. None if no setting leaves out images that are read.
+      touched: files whose states are not trusted.
 
     Attributes:
       rejected: shards with records to copy that do not match their sha256, so that nothing is copied.
@@ -368,8 +372,10 @@ class PreviousRecords:
         trust_mtime: bool,
         verdicts: dict[str, bool] | None = None,
         made_by: ShardRecipe | None = None,
+        touched: TouchedFiles | None = None,
     ) -> None:
         self._made_by = made_by
+        self._touched = touched or TouchedFiles()
         self.rejected: list[str] = []
         self._verdicts = {} if verdicts is None else verdicts
         self._build = build
@@ -405,7 +411,8 @@ class PreviousRecords:
         split = self._place.split
         if not self._trust_mtime or split not in self._build.shards or self._contents_decide:
             return {}
-        images, found = ListedImages(refs, digests), dict[int, KeptRun]()
+        trusted = ["" if self._touched.has(ref) else digest for ref, digest in zip(refs, digests)]
+        images, found = ListedImages(refs, trusted), dict[int, KeptRun]()
         for number in self._numbers(split, len(refs)):
             ledger = self._ledger(split, number)
             if ledger is not None:
@@ -496,7 +503,8 @@ class PreviousRecords:
         for source, (entry, *more) in same_refs.items():
             ref = wanted[source][0]
             same = self._trust_mtime and ref.fingerprint == entry.fingerprint and ref.has_known_state
-            yield source, ReusableRecord(entry, same, ledger.shard, tuple(more))
+            trusted = same and not self._touched.has(ref)
+            yield source, ReusableRecord(entry, trusted, ledger.shard, tuple(more))
 
     def _stays(self, entry: Entry) -> bool:
         made_by = self._made_by

@@ -435,7 +435,13 @@ class _WriteShard(beam.DoFn):
         self._verdicts.update(dict.fromkeys(reusable.damaged, False))
         trust_mtime = reusable.trust_mtime and place[:2] not in reusable.content_changed
         return PreviousRecords(
-            reusable.finished, place, plan.recipe_digest, trust_mtime, self._verdicts, plan.recipe
+            reusable.finished,
+            place,
+            plan.recipe_digest,
+            trust_mtime,
+            self._verdicts,
+            plan.recipe,
+            reusable.touched,
         )
 
     @contextlib.contextmanager

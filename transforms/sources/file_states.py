@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 from array import array
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -96,6 +98,35 @@ class FileStates:
             return storage.stat(path)
         except (OSError, ValueError):  # reading the file later reports the fault
             return None
+
+
+@dataclass(frozen=True)
+class TouchedFiles:
+    """The local files that may have new bytes although their sizes and modification times are the same.
+
+    A copy that keeps the modification time, or a program that sets it, cannot set the change time (ctime).
+    Other names, permissions and copies of a folder change it, too, so only the bytes of such a file decide.
+    The change time is compared and never stored: equal files give equal ledgers.
+
+    Attributes:
+      since: Time in seconds since the epoch at which the files were as the earlier build states; infinity to
+        trust every state.
+      spool: Folder of spool files, which each run writes again. Their names state the files they are from.
+    """
+
+    since: float = math.inf
+    spool: str = ""
+
+    def has(self, ref: ImageRef) -> bool:
+        """Returns whether the file of a reference was touched since then."""
+        if self.since == math.inf or storage.is_remote(ref.uri):
+            return False
+        if self.spool and ref.uri.startswith(f"{self.spool}/"):
+            return False
+        try:
+            return os.stat(ref.uri).st_ctime > self.since
+        except (OSError, ValueError):  # reading the file later reports the fault
+            return False
 
 
 def with_states(refs: Iterable[ImageRef], states: FileStates, folder: str) -> Iterator[ImageRef]:
