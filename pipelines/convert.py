@@ -23,6 +23,7 @@ from shardwright.pipelines.output import (
     clean_up_empty_output,
     clear_staging,
     mark_stopped_run,
+    with_what_is_left,
 )
 from shardwright.pipelines.prepare import (
     ConversionRequest,
@@ -216,6 +217,8 @@ def _convert(
         if isinstance(error, UsageError):
             clean_up_empty_output(directory, fresh)
         mark_stopped_run(directory)
+        if isinstance(error, EngineError):
+            error.message = with_what_is_left(error.message, directory)
         raise
 
 

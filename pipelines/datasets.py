@@ -9,10 +9,11 @@ import re
 from dataclasses import dataclass
 from itertools import islice
 
-from shardwright.schemas.dataset import DATASET_JSON
+from shardwright.schemas.dataset import DATASET_JSON, WORK_DIR
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.version import version_name
+from shardwright.schemas.shell import shell_word
+from shardwright.schemas.version import path_advice, version_name
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import read_dataset
 from shardwright.transforms.overwrite import repair_swap
@@ -59,6 +60,12 @@ def resolve_target(name: str, command: str = "validate") -> Target:
         finished = storage.exists(storage.join(directory, DATASET_JSON))
     if finished:
         return Target(version_name(directory) if directory != name else name, directory, None)
+    if os.path.isdir(name) and not _holds_parts(name):
+        raise UsageError(
+            f"--dataset {shown} has no dataset.json and no TFRecord files; name the --output of a "
+            "conversion, or make a dataset of the images in it with "
+            f"shardwright convert {shell_word(name)} OUT."
+        )
     if os.path.isdir(name) or (storage.is_remote(name) and "*" not in name and storage.list_files(name)):
         raise UsageError(
             f"--dataset {shown} has no dataset.json: the run that wrote it did not finish, or it "
@@ -66,8 +73,13 @@ def resolve_target(name: str, command: str = "validate") -> Target:
             f"with --dataset '{shown.rstrip('/')}/*.tfrecord'."
         )
     if not foreign_files(name):
-        raise UsageError(f"--dataset {shown} does not exist; check the path.")
+        raise UsageError(f"--dataset {shown} does not exist; {path_advice(name)}.")
     return Target(name, None, name)
+
+
+def _holds_parts(folder: str) -> bool:
+    """Returns whether a local folder has anything of a dataset."""
+    return any(entry.name == WORK_DIR or ".tfrecord" in entry.name for entry in os.scandir(folder))
 
 
 def foreign_files(pattern: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -43,6 +44,9 @@ _MAX_FILES_SHOWN = 20
 _MAX_RECORDS = 10_000
 _MAX_THUMBNAILS = 1024
 _THUMBNAILS = "64"
+#: Columns of a narrow terminal, columns of a table's margin and between two of its columns, and the least
+#: width of a folded text.
+_WIDTH, _BETWEEN_COLUMNS, _MIN_FOLDED = 80, 6, 20
 
 
 def inspect(
@@ -224,7 +228,7 @@ def print_inspection(found: Mapping[str, Any]) -> None:
         print_table(
             out,
             ("feature", "value"),
-            [[as_text(name), as_text(value)] for name, value in record["features"].items()],
+            _folded([[as_text(name), as_text(value)] for name, value in record["features"].items()]),
             title=f"{record['shard']}, record {record['record']}, byte {record['offset']}",
         )
     for damage in found["damages"]:
@@ -237,6 +241,16 @@ def print_inspection(found: Mapping[str, Any]) -> None:
         out.print(f"  {counted(sheet['thumbnails'], 'image')} drawn in {sheet['file']}")
 
 
+def _folded(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Returns rows of a name and a text, in more rows if a text is too long for a narrow terminal."""
+    width = max(_WIDTH - max(len(name) for name, _ in rows) - _BETWEEN_COLUMNS, _MIN_FOLDED)
+    folded = []
+    for name, text in rows:
+        lines = textwrap.wrap(text, width, break_on_hyphens=False) or [""]
+        folded += [[name, lines[0]], *(["", line] for line in lines[1:])]
+    return folded
+
+
 def _print_dataset(out: Any, found: Mapping[str, Any]) -> None:
     def pairs(values: Mapping[str, Any]) -> str:
         return "; ".join(f"{name} {as_text(value)}" for name, value in values.items())
@@ -244,16 +258,18 @@ def _print_dataset(out: Any, found: Mapping[str, Any]) -> None:
     print_table(
         out,
         ("dataset", found["dataset"]),
-        [
-            ["name", as_text(found["name"])],
-            ["layout", as_text(found["layout"])],
-            ["fingerprint", found["fingerprint"]],
-            *([name, as_text(text)] for name, text in found["provenance"].items()),
-            ["settings", pairs(_without_own_layout(found["changed_settings"])) or "the defaults"],
-            ["versions", pairs(found["versions"])],
-            *([["samples", _samples(found["dtypes"])]] if "dtypes" in found else []),
-        ],
+        _folded(
+            [
+                ["name", as_text(found["name"])],
+                ["layout", as_text(found["layout"])],
+                *([name, as_text(text)] for name, text in found["provenance"].items()),
+                ["settings", pairs(_without_own_layout(found["changed_settings"])) or "the defaults"],
+                ["versions", pairs(found["versions"])],
+                *([["samples", _samples(found["dtypes"])]] if "dtypes" in found else []),
+            ]
+        ),
     )
+    out.print(f"  fingerprint {found['fingerprint']}")
     print_table(
         out,
         ("split", "records", "shards", "bytes"),

@@ -207,6 +207,8 @@ def _read(path: str) -> _Document:
         why = f"this is not YAML: {error.why}" if error.line else str(error)
         if error.why.endswith("occurs twice"):
             why = f"{error.why}; leave one out"
+        elif "<stream end>" in error.why:
+            why = "this is not YAML: it ends inside a value; close its bracket, brace or quote"
         elif r"'\t'" in error.why:
             why = "this is not YAML: a tab cannot begin a value; indent with spaces"
         if error.line and "{" in "".join(text.splitlines()[error.line - 1 : error.line]):

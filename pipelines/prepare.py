@@ -170,7 +170,7 @@ def read_class_names(path: str, first_label: int = 0) -> tuple[tuple[str, ...], 
     """Reads the `--class_names` file; returns the names in id order, and the number of the first one."""
     if not path:
         return (), 0
-    text = storage.read_text("--class_names", path)
+    text = storage.read_text("--class_names", path, "a class name on each line")
     return parse_class_names(text, path, first_label), first_number_of(text)
 
 

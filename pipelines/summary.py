@@ -20,6 +20,9 @@ from shardwright.transforms import storage
 from shardwright.transforms.sources.folder_tree import CLASS_FOLDERS
 from shardwright.transforms.sources.unused_settings import without_effect
 
+#: Seconds from which on a run is long enough to state its speed.
+_SETTLED_SECONDS = 10.0
+
 if TYPE_CHECKING:
     from shardwright.pipelines.prepare import ConversionRequest
     from shardwright.pipelines.results import ConvertResult, RebuildResult
@@ -90,13 +93,14 @@ def print_convert_summary(result: ConvertResult) -> None:
     shards = sum(len(shards) for shards in made.splits.values())
     size = sum(shard.bytes for shards in made.splits.values() for shard in shards)
     records = made.ledger["written"]
-    seconds = result.run["convert_seconds"]
-    speed = f", {records / seconds:,.0f} images/s" if seconds else ""
+    seconds = result.run["seconds"]
+    # A short run takes most of its time to start.
+    speed = f", {records / seconds:,.0f} images/s" if seconds >= _SETTLED_SECONDS else ""
     layout = layout_by_name(str(made.plan.settings["layout"]))
     classes = "no classes" if layout.needs is Needs.IMAGE else counted(len(made.classes), "class")
     out.print(
         f"  {counted(records, 'record')} in {counted(shards, 'shard')}, {format_size(size)}, "
-        f"{classes}; {result.run['seconds']:.1f} s{speed}"
+        f"{classes}; {seconds:.1f} s{speed}"
     )
     if made.split_shares is not None:
         out.print(f"  {made.split_shares.sentence}", soft_wrap=True)

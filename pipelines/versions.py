@@ -25,6 +25,7 @@ from shardwright.schemas.version import (
     PINNED_JSON,
     VersionRecord,
     VersionState,
+    path_advice,
     pin_text,
     split_version,
     time_text,
@@ -181,7 +182,7 @@ def read_versions(output: str) -> dict[str, VersionRecord]:
         raise UsageError(f"{shown} is not a directory; name the --output of shardwright rebuild.")
     if there:
         raise UsageError(f"{shown} holds no versions; check the path, or make one with shardwright rebuild.")
-    raise UsageError(f"{shown} does not exist; check the path.")
+    raise UsageError(f"{shown} does not exist; {path_advice(output)}.")
 
 
 def redraw_index(output: str) -> str:

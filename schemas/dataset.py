@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.errors import UsageError, json_place
 from shardwright.schemas.layouts import FeatureSpec, features_from_json, features_json
 from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.plan import Plan, settings_json
@@ -218,8 +218,10 @@ class Dataset:
         """
         try:
             document = json.loads(data)
-        except (ValueError, RecursionError):
-            raise UsageError(f"{where} is not JSON; restore it or convert again.") from None
+        except (ValueError, RecursionError) as error:
+            raise UsageError(
+                f"{where} is not JSON{json_place(error)}; restore it or convert again."
+            ) from None
         return Dataset.from_json(document, where)
 
     @staticmethod

@@ -17,6 +17,7 @@ can handle, or `ShardwrightError` for all; `error.message` is the sentence.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Sequence
 
@@ -173,6 +174,13 @@ class LeftOut(Exception):
         self.stage = stage
         self.message = message
         self.size = size
+
+
+def json_place(error: Exception) -> str:
+    """Returns where a document is not JSON, such as ` (line 3, column 1)`; empty if that is unknown."""
+    if not isinstance(error, json.JSONDecodeError):
+        return ""
+    return f" (line {error.lineno}, column {error.colno})"
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

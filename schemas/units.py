@@ -18,6 +18,8 @@ _SPLIT_NAME = re.compile(r"[A-Za-z0-9_]{1,64}\Z")
 ALL_FOLDERS, LAST_FOLDER = 0, -1
 _FOLDERS = {"all": ALL_FOLDERS, "last": LAST_FOLDER}
 
+#: Digits of the longest side of a picture.
+_MAX_SIDE_DIGITS = 5
 #: Ways to fit a picture into a target size (the terms of Pillow's ImageOps).
 FITS = ("stretch", "contain", "cover", "fit", "pad")
 #: Ways that give all pictures the same size.
@@ -121,12 +123,13 @@ def parse_resize(text: str) -> tuple[int, int]:
     Raises:
       ValueError: if it is neither.
     """
-    match = re.fullmatch(r"(\d{1,5})(?:[xX](\d{1,5}))?", str(text).strip())
-    width = int(match[1]) if match else 0
-    height = int(match[2] or width) if match else 0
-    if not width or not height:
+    match = re.fullmatch(r"(\d+)(?:[xX](\d+))?", str(text).strip())
+    sides = [side.lstrip("0") for side in (match[1], match[2] or match[1])] if match else []
+    if not sides or not all(sides):
         raise ValueError(f"{text!r} is not a size in pixels; write 224 or 320x240")
-    return width, height
+    if any(len(side) > _MAX_SIDE_DIGITS for side in sides):
+        raise ValueError(f"a side has at most {10**_MAX_SIDE_DIGITS - 1:,} pixels; write 224 or 320x240")
+    return int(sides[0]), int(sides[1])
 
 
 def parse_pixel_shape(text: str) -> tuple[int, int, int]:
@@ -183,7 +186,10 @@ def parse_splits(text: str) -> dict[str, Fraction]:
             raise ValueError(f"the share of split {name!r} must be above 0 and at most 1")
     total = sum(splits.values())
     if total != 1:
-        raise ValueError(f"the shares add up to {float(total):g}; they must add up to 1")
+        shown = f"{float(total):g}"
+        if shown == "1":
+            shown = f"slightly {'more' if total > 1 else 'less'} than 1"
+        raise ValueError(f"the shares add up to {shown}; they must add up to 1")
     return splits
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from shardwright.schemas.dataset import DIGEST, has_own_digest, pretty_json, strict_json, with_digest
 from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import printable
 from shardwright.schemas.str_enum import StrEnum
 from shardwright.schemas.violation import Violation
 
@@ -260,6 +261,17 @@ def split_version(path: str) -> tuple[str, str]:
     """Splits a path at its last `@` into the path and the version; the version is empty if there is none."""
     base, at, version = path.rstrip("/").rpartition("@")
     return (base, version) if at and base and is_version(version) else (path, "")
+
+
+def path_advice(path: str) -> str:
+    """Returns what to do about a path that does not exist: it may end with a wrong name of a version."""
+    base, at, version = path.rpartition("@")
+    if not (at and base):
+        return "check the path"
+    return (
+        f"if {printable(version)!r} is meant as a version, write a name such as 20261121T020000Z, which "
+        f"shardwright versions {printable(base)} lists"
+    )
 
 
 def created_at(name: str) -> float:

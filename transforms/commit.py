@@ -64,7 +64,9 @@ from shardwright.transforms.validation.summary import added_findings, added_stat
 
 _SHOWN = 3
 #: Option in the message about an image of many channels, and bytes of the quarantine list that are searched.
-_CHANNELS, _SEARCHED_BYTES = re.compile(rb"--channels \d+"), 1 << 16
+_CHANNELS = re.compile(rb"(--channels \d+)")
+_UNLISTED_CLASS = re.compile(rb"its class ('[^'\\]+') is not among the class names")
+_SEARCHED_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -371,7 +373,10 @@ def _refusal(job: ConversionSpec, totals: LedgerTotals, report: ValidationReport
         quarantine = storage.join(job.directory, dataset.QUARANTINE_JSONL)
         convert = totals.reasons["quarantined"][QuarantineReason.UNSUPPORTED_FORMAT]
         advice = f"convert (to JPEG or PNG), {'fix' if written else 'or fix'}" if convert else "fix"
-        if convert and (option := _option_for_channels(quarantine)):
+        unlisted = job.settings.class_names and totals.reasons["quarantined"][QuarantineReason.UNKNOWN_LABEL]
+        if unlisted and (name := _found_in(quarantine, _UNLISTED_CLASS)):
+            advice = f"list the class {name} in --class_names {job.settings.class_names}, {advice}"
+        if convert and (option := _found_in(quarantine, _CHANNELS)):
             advice = f"keep those of many channels with {option}, {advice}"
         of_hook = totals.reasons["quarantined"][QuarantineReason.MAP_FAILED]
         advice += f"{' or remove' if written else ''} {'the others' if of_hook else 'them'}"
@@ -382,7 +387,7 @@ def _refusal(job: ConversionSpec, totals: LedgerTotals, report: ValidationReport
             enough = math.ceil(totals.bad_fraction * 1000) / 1000
             advice += f", or allow more with --max_bad_fraction {enough:g},"
         return (
-            f"{bad:,} of {counted(bad + written, 'image')} {is_or_are(bad + written)} bad "
+            f"{bad:,} of {counted(bad + written, 'image')} {is_or_are(bad)} bad "
             f"({reasons}){too_many if written else ''}: nothing was published. "
             f"Look at {printable(quarantine)}; {advice} "
             "and run again with --resume."
@@ -390,13 +395,10 @@ def _refusal(job: ConversionSpec, totals: LedgerTotals, report: ValidationReport
     return None
 
 
-def _option_for_channels(quarantine: str) -> str:
-    """Returns the option that a quarantine list advises for many channels; empty if none.
-
-    Only the first lines are read.
-    """
-    found = _CHANNELS.search(storage.read_range(quarantine, 0, _SEARCHED_BYTES))
-    return found[0].decode() if found else ""
+def _found_in(quarantine: str, pattern: re.Pattern[bytes]) -> str:
+    """Returns what a pattern finds in the first lines of a quarantine list; empty if nothing."""
+    found = pattern.search(storage.read_range(quarantine, 0, _SEARCHED_BYTES))
+    return found[1].decode() if found else ""
 
 
 def _first_failure_of_hook(quarantine: str) -> str:

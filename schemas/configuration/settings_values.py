@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
@@ -95,11 +96,17 @@ def _coerce(name: str, value: Any, setting: Any) -> Any:
         try:
             number = type(default)(value)
         except (TypeError, ValueError, OverflowError):
-            raise UsageError(f"--{name} {value}: {value!r} is not a number.") from None
+            raise UsageError(f"--{name} {value}: {value!r} is not a number{_as_share(value)}.") from None
         if isinstance(value, float) and number != value and value == value:
             raise UsageError(f"--{name} {value}: {value!r} is not a whole number.")
         return number
     return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+
+
+def _as_share(value: Any) -> str:
+    """Returns the advice to write a percentage as a share; empty for any other value."""
+    percentage = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", str(value))
+    return f"; write {float(percentage[1]) / 100:g}" if percentage else ""
 
 
 def _coerce_input(value: Any) -> tuple[str, ...]:

@@ -45,6 +45,7 @@ def damaged(change: Any) -> Any:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
+        (lambda d: b'{"a":\n[1,', "is not JSON (line 2, column 4)"),
         (lambda d: b"", "is not JSON"),
         (lambda d: b"\xff", "is not JSON"),
         (lambda d: b"[" * 100_000, "is not JSON"),

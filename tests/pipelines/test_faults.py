@@ -36,6 +36,7 @@ from helpers.hostile import (
 )
 from helpers.long_tail import slow
 
+from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.conversion import convert as shard_convert
 from shardwright.transforms.images import read
@@ -187,9 +188,20 @@ def test_a_full_disk_stops_the_job(
     argv = ("convert", "--input", tree, "--output", output, *SETTINGS)
     sentence = sentence_of(run(capfd, *argv), 3)
     assert "the disk is full; free some space, then run again with --resume" in sentence
+    shards = len([*output.glob("_shards/*")])
+    assert (f"which keeps the {counted(shards, 'finished shard')} in {output}" in sentence) == (shards > 0)
     sentence_of(run(capfd, *argv, "--resume"), 3)
     subprocess.run(["mount", "-o", "remount,size=4m", str(tiny_disk)], check=True)
     finish(capfd, argv, output, clean)
+
+
+def test_a_full_disk_on_which_nothing_is_left_needs_no_resume(
+    capfd: Capture, tiny_disk: Path, tree: Path
+) -> None:
+    (tiny_disk / "full").write_bytes(bytes(56_000))
+    argv = ("convert", "--input", tree, "--output", tiny_disk / "out", "--shards", "1")
+    assert "free some space, then run again." in sentence_of(run(capfd, *argv), 3)
+    assert os.listdir(tiny_disk) == ["full"]
 
 
 def test_the_root_of_a_file_system_can_be_written_but_not_replaced(
@@ -366,7 +378,7 @@ def test_an_error_of_a_worker_process_arrives_as_one_sentence(tmp_path: Path, tr
     output = tmp_path / "out"
     refused = ("convert", "--input", tree, "--output", output, *options, "--max_bad_fraction=0")
     sentence = sentence_of(run_command(*refused), 1)
-    assert "1 of 201 images are bad (1 NOT_AN_IMAGE)" in sentence
+    assert "1 of 201 images is bad (1 NOT_AN_IMAGE)" in sentence
     double = ("convert", "--input", tree, "--input", tree, "--output", tmp_path / "other", *options)
     sentence = sentence_of(run_command(*double), 2)
     assert "Two images have the key" in sentence and not (tmp_path / "other").exists()

@@ -17,7 +17,7 @@ from PIL import Image
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.errors import DataRefused, UsageError
 from shardwright.schemas.ledger import Entry
 
 Make = Callable[..., Rebuilt]
@@ -219,6 +219,34 @@ def test_names_that_no_class_has_are_reported_with_the_nearest(tmp_path: Path) -
         "did you mean Ant?"
     )
     assert warnings_of(tmp_path, rename_labels="bees=wasp,cat=wasp", limit=2)[1] == []
+
+
+def test_classes_that_are_not_listed_are_named(tmp_path: Path) -> None:
+    (tmp_path / "names.txt").write_text("ant\nbees\n")
+    names = tmp_path / "names.txt"
+    values = {"class_names": str(names), "max_bad_fraction": 1}
+    _, warnings = warnings_of(tmp_path, **values)
+    assert warnings == [
+        f"4 images are bad, because --class_names {names} does not list the class 'Ant' and 1 other class; "
+        "did you mean ant?"
+    ]
+    (tmp_path / "names.txt").write_text("Ant\nbees\n")
+    with pytest.raises(DataRefused, match=r"2 of 6 images are bad .*; list the class 'cat' in --class_n"):
+        warnings_of(tmp_path, **values | {"max_bad_fraction": 0.1})
+
+
+def test_more_shards_than_images_are_reported(tmp_path: Path) -> None:
+    _, warnings = warnings_of(tmp_path, shards="9")
+    assert warnings == [
+        "--shards 9: split train has 6 images, so 3 shards will be empty; write --shards 6 or fewer."
+    ]
+
+
+def test_one_image_is_bad(tmp_path: Path) -> None:
+    make_tree(tmp_path / "in", 6, ("ant", "bee"))
+    (tmp_path / "in" / "ant" / "bad.jpg").write_bytes(b"x")
+    with pytest.raises(DataRefused, match="1 of 7 images is bad"):
+        convert(input=str(tmp_path / "in"), output=str(tmp_path / "out"))
 
 
 def test_lines_that_match_no_image_are_counted(tmp_path: Path) -> None:

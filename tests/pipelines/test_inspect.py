@@ -57,6 +57,14 @@ def test_shows_header_splits_ledger_classes_and_records(dataset, capsys):
     assert " kB jpg>" in out and ".png" in out
 
 
+def test_everything_fits_80_columns(dataset, capsys):
+    _, out, _ = run(capsys, dataset, "--records=1")
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= 80
+    fingerprint = json.loads((dataset / "dataset.json").read_text())["fingerprint"]
+    assert f"  fingerprint {fingerprint}" in lines  # in one piece
+
+
 def test_json_contains_the_content_of_dataset_json(dataset, capsys):
     code, out, _ = run(capsys, "--dataset", dataset, "--json", "--split=test", "--records=1")
     found = json.loads(out)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from shardwright.schemas import units
 from shardwright.schemas.codes import BY_LISTING, Outcome, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.errors import EngineError, UsageError, nearest
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, labels_of, printable
 from shardwright.schemas.key_rules import KeyRules
 from shardwright.schemas.labels import in_name_order, order_labels, unused_ids
@@ -362,7 +362,12 @@ def make_forecast(
         sampled=sample.tried,
         sample_faults=sample.faults,
         limit_cut=cut,
-        warnings=(*unmatched, *_warnings(summary, settings, labels)),
+        warnings=(
+            *unmatched,
+            *_unlisted_classes(classes, labels if class_names else (), settings),
+            *(_too_many_shards(summary, shards, settings) if settings.shards else ()),
+            *_warnings(summary, settings, labels),
+        ),
         split_class_counts={split: in_name_order(summary.classes.get(split, {})) for split in shards},
         splits_from=_splits_from(summary),
         keys=keys,
@@ -556,6 +561,42 @@ def _check_something_to_do(summary: RefSummary, settings: ConvertSettings, unmat
         f"--input {where} holds no images: none of its {counted(listed, 'file')} is an image"
         f"{f' ({kinds})' if kinds else ''}; check the path, or unpack archives."
     )
+
+
+def _unlisted_classes(
+    classes: Mapping[str, int], names: Sequence[str], settings: ConvertSettings
+) -> Iterator[str]:
+    """Yields a warning if images have a class that `--class_names` does not list.
+
+    Args:
+      classes: class name -> number of images to convert.
+      names: names that the file lists; empty without a file.
+      settings: checked settings.
+    """
+    unlisted = [name for name, count in in_name_order(classes).items() if count and name not in names]
+    if not names or not unlisted or settings.record_layout.needs is not Needs.LABEL:
+        return
+    count = sum(classes[name] for name in unlisted)
+    hint = nearest(unlisted[0], names) or "; add a line for it."
+    more = f" and {counted(len(unlisted) - 1, 'other class', 'other classes')}" if len(unlisted) > 1 else ""
+    yield (
+        f"{counted(count, 'image')} {is_or_are(count)} bad, because --class_names {settings.class_names} "
+        f"does not list the class {unlisted[0]!r}{more}{hint}"
+    )
+
+
+def _too_many_shards(
+    summary: RefSummary, shards: Mapping[str, int], settings: ConvertSettings
+) -> Iterator[str]:
+    """Yields a warning if `--shards` asks for more shards than a split has images."""
+    for split, count in shards.items():
+        images = summary.candidates[split]
+        if 0 < images < count:
+            yield (
+                f"--shards {settings.shards}: split {split} has {counted(images, 'image')}, so "
+                f"{counted(count - images, 'shard')} will be empty; write --shards {images} or fewer."
+            )
+            return
 
 
 def _warnings(summary: RefSummary, settings: ConvertSettings, labels: Sequence[str]) -> list[str]:

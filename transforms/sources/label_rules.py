@@ -156,7 +156,9 @@ def make_label_rules(
     """
     keep = None
     if settings.keep_labels:
-        keep = frozenset(lines_of(storage.read_text("--keep_labels", settings.keep_labels)))
+        keep = frozenset(
+            lines_of(storage.read_text("--keep_labels", settings.keep_labels, "a class name on each line"))
+        )
         if not keep:
             raise UsageError(f"--keep_labels {settings.keep_labels}: the file has no class names.")
     needs = settings.record_layout.needs
@@ -176,7 +178,9 @@ def _parse_renames(text: str) -> dict[str, str]:
         return {}
     inline = "=" in text and not storage.is_remote(text)
     renames: dict[str, str] = {}
-    for entry in text.split(",") if inline else lines_of(storage.read_text("--rename_labels", text)):
+    content = "OLD=NEW on each line, or write OLD=NEW"
+    entries = text.split(",") if inline else lines_of(storage.read_text("--rename_labels", text, content))
+    for entry in entries:
         old, equals, new = (piece.strip() for piece in entry.partition("="))
         if not equals or not old or not new:
             raise UsageError(f"--rename_labels: {entry.strip()!r} is not an entry; write OLD=NEW.")

@@ -165,8 +165,13 @@ def require_known(option: str, path: str) -> None:
             ) from None
 
 
-def read_text(option: str, path: str) -> str:
+def read_text(option: str, path: str, content: str = "") -> str:
     """Reads a text file that an option names.
+
+    Args:
+      option: the option.
+      path: path of the file.
+      content: what the file has to contain, for the message if it is missing: `a class name on each line`.
 
     Raises:
       UsageError: if it cannot be read or is not UTF-8.
@@ -179,7 +184,8 @@ def read_text(option: str, path: str) -> str:
         return data.decode("utf-8-sig")
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise UsageError(f"{option} {path}: {reason}; check the path.") from None
+        todo = f"name a file with {content}" if content else "check the path"
+        raise UsageError(f"{option} {path}: {reason}; {todo}.") from None
     except UnicodeDecodeError:
         raise UsageError(f"{option} {path} is not UTF-8 text; save it as UTF-8.") from None
 

@@ -10,9 +10,11 @@ from shardwright.schemas.errors import EngineError, ShardwrightError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.storage.deadlines import BYTES_PER_SECOND, TooSlow
 
+#: The advice if there is no space.
+FREE_SPACE = "free some space, then run again"
 _ADVICE = {
-    errno.ENOSPC: "the disk is full; free some space, then run again with --resume",
-    errno.EDQUOT: "the disk quota is used up; free some space, then run again with --resume",
+    errno.ENOSPC: f"the disk is full; {FREE_SPACE} with --resume",
+    errno.EDQUOT: f"the disk quota is used up; {FREE_SPACE} with --resume",
     errno.EFBIG: "the file is larger than this system allows; choose a smaller --shard_size",
     errno.EMFILE: "too many files are open; raise `ulimit -n`, then run again with --resume",
     errno.ENFILE: "the system has too many files open; run again with --resume later",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.dataset import DATASET_JSON, SHARDS_DIR, WORK_DIR, Dataset
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.errors import UsageError, json_place
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plain_text import check_utf8
@@ -270,9 +270,10 @@ def _read_own(path: str, must: bool) -> Dataset | None:
             return None
         try:
             document = json.loads(storage.read_bytes(path))
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError) as error:
             if must:
-                raise UsageError(f"{path} is not JSON; restore it or convert again.") from None
+                fault = f"{path} is not JSON{json_place(error)}"
+                raise UsageError(f"{fault}; restore it or convert again.") from None
             return None
     if not isinstance(document, Mapping) or "format_version" not in document:
         return None
