@@ -61,6 +61,7 @@ UNTYPED = {
     "ForecastDataset/MakeForecast side 0",
     "ForecastDataset/MakeForecast side 1",
     "ForecastDataset/MakeForecast side 2",
+    "ForecastDataset/MakeForecast side 3",
     "VerifyVersion/VerifyShards/GroupByBucket",
 }
 #: Its rows and sums are those of `shardwright diff`.

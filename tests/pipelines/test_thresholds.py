@@ -81,6 +81,6 @@ def test_images_of_many_channels_need_not_be_converted(capfd: Capture, tmp_path:
 def test_the_function_raises_what_the_command_prints(tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "in")
     (tree / "bee" / "bad.png").write_bytes(b"no image")
-    with pytest.raises(DataRefused, match="1 of 7 images are bad") as caught:
+    with pytest.raises(DataRefused, match="1 of 7 images is bad") as caught:
         convert(input=str(tree), output=str(tmp_path / "out"))
     assert "while running" not in caught.value.message
