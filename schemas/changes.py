@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.split_order import in_split_order
-from shardwright.schemas.str_enum import StrEnum
 
 #: Number of changes of each kind to list, those with the smallest keys; further changes are only counted.
 MAX_LISTED = 1000

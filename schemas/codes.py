@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
-
-from shardwright.schemas.str_enum import StrEnum
+from enum import IntEnum, StrEnum
 
 
 class ExitCode(IntEnum):

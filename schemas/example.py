@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
-from shardwright.schemas.str_enum import StrEnum
 from shardwright.schemas.wire_format import (
     LENGTH,
     fields_in,

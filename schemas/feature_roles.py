@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import NamedTuple
 
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.str_enum import StrEnum
 
 
 class Needs(StrEnum):

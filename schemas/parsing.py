@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from math import prod
 
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.layouts import Encoding, FeatureSpec
-from shardwright.schemas.str_enum import StrEnum
 from shardwright.schemas.tensor_proto import serialize_tensor
 
 #: One value of a feature.

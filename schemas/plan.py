@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from shardwright.schemas.key_rules import KeyRules
@@ -13,7 +14,6 @@ from shardwright.schemas.layouts import inline_layout, layout_from_json
 from shardwright.schemas.part_bounds import PartBounds
 from shardwright.schemas.split_balance import SplitBalance, compare_splits
 from shardwright.schemas.split_shares import SplitShares, compare_shares
-from shardwright.schemas.str_enum import StrEnum
 from shardwright.schemas.units import counted, parse_splits
 
 MAX_SHARDS = 99_999

@@ -15,11 +15,11 @@ import math
 import re
 import struct
 from collections.abc import Callable, Sequence, Sized
+from enum import StrEnum
 from operator import index
 from typing import Any
 
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.str_enum import StrEnum
 
 
 class ValueType(StrEnum):

@@ -9,12 +9,12 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from shardwright.schemas.dataset import DIGEST, has_own_digest, pretty_json, strict_json, with_digest
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.str_enum import StrEnum
 from shardwright.schemas.violation import Violation
 
 FORMAT_VERSION = 1

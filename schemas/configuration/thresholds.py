@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
 from typing import Any
 
 from shardwright.schemas.changes import Kind
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.distributions import Distance
 from shardwright.schemas.drift import Drift, Pair
-from shardwright.schemas.str_enum import StrEnum
 from shardwright.schemas.units import beside_limit, counted, is_or_are, percent_beside_limit
 from shardwright.schemas.violation import Violation
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +13,6 @@ from shardwright.schemas.columns import ExtraColumn
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.feature_roles import FEATURE_ROLES, FeatureRole, Needs
-from shardwright.schemas.str_enum import StrEnum
 from shardwright.schemas.values import ValueType
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.metadata
 import re
 import sys
+import tomllib
 from typing import Any
 
 import pytest
-import tomllib
 from helpers.repository import ROOT
 
 from shardwright.pipelines import cli

@@ -228,7 +228,7 @@ def test_wrong_access_is_reported(
 def test_credentials_of_the_environment(
     container: Container, way: str, azurite_server: str, monkeypatch: pytest.MonkeyPatch, quick: list[bool]
 ) -> None:
-    from datetime import datetime, timedelta, timezone
+    from datetime import UTC, datetime, timedelta
 
     from apache_beam.io.filesystems import FileSystems
     from azure.storage.blob import ContainerSasPermissions, generate_container_sas
@@ -237,7 +237,7 @@ def test_credentials_of_the_environment(
     monkeypatch.setattr(azure._sdk, "_made", (None, None))
     signature = generate_container_sas(
         ACCOUNT, container.name, KEY, permission=ContainerSasPermissions(True, True, True, list=True),
-        expiry=datetime.now(timezone.utc) + timedelta(hours=1),
+        expiry=datetime.now(UTC) + timedelta(hours=1),
     )  # fmt: skip
     endpoint = f"{azurite_server}/{ACCOUNT}"
     for name, value in {

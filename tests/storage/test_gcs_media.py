@@ -301,7 +301,7 @@ class Token(google_credentials.Credentials):
         time.sleep(0.01)  # so that threads meet
         self.refreshed += 1
         self.token = f"token-{self.refreshed}"
-        self.expiry = datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None) + datetime.timedelta(
+        self.expiry = datetime.datetime.now(datetime.UTC).replace(tzinfo=None) + datetime.timedelta(
             seconds=self.seconds
         )
 
@@ -494,7 +494,7 @@ def self_signed(folder: Path) -> tuple[ssl.SSLContext, Path]:
 
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = datetime.datetime.now(datetime.UTC)
     names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
     made = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())

@@ -200,10 +200,10 @@ def _quick_reader(client: Any, container: str) -> QuickReader | None:
 
 
 def _token(credential: Any) -> dict[str, Any]:
-    from datetime import datetime, timezone
+    from datetime import UTC, datetime
 
     found = credential.get_token(_SCOPE)
-    return {"token": found.token, "expires_at": datetime.fromtimestamp(found.expires_on, timezone.utc)}
+    return {"token": found.token, "expires_at": datetime.fromtimestamp(found.expires_on, UTC)}
 
 
 def split_path(path: str) -> tuple[str, str]:

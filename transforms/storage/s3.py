@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import IO, Any
 from urllib.parse import urlsplit
 
@@ -125,7 +125,7 @@ def _quick_reader(client: Any, bucket: str) -> QuickReader | None:
             "access_key_id": found.access_key,
             "secret_access_key": found.secret_key,
             "token": found.token,
-            "expires_at": datetime.now(timezone.utc) + _CREDENTIALS_LIVE,
+            "expires_at": datetime.now(UTC) + _CREDENTIALS_LIVE,
         }
 
     store: Any = S3Store

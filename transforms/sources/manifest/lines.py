@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
@@ -25,10 +24,6 @@ _NUMBERS = re.compile(r"\d+(?:\s+\d+)+\Z")
 #: Passed to the CSV reader after the last line. If it ends up inside a cell, a quote was not closed. No
 #: decoded line contains its first character.
 _END = "\ud800the lines end here\ud800"
-
-#: Any number of times, without giving one back. Python 3.10 has only the ordinary repetition, which takes
-#: more memory. It finds the same rows, because no row can begin inside another.
-_MANY = rb"*+" if sys.version_info >= (3, 11) else rb"*"
 
 #: Row: the number of its first line, and its values or an error message.
 Row = tuple[int, Sequence[Any] | str]
@@ -70,20 +65,10 @@ def row_pattern(delimiter: str, skip_spaces: bool) -> re.Pattern[bytes]:
     spaces = rb" *(?! )" if skip_spaces else b""
     rest = rb"[^%s\r\n]*" % mark
 
-    def cell(name: bytes) -> bytes:
-        quoted = _atomic(rb'[^"]*(?:""[^"]*)*', b"quoted_" + name)
-        return _atomic(rb'%s(?:"%s"%s|[^"%s\r\n]%s|)' % (spaces, quoted, rest, mark, rest), name)
-
-    return re.compile(
-        rb"(?:%s(?:%s%s)%s(?:\r\n?|\n))%s" % (cell(b"first"), mark, cell(b"next"), _MANY, _MANY)
-    )
-
-
-def _atomic(pattern: bytes, name: bytes) -> bytes:
-    """Returns a pattern that never gives back a part of what it has matched."""
-    if sys.version_info >= (3, 11):
-        return rb"(?>%s)" % pattern
-    return rb"(?=(?P<%s>%s))(?P=%s)" % (name, pattern, name)
+    # `(?>...)` and `*+` give nothing back: no row can begin inside another.
+    quoted = rb'(?>[^"]*(?:""[^"]*)*)'
+    cell = rb'(?>%s(?:"%s"%s|[^"%s\r\n]%s|))' % (spaces, quoted, rest, mark, rest)
+    return re.compile(rb"(?:%s(?:%s%s)*+(?:\r\n?|\n))*+" % (cell, mark, cell))
 
 
 def find_row_starts(
