@@ -13,9 +13,9 @@
 #                           and roles/iam.serviceAccountUser on SERVICE_ACCOUNT
 # NAME                      name of the schedule and the job; default: shardwright- and the name of the job file
 # SCHEDULE, TIME_ZONE       default: "0 2 * * *" and Etc/UTC
-# MACHINE_TYPE              default: n2-standard-4
+# MACHINE_TYPE              default: the choice of Dataflow
 # DISK_GB                   default: 50
-# MAX_WORKERS               default: Dataflow's own limit
+# MAX_WORKERS               default: 20
 # SUBNETWORK                for workers without a public address: regions/REGION/subnetworks/NAME
 set -euo pipefail
 
@@ -51,8 +51,9 @@ need SERVICE_ACCOUNT "the account of the workers"
 SCHEDULER_ACCOUNT=${SCHEDULER_ACCOUNT:-$SERVICE_ACCOUNT}
 SCHEDULE=${SCHEDULE:-0 2 * * *}
 TIME_ZONE=${TIME_ZONE:-Etc/UTC}
-MACHINE_TYPE=${MACHINE_TYPE:-n2-standard-4}
+MACHINE_TYPE=${MACHINE_TYPE:-}
 DISK_GB=${DISK_GB:-50}
+MAX_WORKERS=${MAX_WORKERS:-20}
 file=${JOB##*/}
 NAME=${NAME:-shardwright-${file%.*}}
 
@@ -61,7 +62,7 @@ for place in "$TEMPLATE" "$JOB"; do
 done
 [[ "$NAME" =~ ^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$ ]] ||
   fail "NAME is $NAME; Dataflow accepts lower case letters, digits and hyphens, at most 63"
-[[ "$DISK_GB${MAX_WORKERS:-}" =~ ^[0-9]+$ ]] || fail "DISK_GB and MAX_WORKERS must be whole numbers"
+[[ "$DISK_GB$MAX_WORKERS" =~ ^[0-9]+$ ]] || fail "DISK_GB and MAX_WORKERS must be whole numbers"
 # They are inserted into JSON unchanged.
 for value in "$PROJECT" "$REGION" "$BUCKET" "$TEMPLATE" "$JOB" "$SERVICE_ACCOUNT" "$MACHINE_TYPE" "${SUBNETWORK:-}"; do
   [[ "$value" != *[\"\\[:cntrl:]]* ]] || fail "$value has a quote, a backslash or a line break"
@@ -80,8 +81,8 @@ body=$(
       "disk_size_gb": "$DISK_GB"
     },
     "environment": {
-      "machineType": "$MACHINE_TYPE",${MAX_WORKERS:+
-      \"maxWorkers\": $MAX_WORKERS,}${SUBNETWORK:+
+      "maxWorkers": $MAX_WORKERS,${MACHINE_TYPE:+
+      \"machineType\": \"$MACHINE_TYPE\",}${SUBNETWORK:+
       \"subnetwork\": \"$SUBNETWORK\",
       \"ipConfiguration\": \"WORKER_IP_PRIVATE\",}
       "serviceAccountEmail": "$SERVICE_ACCOUNT",

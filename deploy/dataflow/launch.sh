@@ -12,9 +12,10 @@
 # PROJECT, REGION, BUCKET   where the job runs; temporary files go to gs://BUCKET/dataflow
 # TEMPLATE, IMAGE           see above
 # JOB_NAME                  default: shardwright-DATE-TIME
-# MACHINE_TYPE              default: n2-standard-4
+# MACHINE_TYPE              default: the choice of Dataflow
 # DISK_GB                   default: 50
-# MAX_WORKERS               default: Dataflow's own limit
+# MAX_WORKERS               default: 20
+# LABELS                    KEY=VALUE, with commas between several; default: app=shardwright
 # SERVICE_ACCOUNT           account of the workers; default: that of Compute Engine
 # SUBNETWORK                for workers without a public address: regions/REGION/subnetworks/NAME
 # THREADS                   parallel shards in each process; default: 1
@@ -59,8 +60,9 @@ for setting in "$@"; do
 done
 
 JOB_NAME=${JOB_NAME:-shardwright-$(date -u +%Y%m%d-%H%M%S)}
-MACHINE_TYPE=${MACHINE_TYPE:-n2-standard-4}
 DISK_GB=${DISK_GB:-50}
+MAX_WORKERS=${MAX_WORKERS:-20}
+LABELS=${LABELS:-app=shardwright}
 THREADS=${THREADS:-1}
 
 if [[ "$route" == template ]]; then
@@ -73,7 +75,8 @@ if [[ "$route" == template ]]; then
   exec gcloud dataflow flex-template run "$JOB_NAME" \
     --template-file-gcs-location "$TEMPLATE" --project "$PROJECT" --region "$REGION" \
     --staging-location "gs://$BUCKET/dataflow/staging" --temp-location "gs://$BUCKET/dataflow/tmp" \
-    --worker-machine-type "$MACHINE_TYPE" ${MAX_WORKERS:+--max-workers "$MAX_WORKERS"} \
+    --max-workers "$MAX_WORKERS" --additional-user-labels "$LABELS" \
+    ${MACHINE_TYPE:+--worker-machine-type "$MACHINE_TYPE"} \
     ${SERVICE_ACCOUNT:+--service-account-email "$SERVICE_ACCOUNT"} \
     ${SUBNETWORK:+--subnetwork "$SUBNETWORK" --disable-public-ips} "${parameters[@]}"
 fi
@@ -85,11 +88,15 @@ if [[ "$route" == container ]]; then
 else
   code=(--setup_file=./setup.py)
 fi
+labels=()
+for label in ${LABELS//,/ }; do
+  labels+=("--label=$label")
+done
 exec "${SHARDWRIGHT:-shardwright}" "$command" "$@" --runner=DataflowRunner --job_name="$JOB_NAME" \
   --project="$PROJECT" --region="$REGION" \
   --staging_location="gs://$BUCKET/dataflow/staging" --temp_location="gs://$BUCKET/dataflow/tmp" \
-  --machine_type="$MACHINE_TYPE" --disk_size_gb="$DISK_GB" \
+  --disk_size_gb="$DISK_GB" --max_num_workers="$MAX_WORKERS" "${labels[@]}" \
   --number_of_worker_harness_threads="$THREADS" "${code[@]}" \
-  ${MAX_WORKERS:+--max_num_workers="$MAX_WORKERS"} \
+  ${MACHINE_TYPE:+--machine_type="$MACHINE_TYPE"} \
   ${SERVICE_ACCOUNT:+--service_account_email="$SERVICE_ACCOUNT"} \
   ${SUBNETWORK:+--subnetwork="$SUBNETWORK" --no_use_public_ips}

@@ -37,6 +37,9 @@ def test_the_image_has_the_tested_versions() -> None:
     assert f"python:{python}-slim" in bases and f"apache/beam_python{python}_sdk:${{BEAM_VERSION}}" in bases
     assert all(python in base or python.replace(".", "") in base for base in bases)
     assert not re.search(r":latest|tensorflow", DOCKERFILE)
+    (install,) = [words for words in instructions("RUN") if "install" in words]
+    assert install[install.index("--constraint") + 1] == "/constraints.txt"
+    assert ["constraints.txt", "/"] in instructions("COPY")
 
 
 def test_workers_return_the_memory_of_large_pictures() -> None:
@@ -130,11 +133,22 @@ def test_every_way_to_launch_passes_all_settings(run: Run) -> None:
     for setting in (*SETTINGS, "--number_of_worker_harness_threads=1", "--disk_size_gb=50"):
         assert f"[--parameters] [^:::^{setting[2:]}]" in done.stdout
     assert f"[--subnetwork] [{subnet}] [--disable-public-ips]" in done.stdout
-    done = run("launch.sh", "container", *SETTINGS, IMAGE="x/y:1", MAX_WORKERS="9", **PLACES)
+    assert "[--max-workers] [20] [--additional-user-labels] [app=shardwright]" in done.stdout
+    assert "machine" not in done.stdout, "Dataflow chooses it"
+    labels = "team=vision,app=pets"
+    done = run(
+        "launch.sh", "container", *SETTINGS, IMAGE="x/y:1", MAX_WORKERS="9", MACHINE_TYPE="e2-standard-8",
+        LABELS=labels, **PLACES,
+    )  # fmt: skip
+    assert {"--machine_type=e2-standard-8", "--label=team=vision", "--label=app=pets"} <= set(
+        re.findall(r"\[([^]]*)\]", done.stdout)
+    )
     options = re.findall(r"\[([^]]*)\]", done.stdout)
     assert done.returncode == 0 and options[: len(SETTINGS) + 1] == ["convert", *SETTINGS]
     assert {"--sdk_container_image=x/y:1", "--sdk_location=container", "--max_num_workers=9"} <= set(options)
     done = run("launch.sh", "package", *SETTINGS, SERVICE_ACCOUNT="me@example.com", **PLACES)
+    assert "[--max_num_workers=20] [--label=app=shardwright]" in done.stdout
+    assert "machine_type" not in done.stdout
     assert "[--setup_file=./setup.py]" in done.stdout and "[--service_account_email=me@" in done.stdout
 
 

@@ -222,7 +222,8 @@ PLACES = {
     "TEMPLATE": "gs://my-bucket/templates/shardwright.json", "JOB": "gs://my-bucket/jobs/pets.yaml",
     "SERVICE_ACCOUNT": "w@my-project.iam.gserviceaccount.com",
 }  # fmt: skip
-MORE = {"MAX_WORKERS": "7", "SUBNETWORK": "regions/europe-west1/subnetworks/s", "DISK_GB": "90",
+MORE = {"MACHINE_TYPE": "e2-standard-8", "MAX_WORKERS": "7",
+        "SUBNETWORK": "regions/europe-west1/subnetworks/s", "DISK_GB": "90",
         "NAME": "n-1", "SCHEDULER_ACCOUNT": "s@x.com", "SCHEDULE": "5 1 * * 1-5"}  # fmt: skip
 
 
@@ -246,7 +247,8 @@ def test_dataflow_accepts_the_request_of_cloud_scheduler(more: dict[str, str], t
     launched = body["launchParameter"]
     assert launched["parameters"]["job"] == PLACES["JOB"]
     assert launched["jobName"] == more.get("NAME", "shardwright-pets")
-    assert launched["environment"].get("maxWorkers") == (7 if more else None)
+    assert launched["environment"]["maxWorkers"] == (7 if more else 20)
+    assert launched["environment"].get("machineType") == more.get("MACHINE_TYPE")
     assert launched["environment"].get("subnetwork") == more.get("SUBNETWORK")
     body["launchParameter"]["environment"]["maxWorker"] = 7
     with pytest.raises(jsonschema.ValidationError, match="maxWorker"):
