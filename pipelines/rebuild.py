@@ -91,6 +91,7 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
     """
     import apache_beam as beam
 
+    from shardwright.transforms.lineage import report_sink
     from shardwright.transforms.plan.planned_shard import PlannedShard
     from shardwright.transforms.rebuild.begin import PreviousState, begin, earlier_of, touched_files
     from shardwright.transforms.rebuild.compare import CompareWithPrevious
@@ -155,12 +156,16 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
         task, one(previous), decision, one(forecast), verified.checks
     )  # outcome or None
     record = committed | "GateVersion" >> GateVersion(task, one(previous), verified)  # VersionRecord or None
+
+    def published(record: Any, previous: Any) -> Any:
+        record = publish(task, previous, record)
+        if record is not None:
+            report_sink(task.output)
+        return record
+
     return (
         record
-        | "PublishVersion"
-        >> beam.Map(
-            lambda record, previous: publish(task, previous, record), one(previous)
-        )  # VersionRecord or None
+        | "PublishVersion" >> beam.Map(published, one(previous))  # VersionRecord or None
         | "FinishRebuild"
         >> beam.Map(
             lambda record, previous, decision: finish(task, previous, decision, record),

@@ -48,6 +48,7 @@ from shardwright.transforms.dataset_files import (
 )
 from shardwright.transforms.images.private_metadata import PRIVATE_KINDS
 from shardwright.transforms.lease import HeldLease, given_back, while_held, write_held
+from shardwright.transforms.lineage import report_sink
 from shardwright.transforms.overwrite import discard_staging, swap
 from shardwright.transforms.preview.card_samples import draw_card_samples
 from shardwright.transforms.shards.quarantined import write_quarantine
@@ -559,7 +560,9 @@ def _commit(
     if job.described and (refusal := _refused_before(job)):
         raise DataRefused(refusal)
     with given_back(hold if job.described else None):  # otherwise the launcher gives the lease back
-        return commit(job, forecast, results, checks, added_findings(*findings), statistics)
+        outcome = commit(job, forecast, results, checks, added_findings(*findings), statistics)
+    report_sink(job.output)
+    return outcome
 
 
 def _refused_before(job: ConversionSpec) -> str:

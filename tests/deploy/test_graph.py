@@ -11,6 +11,7 @@ from unittest import mock
 
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.portability.common_urns import resource_hints
 from apache_beam.runners.portability.stager import Stager
 from helpers.cloud import (
     BUCKET,
@@ -124,6 +125,17 @@ def test_the_steps_have_readable_names(job: Described, full_job: Described, rebu
         assert len(names) > 40
         for part in {part for name in names for part in name.split("/")}:
             assert re.fullmatch(r"([A-Z][a-z0-9]*)+", part) or BEAM_STEP.fullmatch(part), part
+
+
+def test_only_the_step_that_converts_asks_for_memory(job: Described, rebuild_job: Described) -> None:
+    for described in (job, rebuild_job):
+        environments = described.pipeline.components.environments
+        hinted = {
+            name: dict(environments[step.environment_id].resource_hints)
+            for name, step in described.steps.items()
+            if step.environment_id and environments[step.environment_id].resource_hints
+        }
+        assert hinted == {"WritePlannedShards/WriteShard": {resource_hints.MIN_RAM_BYTES.urn: b"4000000000"}}
 
 
 def test_each_job_is_one_graph_that_ends_with_its_last_step(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import apache_beam as beam
+import pytest
 from apache_beam.metrics.cells import DistributionData, DistributionResult
 from apache_beam.metrics.execution import MetricKey, MetricResult
-from apache_beam.metrics.metric import MetricResults
+from apache_beam.metrics.metric import Lineage, MetricResults
 from apache_beam.metrics.metricbase import MetricName
+from helpers.repository import PHOTOS
 
+from shardwright.pipelines import cli
 from shardwright.pipelines.run import metrics_of
 
 
@@ -42,3 +47,21 @@ def test_values_that_a_runner_omits_count_as_zero() -> None:
         "filtered": 0,
         "written": 7,
     }
+
+
+@pytest.mark.parametrize("command", ["convert", "rebuild"])
+def test_a_job_reports_its_inputs_and_its_output_once(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[Any] = []
+    run = beam.Pipeline.run
+    monkeypatch.setattr(beam.Pipeline, "run", lambda pipeline: ended.append(run(pipeline)) or ended[-1])
+    inputs = [PHOTOS / "birds", PHOTOS / "fruit"]
+    names = [f"--input={path.name}={path}" for path in inputs]
+    output = tmp_path / "out"
+    assert cli.main([command, *names, f"--output={output}", "--resize=16", "--unlabelled=keep"]) == 0
+    (result,) = ended
+    assert Lineage.query(result.metrics(), Lineage.SOURCE) == {
+        f"filesystem:localhost.{path}" for path in inputs
+    }
+    assert Lineage.query(result.metrics(), Lineage.SINK) == {f"filesystem:localhost.{output}"}

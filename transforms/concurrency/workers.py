@@ -96,6 +96,20 @@ def has_one_worker(options: Any) -> bool:
     return bool(direct.direct_running_mode == "in_memory" and direct.direct_num_workers == 1)
 
 
+def uses_resource_hints(options: Any) -> bool:
+    """Returns whether the runner chooses machines by resource hints.
+
+    Other runners ignore what a hint says. Yet a step with a hint has an environment of its own, for which
+    they would start more workers.
+
+    Args:
+      options: Beam's options of the job.
+    """
+    from apache_beam.options.pipeline_options import StandardOptions
+
+    return "dataflow" in (options.view_as(StandardOptions).runner or "").lower()
+
+
 def usable_memory(cgroup: Path = _CGROUP, meminfo: Path = _MEMINFO) -> int:
     """Returns the memory of this machine in bytes, or a container's limit if that is less.
 

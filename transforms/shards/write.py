@@ -29,7 +29,7 @@ from shardwright.schemas.plan import Forecast, shard_file
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.pool import OrderedMap, converting_executor, working_budget
 from shardwright.transforms.concurrency.progress import PROGRESS
-from shardwright.transforms.concurrency.workers import usable_cpus, worker_threads
+from shardwright.transforms.concurrency.workers import usable_cpus, uses_resource_hints, worker_threads
 from shardwright.transforms.conversion.convert import (
     Converted,
     ReadImage,
@@ -55,6 +55,9 @@ _COMPRESSION_TYPES = {
     "zlib": CompressionTypes.DEFLATE,
 }
 
+#: Memory of a machine that converts, as a hint for Dataflow: a process takes up to 1 GB for photographs of 24
+#: megapixels, and Dataflow starts one for each processor.
+_MIN_RAM = "4GB"
 #: Number of bytes of records that are written at once.
 _WRITE_BYTES = 1 << 18
 #: Most references of a shard that stay unpacked while it waits. A larger one hardly gains from early reads.
@@ -107,12 +110,15 @@ class WritePlannedShards(beam.io.WriteToTFRecord):
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
-        return shards | "WriteShard" >> beam.ParDo(
+        write = beam.ParDo(
             _WriteShard(self._sink, self._directory, self._settings, self._versions, self._resume),
             self._forecast,
             self._reusable or ReusableBuilds(),
             self._hold,
-        ).with_output_types(ShardResult)  # ShardResult
+        ).with_output_types(ShardResult)
+        if uses_resource_hints(shards.pipeline.options):
+            write = write.with_resource_hints(min_ram=_MIN_RAM)
+        return shards | "WriteShard" >> write  # ShardResult
 
 
 @dataclass

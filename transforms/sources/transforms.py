@@ -11,6 +11,7 @@ from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.transforms.concurrency.workers import has_one_worker
 from shardwright.transforms.global_window import in_global_window
+from shardwright.transforms.lineage import report_source
 from shardwright.transforms.sources.label_rules import LabelRules
 from shardwright.transforms.sources.listed_parts import LISTED_PARTS
 from shardwright.transforms.sources.listing import list_part, split_inputs
@@ -104,9 +105,13 @@ class ListSources(beam.PTransform):
         inputs, context = self._inputs, replace(self._context, one_worker=one_worker)
         if isinstance(begin, beam.pvalue.PBegin):
             begin = begin | "Begin" >> beam.Impulse()  # bytes
-        parts = begin | "SplitInputs" >> beam.FlatMap(
-            lambda _: split_inputs(inputs, context)
-        ).with_output_types(InputSplit)  # InputSplit
+
+        def split(_: object) -> Iterator[InputSplit]:
+            for item in inputs:
+                report_source(item.path)
+            return split_inputs(inputs, context)
+
+        parts = begin | "SplitInputs" >> beam.FlatMap(split).with_output_types(InputSplit)  # InputSplit
         # A single worker would only pay for it.
         if not one_worker and (len(inputs) > 1 or source_by_name(inputs[0].source).split is not whole):
             parts = parts | "SpreadOut" >> beam.Reshuffle()  # InputSplit
