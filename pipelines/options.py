@@ -6,12 +6,15 @@ import argparse
 import difflib
 import importlib
 import re
+import shutil
+import subprocess
 import sys
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
+from shardwright.pipelines import log
 from shardwright.pipelines.beam_imports import import_beam
 from shardwright.pipelines.help_text import HelpFormatter, examples_text, print_help, value_of, width
 from shardwright.pipelines.watchdog import STUCK_AFTER_MINUTES, WATCHDOG
@@ -396,10 +399,16 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
       known: Names of our options, to suggest the nearest one.
 
     Raises:
-      UsageError: An option is unknown, and the runner is not a portable one.
+      UsageError: An option is unknown and the runner is not a portable one, or two options exclude each
+        other.
     """
     import_beam(argv)
-    from apache_beam.options.pipeline_options import DebugOptions, SetupOptions, StandardOptions
+    from apache_beam.options.pipeline_options import (
+        DebugOptions,
+        SetupOptions,
+        StandardOptions,
+        TestOptions,
+    )
 
     from shardwright.pipelines.beam_options import OptionsParsedOnce
 
@@ -408,18 +417,51 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
         # Workers have the package; otherwise Beam would send the launcher's main module to Dataflow.
         options.view_as(SetupOptions).save_main_session = False
     standard = options.view_as(StandardOptions)
+    job_file = options.view_as(DebugOptions).dataflow_job_file
+    if job_file and options.view_as(TestOptions).dry_run:
+        raise UsageError(
+            f"--dry_run would not write {job_file}, because Beam writes --dataflow_job_file when it sends "
+            "the job; leave out one of the two."
+        )
     _check_runner(standard.runner or "", standard.KNOWN_RUNNER_NAMES)
     runner = (standard.runner or "").rpartition(".")[2].lower()
     if runner in _CLOSED_RUNNERS or f"{runner}runner" in _CLOSED_RUNNERS:
         _refuse_unknown(argv, known)
-    elif _NO_LIST_OF_PACKAGES not in (options.view_as(DebugOptions).experiments or ()):
-        options.view_as(DebugOptions).add_experiment(_NO_LIST_OF_PACKAGES)
+    else:
+        _check_worker_python(options)
+        if _NO_LIST_OF_PACKAGES not in (options.view_as(DebugOptions).experiments or ()):
+            options.view_as(DebugOptions).add_experiment(_NO_LIST_OF_PACKAGES)
     if not standard.runner:
         standard.runner = DEFAULT_RUNNER
     elif WATCHDOG.stuck_after != 60 * STUCK_AFTER_MINUTES:
         # Workers of a cluster get nothing from this process except Beam's options.
         options.view_as(DebugOptions).add_experiment(f"{EXPERIMENT}={WATCHDOG.stuck_after / 60}")
     return options
+
+
+def _check_worker_python(options: Any) -> None:
+    """Warns if workers cannot start on this machine, because Beam's boot program needs `pip`.
+
+    The launcher knows the environment of these workers only if it starts the job server and the engine is
+    inside that server.
+    """
+    from apache_beam.options.pipeline_options import FlinkRunnerOptions, PortableOptions
+
+    portable = options.view_as(PortableOptions)
+    local = options.view_as(FlinkRunnerOptions).flink_master in ("[local]", "[auto]")
+    if portable.environment_type != "PROCESS" or portable.job_endpoint or not local:
+        return
+    python = shutil.which("python")
+    if python is None:
+        log.warning(
+            "PATH has no `python`, which Beam's boot program starts; put the workers' environment first "
+            "in it."
+        )
+    elif subprocess.run([python, "-c", "import pip"], capture_output=True).returncode:
+        log.warning(
+            f"{python} has no pip, without which Beam's boot program ends with exit code 1; install it with "
+            f"`uv pip install --python {python} pip`."
+        )
 
 
 def _check_runner(runner: str, known: Sequence[str]) -> None:

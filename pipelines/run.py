@@ -43,6 +43,8 @@ from shardwright.schemas.metrics import NAMESPACE
 
 #: Text that Beam adds to the message of a worker's exception.
 _BEAM_STEP = re.compile(r" \[while running '[^']*'\]")
+#: Text of a job server about Beam's boot program, which starts the worker on its machine.
+_BOOT_ENDED = re.compile(r"Process died with exit code \d+")
 #: Text of a job server before the error message.
 _JOB_STATE = re.compile(r"Pipeline \S+ failed in state FAILED: ")
 _STDERR = 2
@@ -273,6 +275,12 @@ def as_shardwright_error(error: BaseException) -> ShardwrightError:
     text = _JOB_STATE.sub("", lines[-1] if lines else "").rstrip(".")[:300]
     if lacks_memory(error):
         return EngineError("The machine ran out of memory; use a larger one and run again with --resume.")
+    if _BOOT_ENDED.search(text):
+        return EngineError(
+            "A worker did not start, because the program of --environment_type=PROCESS ended; give the first "
+            "`python` in the PATH of each task manager pip and shardwright (its log has the reason), and run "
+            "again with --resume."
+        )
     return UnexpectedError(
         f"The engine failed with {type(error).__name__}: {text or 'no message'}; "
         "see the full log with --verbose, fix that and run again with --resume."

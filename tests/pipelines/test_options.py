@@ -10,6 +10,7 @@ from apache_beam.transforms.environments import python_sdk_dependencies
 from helpers.repository import PHOTOS
 
 from shardwright.pipelines import cli, options
+from shardwright.pipelines.run import as_shardwright_error
 from shardwright.schemas.configuration.settings_values import settings_from
 from shardwright.schemas.errors import UsageError
 
@@ -96,3 +97,46 @@ def test_a_dry_run_writes_nothing_on_runners_without_dry_runs(
     assert cli.main(argv) == 0
     assert "nothing was converted" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_does_not_drop_the_job_file(tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    with pytest.raises(UsageError, match="leave out one of the two"):
+        options.beam_options(["--runner=DataflowRunner", "--dry_run=True", f"--dataflow_job_file={path}"], ())
+
+
+def worker_python(folder: Path, exit_code: int) -> None:
+    (folder / "python").write_text(f"#!/bin/sh\nexit {exit_code}\n")
+    (folder / "python").chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("engine", "exit_code", "says"),
+    [
+        (["--flink_master=[local]"], 1, "python has no pip, without which Beam's boot program ends"),
+        (["--flink_master=[local]"], 0, ""),
+        (["--flink_master=[local]"], None, "PATH has no `python`"),
+        (["--flink_master=elsewhere:8081"], 1, ""),
+        (["--flink_master=[local]", "--job_endpoint=localhost:8099"], 1, ""),
+    ],
+    ids=["no pip", "pip", "no python", "cluster", "own job server"],
+)
+def test_workers_without_pip_are_noticed_before_the_job_starts(
+    engine: list[str], exit_code: int | None, says: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    if exit_code is not None:
+        worker_python(tmp_path, exit_code)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    options.beam_options(["--runner=FlinkRunner", "--environment_type=PROCESS", *engine], ())
+    err = capsys.readouterr().err
+    assert says in err and (err == "") == (says == "")
+    options.beam_options(["--runner=FlinkRunner", "--environment_type=LOOPBACK", *engine], ())
+    assert capsys.readouterr().err == ""
+
+
+def test_a_worker_that_does_not_start_is_explained() -> None:
+    error = as_shardwright_error(
+        RuntimeError("java.lang.IllegalStateException: Process died with exit code 1")
+    )
+    assert "pip and shardwright" in error.message and "--resume" in error.message
