@@ -57,7 +57,7 @@ install: $(STAMP) ## create .venv with all dependencies
 
 demo: $(CORE) ## install, then convert and validate the example images
 	$(BIN)/shardwright convert --input examples/photos --output $(DEMO) --overwrite \
-		--resize 224 --fit pad --splits train=0.8,validation=0.1,test=0.1
+		--resize 224 --fit pad --splits train=0.8,validation=0.1,test=0.1 --split_mode stratified
 	$(BIN)/shardwright validate --dataset $(DEMO)
 	$(BIN)/shardwright inspect $(DEMO) --records 1 --contact_sheet $(DEMO).png
 	@echo
