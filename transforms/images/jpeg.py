@@ -137,13 +137,15 @@ def _decode(
 
 
 def wrap_rgb(pixels: np.ndarray) -> Image.Image:
-    """Wraps an array of four bytes per pixel as a picture in mode RGB, without a copy.
+    """Wraps an array of four bytes per pixel as a picture in mode RGB; copies it with Pillow 13 and later.
 
     Args:
       pixels: uint8 [height, width, 4], contiguous; the fourth byte is ignored.
     """
     height, width = pixels.shape[:2]
     image = Image.frombuffer("RGBX", (width, height), pixels, "raw", "RGBX", 0, 1)
+    if not hasattr(image.im, "setmode"):  # Pillow 13 removed it
+        return Image.frombytes("RGB", (width, height), pixels, "raw", "RGBX")
     image.im.setmode("RGB")
     return image._new(image.im)
 
