@@ -18,6 +18,7 @@ from shardwright.schemas.sample_types import UINT16_OF_UINT8
 from shardwright.transforms.images import color
 from shardwright.transforms.images.deep_header import DeepHeader
 from shardwright.transforms.images.geometry import Geometry
+from shardwright.transforms.images.resize import resize_rows_first
 
 #: Weights of ITU-R 601-2 luma, of 65536, as in Pillow's convert("L").
 _LUMA = (19595, 38470, 7471)
@@ -233,7 +234,7 @@ def resize(pixels: np.ndarray, geometry: Geometry, resample: str) -> np.ndarray:
     out = np.empty((geometry.size[1], geometry.size[0], channels), pixels.dtype)
     for channel in range(channels):
         plane = Image.fromarray(np.ascontiguousarray(pixels[..., channel], np.float32))
-        resized = plane.resize(geometry.size, Image.Resampling[resample.upper()], box=geometry.box)
+        resized = resize_rows_first(plane, geometry.size, resample, geometry.box)
         del plane
         out[..., channel] = _as_type(np.asarray(resized), pixels.dtype)
     return out

@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from shardwright.transforms.images.resize import resize_rows_first
+
 Array = npt.NDArray[Any]
 
 HASH_BYTES = 32
@@ -36,7 +38,7 @@ def hash_and_patch(thumb: Image.Image) -> tuple[bytes, bytes]:
     Args:
       thumb: the picture or a small copy of it, in mode L or RGB.
     """
-    gray = thumb.convert("L").resize((_SIDE, _SIDE), Image.Resampling.BILINEAR)
+    gray = resize_rows_first(thumb.convert("L"), (_SIDE, _SIDE), "bilinear", (0, 0, *thumb.size))
     small = np.asarray(gray, np.float32)
     cosines = _cosines()
     amplitudes = cosines @ small @ cosines.T

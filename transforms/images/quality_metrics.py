@@ -24,7 +24,7 @@ from shardwright.schemas.pictures import ImageQuality
 from shardwright.schemas.units import beside_limit
 from shardwright.transforms.images.perceptual_hash import hash_and_patch
 from shardwright.transforms.images.pillow_settings import NO_LIMIT, pillow_settings
-from shardwright.transforms.images.resize import resize
+from shardwright.transforms.images.resize import resize, resize_rows_first
 from shardwright.transforms.images.sample_sums import sum_samples
 
 Array = npt.NDArray[Any]
@@ -294,9 +294,8 @@ def _shrink(image: Image.Image) -> Image.Image:
     if ratio <= 1:
         return image
     size = max(int(image.width // ratio), 1), max(int(image.height // ratio), 1)
-    if image.mode in ("L", "RGB"):
-        return resize(image, size, "bicubic", (0, 0, *image.size))
-    return image.resize(size, Image.Resampling.BICUBIC)
+    resized = resize if image.mode in ("L", "RGB") else resize_rows_first
+    return resized(image, size, "bicubic", (0, 0, *image.size))
 
 
 def _on_white(image: Image.Image) -> Image.Image:

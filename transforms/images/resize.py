@@ -42,7 +42,7 @@ def resize(
     if image.size == size and box == (0, 0, *image.size):
         return image
     if resample not in _FILTERS:
-        return image.resize(size, Image.Resampling[resample.upper()], box=box)
+        return resize_rows_first(image, size, resample, box)
     left, upper, right, lower = box
     crop = CropBox(left, upper, _extent(left, right, image.width), _extent(upper, lower, image.height))
     target = Image.new(image.mode, size)
@@ -51,6 +51,24 @@ def resize(
     large = max(image.width * image.height, size[0] * size[1]) > _KEPT_PIXELS
     (Resizer() if large else _resizer()).resize_pil(image, target, options)
     return target
+
+
+def resize_rows_first(
+    image: Image.Image,
+    size: tuple[int, int],
+    resample: str,
+    box: tuple[float, float, float, float],
+) -> Image.Image:
+    """Resamples part of a picture in any mode with Pillow: each row, then each column.
+
+    Pillow 12 does so itself. Pillow 13 chooses the faster order, which rounds other pixels.
+    """
+    method = Image.Resampling[resample.upper()]
+    if method is Image.Resampling.NEAREST:
+        return image.resize(size, method, box=box)
+    left, upper, right, lower = box
+    rows = image.resize((size[0], image.height), method, box=(left, 0, right, image.height))
+    return rows.resize(size, method, box=(0, upper, size[0], lower))
 
 
 def resize_steps(

@@ -44,6 +44,9 @@ def test_sizes_equal_those_of_imageops(fit: str, width: int, height: int, target
     except ValueError:  # ImageOps rounds a thin side to zero pixels
         assert 1 in plan_geometry(width, height, target, fit).size
         return
+    if 0 in expected:  # Pillow 13 returns an empty picture instead
+        assert 1 in canvas
+        return
     assert canvas == expected
 
 
@@ -97,7 +100,7 @@ def test_pixels_equal_those_of_imageops(fit: str, resample: str) -> None:
             psnr = 10 * np.log10(255**2 / max((difference.astype(float) ** 2).mean(), 1e-9))
             assert psnr > 42, (size, target, psnr)
         else:
-            assert difference.max() <= (resample == "bilinear"), (size, target, difference.max())
+            assert difference.max() <= (resample in ("bilinear", "hamming")), (size, target, difference.max())
 
 
 @pytest.mark.parametrize("color", ["rgb", "gray"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from contextlib import contextmanager
 from weakref import ref
@@ -46,6 +47,24 @@ def test_two_steps_give_the_same_pixels_as_one(resample: str, monkeypatch: pytes
         once = resample_once(picture, size, resample, box)
         assert stepped.mode == once.mode and stepped.tobytes() == once.tobytes(), (seed, size, box)
     assert steps_seen == ({1} if resample == "nearest" else {1, 2})
+
+
+@pytest.mark.parametrize(
+    ("resample", "sha256"),
+    [
+        ("box", "896c120277b93fc5"),
+        ("bilinear", "68e23a5cefe9b541"),
+        ("hamming", "e5a8b8dd05fd7a2d"),
+        ("bicubic", "1bc656b855716e39"),
+        ("lanczos", "562ce8c22484a00a"),
+    ],
+)
+def test_pillow_gives_the_same_pixels_in_every_version(resample: str, sha256: str) -> None:
+    picture, digest = noise(301, 199, 0), hashlib.sha256()
+    for size in ((112, 4), (97, 61), (400, 300), (301, 50)):
+        for box in ((0, 0, 301, 199), (0, 0, 85, 14), (3.5, 5, 250, 160)):
+            digest.update(resize.resize_rows_first(picture, size, resample, box).tobytes())
+    assert digest.hexdigest()[:16] == sha256
 
 
 def test_small_pictures_need_one_step() -> None:
