@@ -127,15 +127,18 @@ def test_the_steps_have_readable_names(job: Described, full_job: Described, rebu
             assert re.fullmatch(r"([A-Z][a-z0-9]*)+", part) or BEAM_STEP.fullmatch(part), part
 
 
-def test_only_the_step_that_converts_asks_for_memory(job: Described, rebuild_job: Described) -> None:
-    for described in (job, rebuild_job):
+@pytest.mark.parametrize("command", ["convert", "rebuild"])
+def test_only_the_step_that_converts_asks_prime_for_memory(command: str, bucket: Any) -> None:
+    prime = "--dataflow_service_options=enable_prime"
+    for options, hints in (((), {}), ((prime,), {resource_hints.MIN_RAM_BYTES.urn: b"4000000000"})):
+        described = dry_run(f"--input=gs://{BUCKET}/photos", *options, command=command)
         environments = described.pipeline.components.environments
         hinted = {
             name: dict(environments[step.environment_id].resource_hints)
             for name, step in described.steps.items()
             if step.environment_id and environments[step.environment_id].resource_hints
         }
-        assert hinted == {"WritePlannedShards/WriteShard": {resource_hints.MIN_RAM_BYTES.urn: b"4000000000"}}
+        assert hinted == ({"WritePlannedShards/WriteShard": hints} if hints else {})
 
 
 def test_each_job_is_one_graph_that_ends_with_its_last_step(

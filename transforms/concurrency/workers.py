@@ -97,17 +97,20 @@ def has_one_worker(options: Any) -> bool:
 
 
 def uses_resource_hints(options: Any) -> bool:
-    """Returns whether the runner chooses machines by resource hints.
+    """Returns whether the runner chooses machines by resource hints, as Dataflow Prime does.
 
-    Other runners ignore what a hint says. Yet a step with a hint has an environment of its own, for which
-    they would start more workers.
+    Others ignore what a hint says. Yet a step with a hint has an environment of its own, for which they would
+    start more workers.
 
     Args:
       options: Beam's options of the job.
     """
-    from apache_beam.options.pipeline_options import StandardOptions
+    from apache_beam.options.pipeline_options import GoogleCloudOptions, StandardOptions
 
-    return "dataflow" in (options.view_as(StandardOptions).runner or "").lower()
+    services = options.view_as(GoogleCloudOptions).dataflow_service_options or ()
+    return (
+        "dataflow" in (options.view_as(StandardOptions).runner or "").lower() and "enable_prime" in services
+    )
 
 
 def usable_memory(cgroup: Path = _CGROUP, meminfo: Path = _MEMINFO) -> int:

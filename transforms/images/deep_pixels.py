@@ -18,7 +18,7 @@ from shardwright.schemas.sample_types import UINT16_OF_UINT8
 from shardwright.transforms.images import color
 from shardwright.transforms.images.deep_header import DeepHeader
 from shardwright.transforms.images.geometry import Geometry
-from shardwright.transforms.images.resize import resize_rows_first
+from shardwright.transforms.images.rows_first import resize_rows_first
 
 #: Weights of ITU-R 601-2 luma, of 65536, as in Pillow's convert("L").
 _LUMA = (19595, 38470, 7471)

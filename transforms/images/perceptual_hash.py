@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from shardwright.transforms.images.resize import resize_rows_first
+from shardwright.transforms.images.rows_first import resize_rows_first
 
 Array = npt.NDArray[Any]
 

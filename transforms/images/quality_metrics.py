@@ -24,7 +24,8 @@ from shardwright.schemas.pictures import ImageQuality
 from shardwright.schemas.units import beside_limit
 from shardwright.transforms.images.perceptual_hash import hash_and_patch
 from shardwright.transforms.images.pillow_settings import NO_LIMIT, pillow_settings
-from shardwright.transforms.images.resize import resize, resize_rows_first
+from shardwright.transforms.images.resize import resize
+from shardwright.transforms.images.rows_first import resize_rows_first
 from shardwright.transforms.images.sample_sums import sum_samples
 
 Array = npt.NDArray[Any]

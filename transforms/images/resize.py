@@ -8,6 +8,8 @@ import threading
 from cykooz_resizer import CropBox, FilterType, ResizeAlg, ResizeOptions, Resizer
 from PIL import Image
 
+from shardwright.transforms.images.rows_first import resize_rows_first
+
 #: Filters of the SIMD library that match Pillow's: the same kernels, widened when shrinking. On photographs
 #: its results are within 53 dB of Pillow's (bilinear: at most one level), the same for every instruction
 #: set, and take a sixth of the time. Pillow handles the others: nearest and box, where rounding decides
@@ -51,24 +53,6 @@ def resize(
     large = max(image.width * image.height, size[0] * size[1]) > _KEPT_PIXELS
     (Resizer() if large else _resizer()).resize_pil(image, target, options)
     return target
-
-
-def resize_rows_first(
-    image: Image.Image,
-    size: tuple[int, int],
-    resample: str,
-    box: tuple[float, float, float, float],
-) -> Image.Image:
-    """Resamples part of a picture in any mode with Pillow: each row, then each column.
-
-    Pillow 12 does so itself. Pillow 13 chooses the faster order, which rounds other pixels.
-    """
-    method = Image.Resampling[resample.upper()]
-    if method is Image.Resampling.NEAREST:
-        return image.resize(size, method, box=box)
-    left, upper, right, lower = box
-    rows = image.resize((size[0], image.height), method, box=(left, 0, right, image.height))
-    return rows.resize(size, method, box=(0, upper, size[0], lower))
 
 
 def resize_steps(
