@@ -108,9 +108,8 @@ def uses_resource_hints(options: Any) -> bool:
     from apache_beam.options.pipeline_options import GoogleCloudOptions, StandardOptions
 
     services = options.view_as(GoogleCloudOptions).dataflow_service_options or ()
-    return (
-        "dataflow" in (options.view_as(StandardOptions).runner or "").lower() and "enable_prime" in services
-    )
+    runner = options.view_as(StandardOptions).runner or ""
+    return "dataflow" in runner.lower() and "enable_prime" in services
 
 
 def usable_memory(cgroup: Path = _CGROUP, meminfo: Path = _MEMINFO) -> int:

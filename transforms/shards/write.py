@@ -55,8 +55,8 @@ _COMPRESSION_TYPES = {
     "zlib": CompressionTypes.DEFLATE,
 }
 
-#: Memory of a machine that converts, as a hint for Dataflow Prime: a process takes up to 1 GB for photographs of 24
-#: megapixels, and Dataflow starts one for each processor.
+#: Memory of a machine that converts, as a hint for Dataflow Prime: a process takes up to 1 GB for photographs
+#: of 24 megapixels, and Dataflow starts one for each processor.
 _MIN_RAM = "4GB"
 #: Number of bytes of records that are written at once.
 _WRITE_BYTES = 1 << 18
