@@ -6,6 +6,10 @@ from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from shardwright.transforms.concurrency.pool_options import PoolOptions
+
+__all__ = ["OptionsParsedOnce", "PoolOptions"]  # Beam knows the options of imported classes
+
 
 class OptionsParsedOnce(PipelineOptions):  # type: ignore[misc]
     """Beam's options, which parse the command line once for each view instead of on every use."""

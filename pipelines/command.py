@@ -111,6 +111,8 @@ class Command:
             # Only the object may appear on stdout, whatever a library prints.
             elsewhere = contextlib.redirect_stdout(sys.stderr) if wanted.json else contextlib.nullcontext()
             with needed_by(f"shardwright {self.name}"):
+                if getattr(given, "pool", None):
+                    rest.append(f"--pool={given.pool}")
                 with suppress_beam_logs(given.verbose), elsewhere:
                     outcome = self.run(given, self._others(parser, rest))
                 if not (wanted.json or wanted.quiet):
@@ -134,6 +136,8 @@ class Command:
             f"shardwright {self.name}", self.help, self.example, note=self.beam.value
         )
         self.add_arguments(parser)
+        if self.beam is BeamOptions.ALL:
+            cli_options.add_pool(parser)
         cli_options.add_common(parser)
         return parser
 

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Command, OtherOptions, Outcome
-from shardwright.pipelines.early_conversion import converting_early
-from shardwright.pipelines.last_run import before_conversion
 from shardwright.pipelines.one_writer import one_writer
 from shardwright.pipelines.output import (
     check_output,
@@ -36,15 +34,10 @@ from shardwright.pipelines.prepare import (
 )
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.results import ConvertResult
-from shardwright.pipelines.run import (
-    description_of,
-    metrics_of,
-    run_pipeline,
-    workers_started_early,
-)
+from shardwright.pipelines.run import description_of, metrics_of, run_pipeline
 from shardwright.pipelines.run_facts import run_facts, software_versions
 from shardwright.pipelines.summary import print_convert_summary, print_inputs
-from shardwright.pipelines.workers import choose_processes, set_workers, workers_named
+from shardwright.pipelines.workers import converting, workers_of
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import DATASET_JSON, OUTCOME_JSON, RUN_JSON, Dataset
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
@@ -161,12 +154,9 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
     if given != []:  # the first checks may read from a bucket
         beam_options = as_beam_options(beam_options)
     request = make_request(values, with_output=True)
-    last = before_conversion(request)
-    processes = choose_processes(given, request.inputs, request.settings, last)
-    with converting_early(request, processes), workers_started_early(processes if processes > 1 else 0):
+    with converting(given):
         beam_options = as_beam_options(beam_options)
-        workers = set_workers(processes, beam_options)
-        facts = run_facts(request, beam_options, workers, last.speed)
+        facts = run_facts(request, beam_options, workers_of(beam_options))
         return _convert(request, beam_options, facts, started, progress)
 
 
@@ -294,10 +284,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
     settings = cli_options.given_settings(options)
-    with workers_started_early(workers_named(others.tokens) or 0):
-        if others.tokens:
-            others.for_beam()  # refuses unknown options
-        made = convert(beam_options=others.tokens, progress=True, **settings)
+    if others.tokens:
+        others.for_beam()  # refuses unknown options
+    made = convert(beam_options=others.tokens, progress=True, **settings)
     return Outcome(lambda: print_convert_summary(made), made.as_json)
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from shardwright.pipelines import log
 from shardwright.pipelines.beam_imports import import_beam
 from shardwright.pipelines.help_text import HelpFormatter, examples_text, print_help, value_of, width
-from shardwright.pipelines.watchdog import STUCK_AFTER_MINUTES, WATCHDOG
+from shardwright.pipelines.watchdog import WATCHDOG
 from shardwright.schemas.configuration.settings import ConvertSettings, Topic
 from shardwright.schemas.configuration.settings_values import setting_fields, settings_from, settings_over
 from shardwright.schemas.errors import UsageError, nearest
@@ -25,7 +25,8 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.log_lines import LOG_FORMATS
 from shardwright.schemas.missing_packages import needed_by
 from shardwright.transforms import storage
-from shardwright.transforms.concurrency.worker_watchdog import EXPERIMENT
+from shardwright.transforms.concurrency.watchdog import STUCK_AFTER_MINUTES, STUCK_EXPERIMENT
+from shardwright.transforms.concurrency.workers import POOLS
 from shardwright.transforms.layout_files import read_layout
 from shardwright.transforms.sources.setting_choices import check_settings, choices_of
 
@@ -216,6 +217,16 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         help="end with exit code 3 if one file takes longer than this without progress (default: 10)",
     )
     group.add_argument("-h", "--help", action="help", help="show this help and end")
+
+
+def add_pool(parser: argparse.ArgumentParser) -> None:
+    """Adds the option that every command with a job has. It is passed to the job with Beam's options."""
+    _group(parser, Topic.RUNNING.value).add_argument(
+        "--pool",
+        choices=POOLS,
+        help="what decodes and encodes images: worker processes, of which a decoder that crashes costs one "
+        "image, or threads (default: processes if a machine has several processors; docs/engines.md)",
+    )
 
 
 def _minutes(text: str) -> float:
@@ -435,7 +446,7 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
         standard.runner = DEFAULT_RUNNER
     elif WATCHDOG.stuck_after != 60 * STUCK_AFTER_MINUTES:
         # Workers of a cluster get nothing from this process except Beam's options.
-        options.view_as(DebugOptions).add_experiment(f"{EXPERIMENT}={WATCHDOG.stuck_after / 60}")
+        options.view_as(DebugOptions).add_experiment(f"{STUCK_EXPERIMENT}={WATCHDOG.stuck_after / 60}")
     return options
 
 

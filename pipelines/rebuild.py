@@ -16,10 +16,8 @@ from typing import Any
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Command, OtherOptions, Outcome
-from shardwright.pipelines.early_conversion import converting_early
 from shardwright.pipelines.job_file import naming_lines, read_job
 from shardwright.pipelines.job_sections import read_fraction
-from shardwright.pipelines.last_run import before_rebuild
 from shardwright.pipelines.one_writer import dies_with_launcher, launcher_of
 from shardwright.pipelines.output import check_remote_writable, check_versioned_output
 from shardwright.pipelines.prepare import (
@@ -39,11 +37,10 @@ from shardwright.pipelines.run import (
     description_of,
     run_pipeline,
     without_resume,
-    workers_started_early,
 )
 from shardwright.pipelines.run_facts import listing_software, run_facts, software_versions
 from shardwright.pipelines.summary import print_inputs, print_rebuild_summary
-from shardwright.pipelines.workers import choose_processes, set_workers, workers_named
+from shardwright.pipelines.workers import converting, workers_of
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.configuration.job import JobFile
 from shardwright.schemas.configuration.settings_values import setting_fields
@@ -333,15 +330,9 @@ class _Engine:
         Raises:
           ShardwrightError: It failed.
         """
-        last = before_rebuild(task)
-        processes = choose_processes(self._given, request.inputs, request.settings, last)
-        with (
-            converting_early(request, processes, task.directory, last.directory),
-            workers_started_early(processes if processes > 1 else workers_named(self._given) or 0),
-        ):
+        with converting(self._given):
             options = self.make_options()
-            workers = set_workers(processes, options)
-            task = replace(task, run=run_facts(request, options, workers, last.speed))
+            task = replace(task, run=run_facts(request, options, workers_of(options)))
             run_pipeline(lambda pipeline: build_rebuild(pipeline, task, request), options)
 
 

@@ -11,7 +11,6 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 from shardwright.pipelines import log
@@ -27,9 +26,10 @@ from shardwright.pipelines.options import DEFAULT_RUNNER
 from shardwright.pipelines.signals import Ending, graceful_shutdown
 from shardwright.pipelines.streams import forgiving_streams
 from shardwright.pipelines.temporary_folder import own_temporary_folder, program_temporary_folder
-from shardwright.pipelines.watchdog import watched
+from shardwright.pipelines.watchdog import WATCHDOG
 from shardwright.pipelines.worker_ends import noted_worker_ends
 from shardwright.pipelines.worker_processes import started_early
+from shardwright.pipelines.workers import workers_of
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.errors import (
     EngineError,
@@ -40,6 +40,7 @@ from shardwright.schemas.errors import (
     lacks_memory,
 )
 from shardwright.schemas.metrics import NAMESPACE
+from shardwright.transforms.concurrency.converters import converters
 
 #: Text that Beam adds to the message of a worker's exception.
 _BEAM_STEP = re.compile(r" \[while running '[^']*'\]")
@@ -65,17 +66,13 @@ def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
       ShardwrightError: A worker raised it; any other failure becomes an `EngineError`.
     """
     apply_patches()
-    with program_temporary_folder(), workers_started_early(worker_count(options)):
+    in_processes = workers_of(options).processes > 0
+    with (
+        program_temporary_folder(),
+        started_early(worker_count(options) * is_patching(), is_beam_silent()),
+        converters(in_processes),
+    ):
         return _run_pipeline(build, options)
-
-
-def workers_started_early(count: int) -> AbstractContextManager[None]:
-    """Begins the imports of worker processes now, if a command runs; Beam starts the workers later.
-
-    Args:
-      count: Number of worker processes; 0 if this process does the work.
-    """
-    return started_early(count * is_patching(), is_beam_silent())
 
 
 def _run_pipeline(build: Callable[[Any], Any], options: Any) -> Any:
@@ -336,7 +333,7 @@ def exit_code_of(
     try:
         with forgiving_streams(), own_temporary_folder(), patching(), graceful_shutdown() as ending:
             ending.last_words = without_resume("interrupted; run again with --resume to go on.", resumable)
-            with watched(lambda: ending.last_words):
+            with WATCHDOG.watching():
                 code = _exit_code_of(command, verbose, resumable, ending)
     except KeyboardInterrupt:  # while the blocks begin, or when the command has ended and they clean up
         if code is None:

@@ -18,7 +18,6 @@ from shardwright.pipelines.against import unstored_settings
 from shardwright.pipelines.prepare import ConversionRequest
 from shardwright.pipelines.workers import Workers
 from shardwright.schemas import __version__
-from shardwright.schemas.conversion_speed import ConversionSpeed
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.images.encode import codec_versions, decoder_versions, installed_version
 from shardwright.transforms.images.map_hook import hook_versions
@@ -79,19 +78,13 @@ def _code_state() -> str:
     return hashlib.sha256("\n".join(sorted(states)).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def run_facts(
-    request: ConversionRequest,
-    beam_options: Any,
-    workers: Workers,
-    speed: ConversionSpeed | None = None,
-) -> dict[str, Any]:
+def run_facts(request: ConversionRequest, beam_options: Any, workers: Workers) -> dict[str, Any]:
     """Returns the contents of `run.json` that are known before the run begins.
 
     Args:
       request: The checked request.
       beam_options: Beam's options.
       workers: The processes and threads of the run.
-      speed: How fast an earlier run was; this one replaces it if it converts enough images.
     """
     from apache_beam.options.pipeline_options import StandardOptions
 
@@ -103,6 +96,5 @@ def run_facts(
         "detected_as": [item.detected_as for item in request.inputs],
         "listing": unstored_settings(request.settings, request.rules),
         **({"lists": dict(request.selection.files)} if request.selection.files else {}),
-        **({"speed": speed.as_json()} if speed is not None else {}),
         "launcher": platform.node(),
     }

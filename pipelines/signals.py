@@ -10,23 +10,19 @@ from collections.abc import Iterator
 from types import FrameType
 
 from shardwright.pipelines import log
-from shardwright.pipelines.processes import Process, descendants
-from shardwright.pipelines.watchdog import end_process
+from shardwright.pipelines.watchdog import children, end_process, kill_children
 from shardwright.schemas.codes import ExitCode
 
 #: Signals that ask a process to end.
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-#: Seconds for worker processes to exit cleanly before they are killed.
-GRACE_SECONDS = 3.0
 #: Seconds for this process to exit cleanly, and for its threads to return from decoders.
 FORCE_SECONDS = 4.0
 #: Seconds in which a repeated signal is ignored: `timeout` sends it to a process and then to its group.
 _REPEATED_SECONDS = 2.0
-_PAUSE_SECONDS = 0.02
 
 
 class Ending:
-    """The state of an ending process, whose worker processes have to end with it.
+    """The state of a process that is asked to end.
 
     Attributes:
       reason: Reason of the end, for the beginning of the message; empty for Ctrl-C, and before a signal.
@@ -40,13 +36,12 @@ class Ending:
         self.last_words = "interrupted; run again."
         self.is_over = False
         self.received = 0.0
-        self._workers: set[Process] = set()
+        self._others = children()
 
     def receive(self, number: int, frame: FrameType | None) -> None:
         """Handles a signal.
 
-        Ctrl-C on a terminal reaches worker processes, too, and Beam waits for them; a signal to this
-        process alone is forwarded to them.
+        Worker processes write no files, so they are killed: their callers must not wait for them.
 
         Raises:
           KeyboardInterrupt: Always, unless the same signal came a moment ago.
@@ -57,14 +52,9 @@ class Ending:
             self.received = now
             if number != signal.SIGINT:
                 self.reason = f"it was told to end ({signal.Signals(number).name}); "
-        for process in descendants():
-            if process.is_worker:
-                self._workers.add(process)
-            if process.is_worker or process.is_child:
-                process.send(signal.SIGINT)
-        if not repeated:
             threading.Thread(target=self._end_by_force, daemon=True).start()
-            threading.Thread(target=self.end_workers, args=(GRACE_SECONDS,), daemon=True).start()
+        kill_children(self._others)
+        if not repeated:
             raise KeyboardInterrupt
 
     def _end_by_force(self) -> None:
@@ -76,22 +66,12 @@ class Ending:
             return  # the command has ended, and its caller continues
         end_process(int(ExitCode.INTERRUPTED))
 
-    def end_workers(self, seconds: float) -> None:
-        """Waits for all worker processes to end; kills those that run for some more seconds."""
-        deadline = time.monotonic() + seconds
-        while any(process.is_running() for process in self._workers):
-            if time.monotonic() >= deadline:
-                for process in self._workers:
-                    process.send(signal.SIGKILL)
-                return
-            time.sleep(_PAUSE_SECONDS)
-
 
 @contextlib.contextmanager
 def graceful_shutdown() -> Iterator[Ending]:
     """Treats each signal that asks a process to end like Ctrl-C on a terminal while the block runs.
 
-    A signal that is ignored stays ignored, as under `nohup`. No worker process outlives the block.
+    A signal that is ignored stays ignored, as under `nohup`.
     """
     ending = Ending()
     if threading.current_thread() is not threading.main_thread():
@@ -107,6 +87,4 @@ def graceful_shutdown() -> Iterator[Ending]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        if ending.received:
-            ending.end_workers(max(0.0, ending.received + GRACE_SECONDS - time.monotonic()))
         ending.is_over = True

@@ -14,12 +14,12 @@ import tempfile
 import threading
 from collections.abc import Iterator
 
-from shardwright.transforms.storage import SCRATCH_VARIABLE
-
 #: Prefix of the names of these folders.
 _PREFIX = "shardwright-run-"
 #: The folder of each process that has called the library, by its pid: a forked one makes its own.
 _folders: dict[int, str] = {}
+#: Number of blocks of this process that use a folder.
+_depth = 0
 #: Prefix of the folders of Beam's job servers (`SubprocessJobServer.start`).
 _JOB_SERVER = "beam-temp"
 
@@ -49,7 +49,7 @@ def program_temporary_folder() -> Iterator[None]:
     The folder stays until the process ends, since other threads may have put files into it. Within a
     command nothing changes.
     """
-    if os.environ.get(SCRATCH_VARIABLE) or threading.current_thread() is not threading.main_thread():
+    if _depth or threading.current_thread() is not threading.main_thread():
         yield  # a command has its own folder
         return
     with contextlib.ExitStack() as stack:
@@ -108,16 +108,19 @@ def _end(folder: str, held: contextlib.ExitStack) -> None:
 @contextlib.contextmanager
 def _used(folder: str) -> Iterator[None]:
     """Makes this process and its workers put temporary files into a folder."""
-    before, variable = tempfile.tempdir, os.environ.get(SCRATCH_VARIABLE)
-    tempfile.tempdir = os.environ[SCRATCH_VARIABLE] = folder
+    global _depth
+    before, variable = tempfile.tempdir, os.environ.get("TMPDIR")
+    tempfile.tempdir = os.environ["TMPDIR"] = folder
+    _depth += 1
     try:
         yield
     finally:
+        _depth -= 1
         tempfile.tempdir = before
         if variable is None:
-            os.environ.pop(SCRATCH_VARIABLE, None)
+            os.environ.pop("TMPDIR", None)
         else:
-            os.environ[SCRATCH_VARIABLE] = variable
+            os.environ["TMPDIR"] = variable
 
 
 def remove_abandoned(base: str) -> None:

@@ -110,6 +110,7 @@ class QuarantineReason(StrEnum):
     TOO_MANY_CODE_BLOCKS = "TOO_MANY_CODE_BLOCKS"
     TOO_MANY_PACKETS = "TOO_MANY_PACKETS"
     TOO_MUCH_MEMORY = "TOO_MUCH_MEMORY"
+    DECODER_CRASHED = "DECODER_CRASHED"  # the decoder ended its worker process
     DECODE_TIMEOUT = "DECODE_TIMEOUT"  # reserved: the clock never decides whether an image is left out
     MAP_FAILED = "MAP_FAILED"  # the function of `--map` raised an exception
     DAMAGED_RECORD = "DAMAGED_RECORD"  # a record of a damaged dataset, which salvage left out

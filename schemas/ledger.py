@@ -451,8 +451,6 @@ class ShardResult:
       rejected: shards of an earlier build that were not used because their bytes do not match their sha256.
       started: start time in seconds since the epoch.
       finished: end time in seconds since the epoch.
-      processor_seconds: processor time of the process while it read, converted and wrote the images, and of
-        the one that converted some of them early.
       files: path -> sha256 of its ledger and its index.
     """
 
@@ -463,7 +461,6 @@ class ShardResult:
     rejected: tuple[str, ...] = ()
     started: float = 0.0
     finished: float = 0.0
-    processor_seconds: float = 0.0
     files: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -17,9 +17,10 @@ from helpers.patched_beam import patch_beam
 from helpers.repository import PHOTOS
 from helpers.sketched_drawings import drawing, sketch_drawings
 
-from shardwright.pipelines import cli
+from shardwright.pipelines import cli, workers
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
+from shardwright.transforms.concurrency.workers import PROCESSES
 
 pytest_plugins = ["helpers.file_groups", "helpers.long_tail", "helpers.progress"]
 
@@ -41,6 +42,14 @@ def pytest_collection_finish() -> None:
 def pytest_sessionfinish() -> None:
     """Excludes all objects from the last garbage collections, which only delay the end of the process."""
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def threads_convert() -> Iterator[None]:
+    """Has threads convert, as on a machine with one processor, unless a test gives `--pool processes`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "uses_processes", lambda pool: pool == PROCESSES)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,6 @@ from shardwright.schemas import dataset
 from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import ExitCode, FindingCode, Outcome, QuarantineReason, Severity
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.conversion_speed import MIN_IMAGES, ConversionSpeed
 from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.findings import FindingSummary, ValidationReport
@@ -430,22 +429,8 @@ def _run(
         "seconds": round(finished - job.started, 3),
         "convert_seconds": round(max(ended) - min(starts), 3) if starts else 0.0,
         "reused_shards": sum(result.reused for result in results),
-        **_speed(results),
         "machine": machine_facts(),
     }
-
-
-def _speed(results: Iterable[ShardResult]) -> dict[str, Any]:
-    """Returns how fast this run converted, if it converted enough images to tell."""
-    converted = [
-        result for result in results if result.header.records and not (result.reused or result.copied)
-    ]
-    images = sum(result.header.records for result in converted)
-    seconds = sum(result.processor_seconds for result in converted)
-    if images < MIN_IMAGES or not seconds:
-        return {}
-    size = _source_sizes(converted).moments["bytes"].mean
-    return {"speed": ConversionSpeed(round(seconds / images, 7), round(size, 1)).as_json()}
 
 
 def _folds(forecast: Forecast, results: Iterable[ShardResult]) -> dict[str, list[int]]:

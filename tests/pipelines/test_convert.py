@@ -268,16 +268,13 @@ def test_the_contents_of_shards_do_not_depend_on_workers_runner_or_listing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, convert_photos: Callable[..., ConvertResult],
     processes: tuple[int, ...],
 ) -> None:  # fmt: skip
-    from shardwright.transforms.concurrency import pool
-    from shardwright.transforms.shards import write
+    from shardwright.transforms.concurrency import converters
     from shardwright.transforms.sources import class_folders
 
     settings = {"resize": 48, "splits": "train=0.8,test=0.2", "shards": "train=5,test=2"}
     hashes = []
     for threads in (1, 2, 8):
-        for module in (pool, write):
-            monkeypatch.setattr(module, "worker_threads", lambda threads=threads: threads)
-        pool.converting_executor.cache_clear()
+        monkeypatch.setattr(converters, "worker_threads", lambda threads=threads: threads)
         hashes.append(shard_hashes(Path(convert_photos(**settings).path)))
     scan = class_folders._scan
     monkeypatch.setattr(class_folders, "_scan", lambda folder: scan(folder)[::-1])
@@ -285,6 +282,7 @@ def test_the_contents_of_shards_do_not_depend_on_workers_runner_or_listing(
     # Worker processes do not import TensorFlow either: one that does fails.
     (tmp_path / "tensorflow.py").write_text("raise ImportError('tensorflow is not for workers')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    hashes.append(shard_hashes(Path(convert_photos(beam_options=["--pool=processes"], **settings).path)))
     for workers in processes:
         options = ["--direct_running_mode=multi_processing", f"--direct_num_workers={workers}"]
         hashes.append(shard_hashes(Path(convert_photos(beam_options=options, **settings).path)))

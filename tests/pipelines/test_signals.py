@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,22 +14,11 @@ from pathlib import Path
 import pytest
 from helpers.hostile import COMMAND, make_tree
 
-from shardwright.pipelines import signals, watchdog
-from shardwright.pipelines.processes import Process, descendants
 from shardwright.pipelines.run import exit_code_of
 from shardwright.pipelines.signals import ENDING, graceful_shutdown
-from shardwright.pipelines.worker_ends import describe_end, noted_worker_ends
 from shardwright.schemas.errors import DataRefused, EngineError
 
 Capture = pytest.CaptureFixture[str]
-#: A process that looks like a worker of Beam and ignores the signals that can be ignored.
-_WORKER = (
-    "import signal, sys, time\n"
-    "for number in (signal.SIGINT, signal.SIGTERM):\n"
-    "    signal.signal(number, signal.SIG_IGN)\n"
-    "print('ready', flush=True)\n"
-    "time.sleep(60)\n"
-)
 
 
 @pytest.fixture(autouse=True)
@@ -53,23 +42,6 @@ def test_every_signal_to_end_ends_in_order(capsys: Capture, number: signal.Signa
         f"shardwright: interrupted; {reason}run again with --resume to go on.\n"
     )
     assert signal.getsignal(number) is signal.default_int_handler
-
-
-def test_an_interrupt_around_the_command_is_no_traceback(
-    capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ctrl-C may come while a command begins, or when it has reported its result and cleans up."""
-
-    def interrupt(watcher: object, *raised: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(watchdog._LockWatcher, "__exit__", interrupt)
-        assert exit_code_of(lambda: 1, lambda: False) == 1
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(watchdog._LockWatcher, "__enter__", interrupt)
-    assert exit_code_of(lambda: 1, lambda: False) == 130
-    assert capsys.readouterr().err == "shardwright: interrupted before anything began.\n"
 
 
 def test_errors_at_the_end_are_interruptions_but_refusals_stay(capsys: Capture) -> None:
@@ -120,64 +92,16 @@ def test_outside_the_main_thread_signal_handlers_are_not_changed() -> None:
     thread.join()
 
 
-def test_no_worker_process_outlives_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signals, "GRACE_SECONDS", 0.1)
-    line = f"'{sys.executable}' -c \"$SCRIPT\" apache_beam.runners.worker.sdk_worker_main; true"
-    environment = {**os.environ, "SCRIPT": _WORKER}
-    with subprocess.Popen(["sh", "-c", line], stdout=subprocess.PIPE, env=environment) as shell:
-        assert shell.stdout is not None and shell.stdout.readline() == b"ready\n"
-        found = descendants()
-        worker = next(process for process in found if process.is_worker and not process.is_child)
-        assert any(process.pid == shell.pid and process.is_child for process in found)
+def test_processes_of_the_command_end_with_it_and_others_go_on() -> None:
+    with subprocess.Popen(["sleep", "60"]) as other, contextlib.ExitStack() as stack:
+        time.sleep(0.1)  # start times have a resolution of 10 ms
         with pytest.raises(KeyboardInterrupt), graceful_shutdown():
+            own = stack.enter_context(subprocess.Popen(["sh", "-c", "sleep 60; true"]))
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(60)
-        shell.wait()
-    deadline = time.monotonic() + 30
-    while worker.is_running() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not worker.is_running()
-
-
-def test_another_process_with_the_same_id_is_not_ended() -> None:
-    with subprocess.Popen(["sleep", "60"]) as other:
-        Process(other.pid, "0", is_worker=True).send(signal.SIGKILL)
+        assert own.wait(30) == -signal.SIGKILL
         assert other.poll() is None
         other.kill()
-
-
-@pytest.mark.parametrize(
-    ("code", "message"),
-    [
-        (-9, "killed (signal 9, SIGKILL), probably because the machine ran out of memory; use fewer"),
-        (
-            137,
-            "killed (signal 9, SIGKILL), probably because the machine ran out of memory; use fewer",
-        ),
-        (-11, "killed (signal 11, SIGSEGV); look at the system's log"),
-        (143, "killed (signal 15, SIGTERM); look at the system's log"),
-        (1, "ended by itself (exit code 1); see the full log"),
-    ],
-)
-def test_the_end_of_a_worker_process_is_described(code: int, message: str) -> None:
-    assert describe_end(code).startswith(f"A worker process {'was ' * (code != 1)}{message}")
-
-
-def test_ends_of_workers_are_recorded_if_beam_only_prints_them() -> None:
-    def wait_for_worker() -> None:
-        raise RuntimeError("Worker subprocess exited with return code -9")
-
-    before, threading.excepthook = threading.excepthook, lambda _: None
-    try:
-        with noted_worker_ends() as ends:
-            assert ends.as_error() is None
-            thread = threading.Thread(target=wait_for_worker)
-            thread.start()
-            ends.wait()
-            thread.join()
-    finally:
-        threading.excepthook = before
-    assert ends.codes == [-9]
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_command_removes_its_temporary_files(base: Path) -> None:
+    before = os.environ.get("TMPDIR")
     seen: list[str] = []
 
     def command() -> int:
@@ -45,7 +46,7 @@ def test_a_command_removes_its_temporary_files(base: Path) -> None:
     assert exit_code_of(command, lambda: False) == 0
     (folder,) = {str(Path(path).parent) for path in seen}
     assert Path(folder).parent == base and Path(folder).name.startswith("shardwright-run-")
-    assert tempfile.gettempdir() == str(base) and storage.SCRATCH_VARIABLE not in os.environ
+    assert tempfile.gettempdir() == str(base) and os.environ.get("TMPDIR") == before
     assert not list(base.iterdir())
 
 
@@ -210,7 +211,7 @@ def test_a_library_call_runs_its_pipeline_in_that_folder(base: Path, monkeypatch
     from shardwright.pipelines.run import run_pipeline
 
     monkeypatch.setattr(temporary_folder, "_folders", {})
-    monkeypatch.delenv(storage.SCRATCH_VARIABLE, raising=False)
+    before = os.environ.get("TMPDIR")
     seen: list[str] = []
 
     def build(pipeline: beam.Pipeline) -> None:
@@ -220,4 +221,4 @@ def test_a_library_call_runs_its_pipeline_in_that_folder(base: Path, monkeypatch
     for _ in range(2):
         run_pipeline(build, as_beam_options(None))
     assert len(set(seen)) == 1 and Path(seen[0]).parent == base and Path(seen[0]).name.startswith("shard")
-    assert tempfile.gettempdir() == str(base) and storage.SCRATCH_VARIABLE not in os.environ
+    assert tempfile.gettempdir() == str(base) and os.environ.get("TMPDIR") == before

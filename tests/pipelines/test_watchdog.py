@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import json
 import os
@@ -14,50 +13,49 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from helpers.hostile import Done, make_tree, picture, run_command, run_forked, start, wait
+from helpers.hostile import Done, make_tree, picture, run_forked, start, wait
 
-from shardwright.pipelines.watchdog import WATCHDOG, Watchdog
+from shardwright.pipelines.watchdog import WATCHDOG
+from shardwright.transforms.concurrency import workers
 from shardwright.transforms.concurrency.pool import ByteBudget
-from shardwright.transforms.concurrency.underway import Underway, tasks_of_others, tasks_on
-from shardwright.transforms.concurrency.worker_watchdog import (
-    DEFAULT_MINUTES,
-    WorkerWatchdog,
-    stuck_after_minutes,
+from shardwright.transforms.concurrency.underway import Underway
+from shardwright.transforms.concurrency.watchdog import (
+    STUCK_AFTER_MINUTES,
+    STUCK_EXPERIMENT,
+    Watchdog,
 )
 
 
-def _watchdog(board: Underway) -> tuple[Watchdog, list[str], list[int]]:
+def _watchdog(board: Underway) -> tuple[Watchdog, list[str], list[str]]:
     lines: list[str] = []
-    codes: list[int] = []
-    return Watchdog(board, lines.append, codes.append), lines, codes
+    ends: list[str] = []
+    return Watchdog(board.tasks, lines.append, ends.append), lines, ends
 
 
 def test_a_slow_file_is_named_once() -> None:
     board = Underway()
-    dog, lines, codes = _watchdog(board)
+    dog, lines, ends = _watchdog(board)
     with board.working_on("a/slow.gif", "decode"):
         started = board.tasks()[0].started
         dog.look(started + 29)
         assert not lines
         for seconds in (31, 45, 599):
             dog.look(started + seconds)
-    assert lines == ["a/slow.gif has taken 31 seconds so far (decode)"] and not codes
+    assert lines == ["a/slow.gif has taken 31 seconds so far (decode)"] and not ends
     dog.look(started + 10_000)
-    assert not codes, "it was finished"
+    assert not ends, "it was finished"
 
 
 def test_a_stuck_file_ends_the_command_and_is_named() -> None:
     board = Underway()
-    dog, lines, codes = _watchdog(board)
+    dog, _, ends = _watchdog(board)
     dog.stuck_after = 120.0
     with board.working_on("a/stuck.gif", "decode"):
         dog.look(board.tasks()[0].started + 121)
-    assert codes == [3]
-    assert (
-        "a/stuck.gif" in lines[-1]
-        and "move it out of the input" in lines[-1]
-        and "--stuck_after" in lines[-1]
-    )
+    assert ends == [
+        "stuck: a/stuck.gif has taken 2.0 minutes (decode); to leave it out, move it out of the input, or "
+        "else raise --stuck_after, then run again."
+    ]
 
 
 def test_waiting_for_memory_is_not_being_stuck() -> None:
@@ -92,24 +90,11 @@ def endless_decoder(mark: str) -> None:
     vars(module)["convert_image"] = stuck
 
 
-def locking_decoder(mark: str) -> None:
-    """Makes decoding an image take forever inside C code that holds Python's lock."""
-    module = importlib.import_module("shardwright.transforms.conversion.convert")
-
-    def stuck(*args: object) -> None:
-        Path(mark).touch()
-        ctypes.PyDLL(None).sleep(600)
-
-    vars(module)["convert_image"] = stuck
-
-
-def _ended_by(
-    tmp_path: Path, act: Callable[[int], None], *more: str, decoder: Callable[[str], None] = endless_decoder
-) -> Done:
+def _ended_by(tmp_path: Path, act: Callable[[int], None], *more: str) -> Done:
     """Converts with such a decoder, and calls a function once it is reached."""
     mark = tmp_path / "mark"
     argv = ("convert", make_tree(tmp_path / "in", 2), tmp_path / "out", *more)
-    process = start(tmp_path / "log", *argv, before=partial(decoder, str(mark)))
+    process = start(tmp_path / "log", *argv, before=partial(endless_decoder, str(mark)))
     while not mark.exists():
         assert process.is_alive()
         time.sleep(0.01)
@@ -129,18 +114,6 @@ def test_a_stuck_command_ends_with_3(tmp_path: Path) -> None:
     assert "stuck: " in done.err and f"{tmp_path}/in" in done.err and "(decode)" in done.err
 
 
-def test_ctrl_c_ends_a_command_while_its_decoder_holds_the_lock(tmp_path: Path) -> None:
-    done = _ended_by(tmp_path, lambda pid: os.kill(pid, signal.SIGINT), decoder=locking_decoder)
-    assert done.code == 130
-    assert done.err.endswith("shardwright: interrupted; run again with --resume to go on.\n")
-
-
-def test_a_command_whose_decoder_holds_the_lock_is_stuck(tmp_path: Path) -> None:
-    done = _ended_by(tmp_path, lambda pid: None, "--stuck_after=0.02", decoder=locking_decoder)
-    assert done.code == 3
-    assert "stuck: " in done.err and f"{tmp_path}/in" in done.err and "(decode)" in done.err
-
-
 def test_a_stuck_command_with_json_prints_its_object(tmp_path: Path) -> None:
     done = _ended_by(tmp_path, lambda pid: None, "--stuck_after=0.02", "--json", "--quiet")
     value = json.loads(done.out)
@@ -148,87 +121,25 @@ def test_a_stuck_command_with_json_prints_its_object(tmp_path: Path) -> None:
     assert done.err == f"shardwright: {value['error']}\n"
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("decoder", [endless_decoder, locking_decoder])
-def test_a_stuck_command_ends_its_log_of_json_lines(tmp_path: Path, decoder: Callable[[str], None]) -> None:
-    done = _ended_by(tmp_path, lambda pid: None, "--stuck_after=0.02", "--log_format=json", decoder=decoder)
+def test_a_stuck_command_ends_its_log_of_json_lines(tmp_path: Path) -> None:
+    done = _ended_by(tmp_path, lambda pid: None, "--stuck_after=0.02", "--log_format=json")
     lines = [json.loads(line) for line in done.err.splitlines()]
     assert done.code == lines[-1]["exit_code"] == 3
     assert lines[-1]["level"] == "ERROR" and lines[-1]["error"].startswith("stuck: ")
 
 
-#: Makes decoding take forever in worker processes, which import this when they start.
-_STUCK_WORKER = """
-import ctypes, sys
-if any("sdk_worker_main" in word for word in sys.orig_argv):
-    import shardwright.transforms.conversion.convert as module
-    vars(module)["convert_image"] = lambda *args: ctypes.PyDLL(None).sleep(600)
-"""
-
-
-@pytest.mark.slow
-def test_a_file_that_is_stuck_in_a_worker_process_is_named(tmp_path: Path) -> None:
-    (tmp_path / "start").mkdir()
-    (tmp_path / "start" / "sitecustomize.py").write_text(_STUCK_WORKER)
-    done = run_command(
-        *("convert", make_tree(tmp_path / "in", 8), tmp_path / "out", "--stuck_after=0.05"),
-        *("--direct_running_mode=multi_processing", "--direct_num_workers=2"),
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "start")},
-    )
-    assert done.code == 3
-    assert "stuck: " in done.err and f"{tmp_path}/in" in done.err and "(decode)" in done.err
-
-
-def test_a_board_shows_the_tasks_of_another_process(tmp_path: Path) -> None:
-    ours, theirs = Underway(), Underway()
-    board = theirs.open_board(tmp_path)
-    assert board is not None
-    named = board.path.rename(tmp_path / "1.board")
-    with theirs.working_on("a/ü\udcff" + "x" * 2000 + ".gif", "decode"):
-        (task,) = tasks_of_others(tmp_path)
-        assert task.place.endswith("x.gif") and task.stage == "decode"
-        assert task.started == theirs.tasks()[0].started and not ours.tasks()
-        with theirs.waiting():
-            assert not tasks_of_others(tmp_path)
-    assert not tasks_of_others(tmp_path)
-    board.close()
-    named.touch()
-    assert not tasks_of_others(tmp_path) and not named.exists(), "its process has ended"
-
-
-def test_more_threads_than_slots_do_no_harm(tmp_path: Path) -> None:
-    underway = Underway()
-    board = underway.open_board(tmp_path)
-    assert board is not None
-    while board.take():
-        pass
-    with underway.working_on("a", "decode"):
-        assert underway.tasks() and not tasks_on(board.path.read_bytes())
-    underway.close_board()
-
-
-def test_a_cluster_worker_warns_and_then_ends(caplog: pytest.LogCaptureFixture) -> None:
-    underway, ends = Underway(), []
-    dog = WorkerWatchdog(underway, 120.0, lambda: ends.append(1))
-    with underway.working_on("gs://b/slow.gif", "decode"):
-        started = underway.tasks()[0].started
-        assert all(dog.look(started + seconds) for seconds in (29, 31, 60))
-        assert [record.levelname for record in caplog.records] == ["WARNING"]
-        assert "gs://b/slow.gif has taken 31 seconds" in caplog.text and not ends
-        assert not dog.look(started + 121)
-    assert ends and "stuck: gs://b/slow.gif" in caplog.text and "--stuck_after" in caplog.text
-
-
-def test_workers_of_a_cluster_learn_of_stuck_after() -> None:
+def test_workers_of_a_cluster_learn_of_stuck_after(monkeypatch: pytest.MonkeyPatch) -> None:
     from shardwright.pipelines.options import beam_options
 
     try:
         WATCHDOG.stuck_after = 150.0
         options = beam_options(["--runner=PortableRunner"], [])
     finally:
-        WATCHDOG.stuck_after = 60 * DEFAULT_MINUTES
-    assert stuck_after_minutes(options) == 2.5
-    assert stuck_after_minutes(beam_options(["--runner=PortableRunner"], [])) == DEFAULT_MINUTES
+        WATCHDOG.stuck_after = 60 * STUCK_AFTER_MINUTES
+    monkeypatch.setattr(workers, "job_options", lambda: options)
+    assert workers.job_experiment(STUCK_EXPERIMENT) == "2.5"
+    options = beam_options(["--runner=PortableRunner"], [])
+    assert workers.job_experiment(STUCK_EXPERIMENT) == ""
 
 
 def endless_function(module: str, name: str) -> None:

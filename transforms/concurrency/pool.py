@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.concurrency.workers import (
@@ -177,14 +177,6 @@ class OrderedMap(Generic[Item, Result]):
         self._max_items, self._max_weight = max_items, max_weight
         self._waiting: deque[tuple[Future[list[Result]], int, int]] = deque()
         self._count = self._weight = 0
-        self._next: OrderedMap[Any, Any] | None = None
-
-    def followed_by(self, other: OrderedMap[Any, Any]) -> None:
-        """Lets another map use the room that this one leaves when all of its own items have started.
-
-        The thread that iterates over this map starts the items of the other one.
-        """
-        self._next = other
 
     def __iter__(self) -> Iterator[Result]:
         try:
@@ -203,26 +195,18 @@ class OrderedMap(Generic[Item, Result]):
         for future, _, _ in self._waiting:
             future.cancel()
 
-    def _start(self, count: int = 0, weight: int = 0) -> None:
-        """Starts as many items as there is room for.
-
-        Args:
-          count: number of items of earlier maps that take up room.
-          weight: their weight.
-        """
+    def _start(self) -> None:
+        """Starts as many items as there is room for."""
         while chunk := self._postponed or next(self._chunks, None):
             items, cost = self._postponed = chunk
-            in_flight = count + self._count
-            if in_flight and (
-                in_flight + len(items) > self._max_items or weight + self._weight + cost > self._max_weight
+            if self._count and (
+                self._count + len(items) > self._max_items or self._weight + cost > self._max_weight
             ):
                 return
             self._waiting.append((self._executor.submit(self._function, items), len(items), cost))
             self._postponed = None
             self._count += len(items)
             self._weight += cost
-        if self._next is not None:
-            self._next._start(count + self._count, weight + self._weight)
 
 
 def map_ordered(

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+#: Values of `--pool`.
+THREADS, PROCESSES = POOLS = "threads", "processes"
 #: Number of the parameter of mallopt(3), and bytes of a block that is given back at once.
 _M_MMAP_THRESHOLD, _LARGE_BLOCK = -3, 1 << 22
 _CGROUP = Path("/sys/fs/cgroup")
@@ -25,6 +27,23 @@ def job_options() -> Any:
     """
     module = sys.modules.get("apache_beam.io.filesystems")
     return module.FileSystems._pipeline_options if module else None
+
+
+def job_experiment(name: str) -> str:
+    """Returns the value of a Beam experiment of the current job; empty without one."""
+    options = job_options()
+    if options is None:
+        return ""
+    from apache_beam.options.pipeline_options import DebugOptions
+
+    return str(options.view_as(DebugOptions).lookup_experiment(name, ""))
+
+
+def pool_of(options: Any) -> str:
+    """Returns `--pool` in Beam's options; empty if it is not given."""
+    from shardwright.transforms.concurrency.pool_options import PoolOptions
+
+    return str(options.view_as(PoolOptions).pool)
 
 
 def usable_cpus(cgroup: Path = _CGROUP) -> int:
@@ -77,9 +96,19 @@ def worker_threads() -> int:
     return cpus if processes == 1 else -(-cpus // processes) + 1
 
 
+#: Number of worker processes that this process was told of; 0 if it is none of a pool.
+_told_processes = 0
+
+
+def set_worker_processes(count: int) -> None:
+    """Sets the number of worker processes on this machine, for a process that another one started."""
+    global _told_processes
+    _told_processes = count
+
+
 def worker_processes() -> int:
     """Returns the number of worker processes on this machine, at most one for each processor."""
-    return min(usable_cpus(), _processes_here(job_options()))
+    return _told_processes or min(usable_cpus(), _processes_here(job_options()))
 
 
 def has_one_worker(options: Any) -> bool:

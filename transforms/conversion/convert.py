@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from PIL import Image
 
@@ -17,23 +17,17 @@ from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.key_rules import KeyRules
 from shardwright.schemas.layouts import Layout
 from shardwright.schemas.ledger import Entry
+from shardwright.transforms.concurrency.converters import current_converters
 from shardwright.transforms.concurrency.pool import (
     IN_FLIGHT_BYTES,
     WORKING_BYTES,
-    ByteBudget,
     OrderedMap,
-    map_ordered,
+    reading_executor,
+    working_budget,
 )
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.concurrency.underway import UNDERWAY
-from shardwright.transforms.conversion.early_image import (
-    EarlyImage,
-    EarlyImages,
-    SampledImages,
-    sampled_images,
-)
-from shardwright.transforms.conversion.head_start import current_head_start
-from shardwright.transforms.conversion.reusable import ReusableRecord
+from shardwright.transforms.conversion.reusable import ReusableRecord, SourceDigests
 from shardwright.transforms.conversion.selection import check_quality, left_out_by_digest
 from shardwright.transforms.images.annotate import (
     NOTHING,
@@ -54,8 +48,8 @@ from shardwright.transforms.images.read import check_sha256, expected_bytes, map
 from shardwright.transforms.records.build import build_example, check_labels
 from shardwright.transforms.storage import changed, is_remote
 
-#: Number of finished images per thread that may wait for a slower one before them.
-_WAITING_PER_THREAD = 32
+Result = TypeVar("Result")
+
 #: Largest number of bytes of a raw pixel (in base64), and of the pixels for each byte of a photograph.
 _PIXEL_BYTES, _PIXELS_OF_A_BYTE = 4, 16
 #: Largest number of bytes of a sample that keeps its type.
@@ -99,7 +93,6 @@ class Converted:
       decode_seconds: seconds that decoding took; None if the image was left out or its record copied.
       frame: the framed record from an earlier build; empty unless it was copied.
       on_background: whether a part of the picture shows the background color.
-      early_seconds: processor time of its early conversion, which is not that of the shard.
       more: the other images that `--map` made of the same source, in order.
     """
 
@@ -109,7 +102,6 @@ class Converted:
     decode_seconds: float | None = None
     frame: bytes = b""
     on_background: bool = False
-    early_seconds: float = 0.0
     more: tuple[Converted, ...] = ()
 
     @property
@@ -124,14 +116,14 @@ class ReadImage:
 
     Attributes:
       ref: reference of the image.
-      data: bytes of the image; empty if there are none, or if it is converted already.
+      data: bytes of the image; empty if there are none, or if they are not needed.
       sha256: hex digest of the bytes.
       fault: why there are no bytes; None if there are.
       mask: bytes of its mask file, if it has one.
       mask_sha256: hex digest of the mask's bytes.
-      done: result of an earlier build, if it is still valid.
+      size: number of bytes that were read.
+      same: whether the bytes are those that an earlier build converted.
       left_out: why a setting leaves the image out; None if it does not.
-      early: the image that was made of it early; None if it is not converted yet.
     """
 
     ref: ImageRef
@@ -140,29 +132,18 @@ class ReadImage:
     fault: ImageFault | None = None
     mask: bytes | None = None
     mask_sha256: str = ""
-    done: Converted | None = None
+    size: int = 0
+    same: bool = False
     left_out: LeftOut | None = None
-    early: EarlyImage | None = None
-
-    @property
-    def source_bytes(self) -> int:
-        """Number of bytes of the image."""
-        return len(self.data) if self.early is None else self.early.source_bytes
 
 
-def read_ref(
-    ref: ImageRef,
-    recipe: ShardRecipe,
-    known: ReusableRecord | None = None,
-    converted: EarlyImages | None = None,
-) -> ReadImage:
+def read_ref(ref: ImageRef, recipe: ShardRecipe, before: SourceDigests | None = None) -> ReadImage:
     """Reads the bytes of one image, if they are needed.
 
     Args:
       ref: reference of the image.
       recipe: how the shard is converted.
-      known: the record that an earlier build made of the image.
-      converted: images that may be converted already; None if there are none.
+      before: digests of the bytes that an earlier build converted.
 
     Raises:
       EngineError: if the storage or the machine failed, or the source changed.
@@ -173,17 +154,14 @@ def read_ref(
         left_out = left_out_by_digest(ref.key, ref.sha256, recipe.keys)
         if left_out is not None:
             return ReadImage(ref, sha256=ref.sha256, left_out=left_out)
-    early = converted.take(ref) if converted is not None else None
-    data = b""
     try:
-        if early is None:
-            with UNDERWAY.working_on(ref.location, "read"):
-                data = read_image(ref, recipe.settings.max_source_bytes)
+        with UNDERWAY.working_on(ref.location, "read"):
+            data = read_image(ref, recipe.settings.max_source_bytes)
     except ImageFault as fault:
         if ref.annotations and isinstance(fault.__cause__, FileNotFoundError):
             fault = ImageFault(QuarantineReason.BAD_ANNOTATION, fault.stage, "its image is missing")
         return ReadImage(ref, sha256=ref.sha256, fault=fault)
-    sha256 = hashlib.sha256(data).hexdigest() if early is None else early.sha256
+    sha256 = hashlib.sha256(data).hexdigest()
     wrong: ImageFault | None = None
     try:
         check_sha256(ref, sha256)
@@ -202,17 +180,9 @@ def read_ref(
         fault = ImageFault(fault.reason, Stage.READ, fault.message)
         return ReadImage(ref, sha256=sha256, fault=fault)
     mask_sha256 = "" if mask is None else hashlib.sha256(mask).hexdigest()
-    read = ReadImage(ref, data, sha256, None, mask, mask_sha256, early=early)
-    if known is not None and known.entry.outcome == Outcome.WRITTEN and has_bytes_of(read, known.entry):
-        done = _as_before(ref, known, read.source_bytes)
-        if done is not None:
-            return ReadImage(ref, done=done)
-    return read
-
-
-def has_bytes_of(read: ReadImage, entry: Entry) -> bool:
-    """Returns whether the bytes of an image and its mask match the digests in a ledger entry."""
-    return (read.sha256, read.mask_sha256) == (entry.sha256, entry.mask_sha256)
+    if before == (sha256, mask_sha256):
+        return ReadImage(ref, size=len(data), same=True)
+    return ReadImage(ref, data, sha256, None, mask, mask_sha256, len(data))
 
 
 def _as_before(ref: ImageRef, known: ReusableRecord, source_bytes: int = 0) -> Converted | None:
@@ -230,26 +200,13 @@ def _as_before(ref: ImageRef, known: ReusableRecord, source_bytes: int = 0) -> C
     return replace(first, source_bytes=source_bytes, more=tuple(more))
 
 
-def convert_read(
-    read: ReadImage,
-    recipe: ShardRecipe,
-    budget: ByteBudget | None = None,
-    sample: SampledImages | None = None,
-) -> Converted:
-    """Converts one image.
-
-    Args:
-      read: the bytes of the image.
-      recipe: how the shard is converted.
-      budget: limit for the pixels that the threads may hold.
-      sample: keeps the image until its shard is written; None if it is converted for the shard.
+def convert_read(read: ReadImage, recipe: ShardRecipe) -> Converted:
+    """Converts one image whose bytes are read.
 
     Raises:
       EngineError: if the machine failed.
     """
     ref = read.ref
-    if read.done is not None:
-        return read.done
     if not ref.is_candidate:
         return Converted(_decided_entry(ref))
     try:
@@ -257,20 +214,13 @@ def convert_read(
             raise read.left_out
         if read.fault:
             raise read.fault
-        reserve = budget.reserve if budget else None
+        reserve = working_budget().reserve
         try:
             if recipe.hook is not None:
                 return _map(read, recipe, recipe.hook, reserve)
             check_labels(ref, recipe.layout, recipe.ids)
             with UNDERWAY.working_on(ref.location, "decode"):
-                if read.early is not None:
-                    image = read.early.image
-                else:
-                    start = time.thread_time()
-                    image = convert_image(read.data, ref.key, recipe.settings, reserve)
-                    if sample is not None:
-                        seconds = time.thread_time() - start
-                        sample.keep(ref, EarlyImage(read.sha256, len(read.data), seconds, image))
+                image = convert_image(read.data, ref.key, recipe.settings, reserve)
                 check_quality(image, recipe.settings, reserve)
             annotated = NOTHING
             if has_annotations(recipe.layout):
@@ -280,14 +230,14 @@ def convert_read(
             if left_out.reason == FilterReason.SKIPPED_FORMAT:
                 entry = _left_out(ref, Outcome.FILTERED, left_out.reason)
                 # The stage shows that the file was read: its state belongs to the plan's digest.
-                return Converted(entry._replace(stage=Stage.DECODE), source_bytes=read.source_bytes)
+                return Converted(entry._replace(stage=Stage.DECODE), source_bytes=read.size)
             # The source names it as an image: in a row of a manifest, an annotation, a record.
             raise no_image(read.data) from None
         except MemoryError:
             raise _memory_fault(ref) from None
         return _built(ref, read, image, annotated, recipe)
     except LeftOut as left_out:
-        return Converted(_left_out_entry(read, left_out), source_bytes=read.source_bytes)
+        return Converted(_left_out_entry(read, left_out), source_bytes=read.size)
     except ImageFault as fault:
         entry = Entry(
             key=ref.key,
@@ -301,7 +251,7 @@ def convert_read(
             uri=ref.location,
             mask_sha256=read.mask_sha256,
         )
-        return Converted(entry, source_bytes=read.source_bytes)
+        return Converted(entry, source_bytes=read.size)
 
 
 def _built(
@@ -330,7 +280,7 @@ def _built(
         mask_sha256=read.mask_sha256,
         source_width=width,
         source_height=height,
-        source_bytes=read.source_bytes,
+        source_bytes=read.size,
         decoder_warning=image.warning,
         damaged=image.damaged,
         file_name=ref.file_name,
@@ -341,10 +291,9 @@ def _built(
     return Converted(
         entry,
         example,
-        read.source_bytes,
+        read.size,
         image.decode_seconds,
         on_background=image.on_background,
-        early_seconds=read.early.processor_seconds if read.early is not None else 0.0,
     )
 
 
@@ -386,14 +335,13 @@ def _map(read: ReadImage, recipe: ShardRecipe, hook: Hook, reserve: Reserve | No
     return replace(first, more=tuple(more))
 
 
-def convert_ref(ref: ImageRef, recipe: ShardRecipe, budget: ByteBudget | None = None) -> Converted:
+def convert_ref(ref: ImageRef, recipe: ShardRecipe) -> Converted:
     """Reads and converts one image.
 
     Raises:
       EngineError: if the storage or the machine failed, or the source changed.
     """
-    read = read_ref(ref, recipe, converted=current_head_start(recipe.settings))
-    return convert_read(read, recipe, budget)
+    return convert_read(read_ref(ref, recipe), recipe)
 
 
 def _left_out(ref: ImageRef, outcome: str, reason: str) -> Entry:
@@ -460,110 +408,120 @@ def _memory_fault(ref: ImageRef) -> Exception:
     )
 
 
-def remote_reads(
-    refs: Sequence[ImageRef],
-    recipe: ShardRecipe,
-    executor: ThreadPoolExecutor,
-    known: Mapping[str, ReusableRecord] | None = None,
-) -> OrderedMap[ImageRef, ReadImage] | None:
-    """Returns the reads of images for `convert_refs`, which may begin earlier; None if all are local.
-
-    Args:
-      refs: references of the shard.
-      recipe: how the shard is converted.
-      executor: the threads that convert; other ones read.
-      known: key -> the record that an earlier build made of the image.
-    """
-    if not any(is_remote(ref.uri) for ref in refs):
-        return None
-    known = known or {}
-    sample = sampled_images(recipe.settings)
-    return map_refs(
-        lambda ref: read_ref(ref, recipe, known.get(ref.key), sample),
-        refs,
-        executor,
-        recipe.settings.max_source_bytes,
-        max_weight=IN_FLIGHT_BYTES // 2,  # the other half may wait for the decoder
-        with_masks=needs_mask(recipe.settings),
-        is_unneeded=sample.has if sample is not None else lambda ref: False,
-    )
-
-
 def convert_refs(
-    refs: Sequence[ImageRef], recipe: ShardRecipe, executor: ThreadPoolExecutor, threads: int,
-    budget: ByteBudget, known: Mapping[str, ReusableRecord] | None = None,
-    reads: OrderedMap[ImageRef, ReadImage] | None = None,
-) -> Iterator[Converted]:  # fmt: skip
-    """Converts references with the executor's threads, and yields the results in order.
+    refs: Sequence[ImageRef], recipe: ShardRecipe, known: Mapping[str, ReusableRecord] | None = None
+) -> Iterator[Converted]:
+    """Converts references in parallel, and yields the results in order.
 
-    This thread copies unchanged records while the others convert later images, because handing over
-    costs more than copying. The thread that decodes a local file also reads it. Remote files are read ahead,
-    many at once, by separate threads.
+    Unchanged records are copied by the caller's thread, because handing over costs more than copying.
 
     Args:
       refs: references of the shard.
       recipe: how the shard is converted.
-      executor: the threads that convert.
-      threads: number of these threads.
-      budget: limit for the pixels that the threads may hold.
       known: key -> the record that an earlier build made of the image.
-      reads: `remote_reads` of all references, if they may have started; only without `known`.
+
+    Raises:
+      EngineError: if the storage or the machine failed, or a source changed.
     """
     known = known or {}
     unchanged = {key: item for key, item in known.items() if item.unchanged}
-    others = [ref for ref in refs if ref.key not in unchanged] if unchanged else refs
-    converted = _convert_all(others, recipe, executor, threads, budget, known, reads)
+    others = [ref for ref in refs if ref.key not in unchanged]
+    before = {key: item.source_digests for key, item in known.items() if item.source_digests}
+    results = iter(map_reads(partial(_convert_unless_same, recipe), others, recipe, before))
     for ref in refs:
-        if ref.key not in unchanged:
-            yield next(converted)
-            continue
-        done = _as_before(ref, unchanged[ref.key]) or convert_ref(ref, recipe, budget)
-        _note(done, ref)
+        done = _as_before(ref, unchanged[ref.key]) if ref.key in unchanged else next(results)
+        if isinstance(done, Unchanged):
+            done = _as_before(ref, known[ref.key], done.source_bytes)
+        done = done or convert_ref(ref, recipe)  # a record was damaged after its shard was compared
+        PROGRESS.add(images=ref.is_candidate, bad=done.entry.outcome == Outcome.QUARANTINED)
         yield done
 
 
-def _note(done: Converted, ref: ImageRef) -> None:
-    PROGRESS.add(images=ref.is_candidate, bad=done.entry.outcome == Outcome.QUARANTINED)
+class Unchanged(NamedTuple):
+    """The result for an image whose bytes an earlier build converted, so that its record can be copied.
+
+    Attributes:
+      source_bytes: number of bytes read.
+    """
+
+    source_bytes: int
 
 
-def _convert_all(
-    refs: Sequence[ImageRef], recipe: ShardRecipe, executor: ThreadPoolExecutor, threads: int,
-    budget: ByteBudget, known: Mapping[str, ReusableRecord], reads: OrderedMap[ImageRef, ReadImage] | None,
-) -> Iterator[Converted]:  # fmt: skip
-    """Yields the result of each reference in order: converted, or copied if its bytes are unchanged."""
+def _convert_unless_same(recipe: ShardRecipe, read: ReadImage) -> Converted | Unchanged:
+    return Unchanged(read.size) if read.same else convert_read(read, recipe)
 
-    def convert(read: ReadImage) -> Converted:
-        done = convert_read(read, recipe, budget)
-        _note(done, read.ref)
-        return done
 
-    def read_and_convert(chunk: list[ImageRef]) -> list[Converted]:
-        # All images of a chunk are read first: the codecs clear the processor's caches, and code that runs
-        # again at once takes a third of the time.
-        reads = [read_ref(ref, recipe, known.get(ref.key), fork) for ref in chunk]
-        return [convert(read) for read in reads]
+def map_reads(
+    function: Callable[[ReadImage], Result],
+    refs: Sequence[ImageRef],
+    recipe: ShardRecipe,
+    before: Mapping[str, SourceDigests] | None = None,
+) -> OrderedMap[Any, Result]:
+    """Reads references, and returns an iterator over a function of each image's bytes, in order.
 
-    fork = current_head_start(recipe.settings)
-    waiting = threads * _WAITING_PER_THREAD
+    The converters call the function, in worker processes if they have any. They read local files themselves.
+    Remote files are read ahead, many at once, by threads of this process.
+
+    Args:
+      function: function that converts an image; it must be picklable.
+      refs: the references.
+      recipe: how they are read.
+      before: key -> digests of the bytes that an earlier build converted.
+
+    Raises:
+      EngineError: when iterated, if the storage or the machine failed, or a source changed.
+    """
+    before = before or {}
     stored = _stored_bytes(recipe.settings)
-    arriving = reads or remote_reads(refs, recipe, executor, known)
-    if arriving is None:
-        local = OrderedMap(
-            read_and_convert,
-            refs,
-            executor,
-            weigh=lambda ref: max(expected_bytes(ref), stored(expected_bytes(ref))),
-            max_items=waiting,
+    if not any(is_remote(ref.uri) for ref in refs):
+        return current_converters().map(
+            partial(_read_then, function, recipe),
+            ((ref, before.get(ref.key)) for ref in refs),
+            weigh=lambda item: max(expected_bytes(item[0]), stored(expected_bytes(item[0]))),
+            crashed=lambda item, how: function(_crashed(item[0], how, recipe)),
         )
-        return iter(local)
-    return map_ordered(
-        convert,
-        arriving,
-        executor,
+    reads = map_refs(
+        lambda ref: read_ref(ref, recipe, before.get(ref.key)),
+        refs,
+        reading_executor(),
+        recipe.settings.max_source_bytes,
+        max_weight=IN_FLIGHT_BYTES // 2,  # the other half may wait for the decoder
+        with_masks=needs_mask(recipe.settings),
+    )
+    return current_converters().map(
+        function,
+        reads,
         weigh=lambda read: max(len(read.data) + len(read.mask or b""), stored(len(read.data))),
-        max_items=waiting,
+        crashed=lambda read, how: function(_crashed(read.ref, how, recipe)),
         max_weight=IN_FLIGHT_BYTES // 2,
     )
+
+
+def _read_then(
+    function: Callable[[ReadImage], Result],
+    recipe: ShardRecipe,
+    item: tuple[ImageRef, SourceDigests | None],
+) -> Result:
+    ref, before = item
+    return function(read_ref(ref, recipe, before))
+
+
+def _crashed(ref: ImageRef, how: str, recipe: ShardRecipe) -> ReadImage:
+    """Returns an image whose conversion ended its worker process, with the fault that this is.
+
+    Args:
+      ref: reference of the image.
+      how: signal or exit code of the process.
+      recipe: how the image was converted.
+    """
+    read = read_ref(ref, recipe)  # the ledger states the checksum
+    hook = recipe.settings.map
+    fault = (
+        ImageFault(QuarantineReason.MAP_FAILED, Stage.MAP, f"{hook} or the decoder ended the process ({how})")
+        if hook
+        else ImageFault(QuarantineReason.DECODER_CRASHED, Stage.DECODE, f"the decoder crashed ({how})")
+    )
+    return replace(read, fault=read.fault or fault)
 
 
 def _stored_bytes(settings: ConvertSettings) -> Callable[[int], int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from shardwright.schemas.codes import Outcome
 from shardwright.schemas.ledger import Entry
 
 
@@ -18,6 +19,18 @@ class EarlierShard(Protocol):
           offset: offset of the first frame in the uncompressed shard.
           lengths: length of each frame in bytes.
         """
+
+
+class SourceDigests(NamedTuple):
+    """Hex digests of the bytes from which an earlier build made a record.
+
+    Attributes:
+      sha256: digest of the image's bytes.
+      mask_sha256: digest of its mask's bytes; empty without a mask.
+    """
+
+    sha256: str
+    mask_sha256: str
 
 
 class ReusableRecord(NamedTuple):
@@ -34,6 +47,13 @@ class ReusableRecord(NamedTuple):
     unchanged: bool
     shard: EarlierShard
     more: tuple[Entry, ...] = ()
+
+    @property
+    def source_digests(self) -> SourceDigests | None:
+        """Digests of the bytes that were converted; None if no record was made of them."""
+        if self.entry.outcome != Outcome.WRITTEN:
+            return None
+        return SourceDigests(self.entry.sha256, self.entry.mask_sha256)
 
     def frames(self) -> list[tuple[Entry, bytes]] | None:
         """Returns the entries and frames of all records; None if one is damaged or missing."""

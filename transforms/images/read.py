@@ -80,7 +80,6 @@ def map_refs(
     max_bytes: int,
     max_weight: int = IN_FLIGHT_BYTES,
     with_masks: bool = False,
-    is_unneeded: Callable[[ImageRef], bool] = lambda ref: False,
 ) -> OrderedMap[ImageRef, Result]:
     """Maps references in parallel with a function that reads their images, and keeps the order.
 
@@ -94,17 +93,12 @@ def map_refs(
       max_bytes: limit of `read_image`.
       max_weight: number of bytes of images that may be in flight.
       with_masks: whether the function also reads other files, which are not requested in groups.
-      is_unneeded: whether the function will not read an image.
     """
     remote = [ref for ref in refs if storage.is_remote(ref.uri)]
     in_groups = not with_masks and all(not ref.place and storage.can_read_ahead(ref.uri) for ref in remote)
 
     def read_together(chunk: list[ImageRef]) -> list[Result]:
-        wanted = (
-            (ref.uri, ref.version)
-            for ref in chunk
-            if ref.is_candidate and ref.size <= max_bytes and not is_unneeded(ref)
-        )
+        wanted = ((ref.uri, ref.version) for ref in chunk if ref.is_candidate and ref.size <= max_bytes)
         with storage.reading_ahead(wanted, max_bytes) if in_groups else contextlib.nullcontext():
             return [function(ref) for ref in chunk]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from shardwright.schemas.byte_range import BARE_PIXELS, decode_place
 from shardwright.schemas.codes import Outcome
@@ -15,16 +15,8 @@ from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry
 from shardwright.schemas.plan import MAX_SHARDS
-from shardwright.transforms.concurrency.pool import IN_FLIGHT_BYTES, ByteBudget, map_ordered, working_budget
-from shardwright.transforms.conversion.convert import (
-    ReadImage,
-    ShardRecipe,
-    convert_read,
-    read_ref,
-    remote_reads,
-)
-from shardwright.transforms.conversion.early_image import begin_sample
-from shardwright.transforms.conversion.head_start import current_head_start
+from shardwright.transforms.concurrency.pool import working_budget
+from shardwright.transforms.conversion.convert import ReadImage, ShardRecipe, convert_read, map_reads
 from shardwright.transforms.images.convert import Brightness, brightness
 from shardwright.transforms.images.read import read_image
 from shardwright.transforms.records.framing import FRAME_BYTES
@@ -63,20 +55,8 @@ class Sample:
         return self.tried - sum(self.faults.values())
 
 
-def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe, executor: ThreadPoolExecutor) -> Sample:
-    """Converts the first `SAMPLE_IMAGES` readable images of `candidates`, in their order.
-
-    Remote ones are kept for their shards, because reading and converting them again would take long.
-    """
-    budget, sampled = working_budget(), begin_sample(recipe.settings)
-    early = current_head_start(recipe.settings)
-
-    def measure(read: ReadImage) -> tuple[int, Entry, Brightness | None]:
-        converted = convert_read(read, recipe, budget, sampled)
-        # The record itself is dropped at once: sixty records with raw pixels could be gigabytes.
-        records = [len(image.example) + FRAME_BYTES for image in converted.images if image.example]
-        return sum(records), converted.entry, _brightness(read, recipe.settings, budget) if records else None
-
+def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe) -> Sample:
+    """Converts the first `SAMPLE_IMAGES` readable images of `candidates`, in their order."""
     tried = 0
     brightnesses: list[Brightness] = []
     faults: Counter[str] = Counter()
@@ -88,20 +68,7 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe, executor: T
         # Exactly the number that is missing, so that the result does not depend on the threads.
         batch = candidates[position : position + SAMPLE_IMAGES - len(sizes)]
         position += len(batch)
-        reads = remote_reads(batch, recipe, executor)
-        measured: Iterable[tuple[int, Entry, Brightness | None]]
-        if reads is None:
-            measured = executor.map(lambda ref: measure(read_ref(ref, recipe, converted=early)), batch)
-        else:
-            measured = map_ordered(
-                measure,
-                reads,
-                executor,
-                weigh=lambda read: len(read.data),
-                max_items=SAMPLE_IMAGES,
-                max_weight=IN_FLIGHT_BYTES // 2,
-                chunk_items=1,
-            )
+        measured = map_reads(partial(_measure, recipe), batch, recipe)
         for ref, (size, entry, bright) in zip(batch, measured, strict=True):
             tried += 1
             if size:
@@ -121,7 +88,17 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe, executor: T
     )
 
 
-def _brightness(read: ReadImage, settings: ConvertSettings, budget: ByteBudget) -> Brightness | None:
+def _measure(recipe: ShardRecipe, read: ReadImage) -> tuple[int, Entry, Brightness | None]:
+    """Converts an image; returns the size of its framed records in bytes, its entry and its brightness.
+
+    The records are dropped at once: sixty with raw pixels could be gigabytes.
+    """
+    converted = convert_read(read, recipe)
+    records = [len(image.example) + FRAME_BYTES for image in converted.images if image.example]
+    return sum(records), converted.entry, _brightness(read, recipe.settings) if records else None
+
+
+def _brightness(read: ReadImage, settings: ConvertSettings) -> Brightness | None:
     """Returns the brightness of an image of 16 bits that is scaled to 8 bits without a stated white."""
     if settings.depth != "8" or settings.white:
         return None
@@ -134,7 +111,7 @@ def _brightness(read: ReadImage, settings: ConvertSettings, budget: ByteBudget) 
         ref, data = ref._replace(place=place._replace(keep=True).encode()), b""
     with contextlib.suppress(ImageFault):  # it is sound in 8 bits
         data = data or read_image(ref, settings.max_source_bytes)
-        return brightness(data, ref.key, settings, budget.reserve)
+        return brightness(data, ref.key, settings, working_budget().reserve)
     return None
 
 

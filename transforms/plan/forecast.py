@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from shardwright.schemas import units
@@ -281,7 +280,6 @@ def _first_few(some: Iterable[str], others: Iterable[str]) -> Sequence[str]:
 def make_forecast(
     summary: RefSummary,
     settings: ConvertSettings,
-    executor: ThreadPoolExecutor,
     own_ids: Mapping[str, int],
     carried: Plan | None = None,
     class_names: Sequence[str] = (),
@@ -297,7 +295,6 @@ def make_forecast(
     Args:
       summary: summary of all references.
       settings: checked settings.
-      executor: executor that reads and converts the sample.
       own_ids: class name -> id, for sources with their own ids.
       carried: plan to carry on.
       class_names: the allowed class names in id order, with an empty name for an unused id; empty to
@@ -323,7 +320,7 @@ def make_forecast(
     else:
         labels = order_labels(classes, carried.labels if carried else (), own_ids, layout.first_label)
     recipe = ShardRecipe(settings, layout, label_ids(labels, layout.first_label), keys=keys)
-    sample = _readable_sample(summary, recipe, executor)
+    sample = _readable_sample(summary, recipe)
     _check_brightness(sample, settings)
     splits = _checked_splits(summary, settings, carried, explicit_shards)
     rejected = _rejected_bytes(sample, settings, split_bounds)
@@ -374,13 +371,13 @@ def make_forecast(
     )
 
 
-def _readable_sample(summary: RefSummary, recipe: ShardRecipe, executor: ThreadPoolExecutor) -> Sample:
+def _readable_sample(summary: RefSummary, recipe: ShardRecipe) -> Sample:
     """Converts a sample of the images.
 
     Raises:
       EngineError: if no image can be read.
     """
-    sample = take_sample([ref for _, ref in summary.sample], recipe, executor)
+    sample = take_sample([ref for _, ref in summary.sample], recipe)
     if sample.faults.get(QuarantineReason.UNREADABLE) == sample.tried > 1:
         first = printable(summary.sample[0][1].uri)
         raise EngineError(

@@ -8,7 +8,6 @@ import zlib
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import apache_beam as beam
@@ -31,7 +30,6 @@ from shardwright.schemas.part_bounds import PartBounds
 from shardwright.schemas.plan import Forecast, Plan
 from shardwright.schemas.source_ids import number_text, source_id_of
 from shardwright.transforms.concurrency.progress import PROGRESS
-from shardwright.transforms.concurrency.workers import worker_threads
 from shardwright.transforms.global_window import in_global_window
 from shardwright.transforms.plan.assign import (
     NEVER_EMPTY,
@@ -162,21 +160,19 @@ class _MakeForecast(beam.DoFn):
         if carried is not None:  # unchanged shard settings do not choose the numbers of shards again
             identity = self._settings.identity()
             explicit = any(carried.settings.get(name) != identity[name] for name in _SHARD_COUNTS)
-        with ThreadPoolExecutor(worker_threads()) as executor:
-            forecast = make_forecast(
-                summary,
-                self._settings,
-                executor,
-                self._rules.apply_to_ids(merge_class_ids(class_ids)),
-                carried,
-                self._class_names,
-                explicit,
-                self._rules.apply_to_texts(merge_class_texts(class_ids)),
-                split_bounds,
-                self._selection.keys,
-                fold_bounds,
-                unmatched,
-            )
+        forecast = make_forecast(
+            summary,
+            self._settings,
+            self._rules.apply_to_ids(merge_class_ids(class_ids)),
+            carried,
+            self._class_names,
+            explicit,
+            self._rules.apply_to_texts(merge_class_texts(class_ids)),
+            split_bounds,
+            self._selection.keys,
+            fold_bounds,
+            unmatched,
+        )
         forecast = self._with_numbering_checked(forecast, class_ids)
         facts = replace(self._facts, splits_from=forecast.splits_from)
         notes = tuple(without_effect(self._given, facts, self._facts))

@@ -18,7 +18,8 @@ from shardwright.schemas.units import counted, is_or_are
 from shardwright.schemas.version import version_path
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.pool import reading_executor
-from shardwright.transforms.conversion.convert import ShardRecipe, has_bytes_of, read_ref
+from shardwright.transforms.conversion.convert import ShardRecipe, read_ref
+from shardwright.transforms.conversion.reusable import SourceDigests
 from shardwright.transforms.images.annotate import needs_mask
 from shardwright.transforms.images.encode import HEIF_DECODER
 from shardwright.transforms.images.read import map_refs
@@ -118,11 +119,11 @@ def _have_other_content(refs: Sequence[ImageRef], recipe: ShardRecipe, entries: 
         entry = entries.get(ref.key)
         if entry is None:
             return True
-        read = read_ref(ref, recipe)
+        read = read_ref(ref, recipe, SourceDigests(entry.sha256, entry.mask_sha256))
         if read.fault is not None:
             outcome = read.fault.reason, read.fault.message, read.sha256
             return outcome != (entry.reason, entry.message, entry.sha256)
-        return not has_bytes_of(read, entry)
+        return not read.same
 
     settings = recipe.settings
     found = map_refs(

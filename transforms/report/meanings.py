@@ -99,6 +99,7 @@ MEANINGS: Mapping[str, str] = {
     "TOO_MANY_CODE_BLOCKS": "a JPEG 2000 with more code blocks than any program writes",
     "TOO_MANY_PACKETS": "a JPEG 2000 with more packets than any program writes",
     "TOO_MUCH_MEMORY": "decoding takes far more memory than the pixels that --max_pixels allows",
+    "DECODER_CRASHED": "the decoder crashed on it",
     "DECODE_TIMEOUT": "decoding took too long",
     "dotfile": "a hidden file",
     "not_an_image": "not an image, and not named like one",

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import chain
 from types import TracebackType
 from typing import IO, NamedTuple
@@ -20,7 +18,6 @@ from shardwright.schemas.ledger import (
     EntryBlock,
     ShardHeader,
     ShardResult,
-    WrittenEntries,
     dump_index,
     entries_of,
     ledger_header,
@@ -30,15 +27,13 @@ from shardwright.schemas.ledger import (
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file, shard_file
 from shardwright.schemas.version import check_file
 from shardwright.transforms import storage
-from shardwright.transforms.concurrency.workers import usable_cpus
 from shardwright.transforms.conversion.convert import ShardRecipe
 from shardwright.transforms.conversion.reusable import ReusableRecord
-from shardwright.transforms.conversion.selection import BY_BYTES, content_decides, decides_same
+from shardwright.transforms.conversion.selection import BY_BYTES, decides_same
 from shardwright.transforms.lease import HeldLease, while_held, write_held
 from shardwright.transforms.plan.assign import HASH_RANGE, NEVER_EMPTY, shard_of
 from shardwright.transforms.records.framing import are_sound, uncompressed
 from shardwright.transforms.shards.finish import ShardPlace, files_of
-from shardwright.transforms.shards.kept_runs import KeptRun, ListedImages
 from shardwright.transforms.sources.file_states import TouchedFiles
 
 #: Number of bytes of an old shard that are read at once, since records are copied in their order.
@@ -237,49 +232,28 @@ def is_sound(path: str, header: ShardHeader) -> bool:
         return os.fstat(file.fileno()).st_size == header.bytes and storage.sha256_of(file) == header.sha256
 
 
-@lru_cache(1)
-def _digesting_executor() -> ThreadPoolExecutor:
-    """Returns the threads of this process that compute checksums of earlier shards; all shards share them."""
-    return ThreadPoolExecutor(usable_cpus(), thread_name_prefix="shardwright-digest")
-
-
 class _OldShard:
     """A shard of an earlier build, opened when its first record is needed."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._open = contextlib.ExitStack()
-        self._lock = threading.Lock()
         self._file: IO[bytes] | None = None
         self._descriptor = -1
         self._gone = False
         self._block, self._start = b"", 0
-        self._digesting: Future[str] | None = None
 
     def close(self) -> None:
-        if self._digesting is not None and not self._digesting.cancel():
-            wait([self._digesting])
         self._open.close()
-
-    def begin_digest(self) -> None:
-        """Lets another thread compute the sha256 of the file, for `has_digest`."""
-        self._digesting = _digesting_executor().submit(self._digest)
 
     def has_digest(self, sha256: str) -> bool:
         """Returns whether the file has the given sha256; False if it cannot be read."""
-        if self._digesting is None:
-            return self._digest() == sha256
-        return self._digesting.result() == sha256
-
-    def _digest(self) -> str:
-        """Returns the sha256 of the file; empty if it cannot be read."""
         try:
-            with self._lock:
-                file = self._opened()
-                file.seek(0)
-                return storage.sha256_of(file)
+            file = self._opened()
+            file.seek(0)
+            return storage.sha256_of(file) == sha256
         except OSError:
-            return ""
+            return False
 
     def _opened(self) -> IO[bytes]:
         if self._file is None:
@@ -289,8 +263,7 @@ class _OldShard:
     def frames(self, offset: int, lengths: Sequence[int]) -> bytes | None:
         """Returns frames that follow each other; None if one of them is damaged or cannot be read."""
         try:
-            with self._lock:
-                frames = self._read(offset, sum(lengths))
+            frames = self._read(offset, sum(lengths))
         except OSError:
             return None
         return frames if are_sound(frames, lengths) else None
@@ -394,42 +367,6 @@ class PreviousRecords:
         for shard in self._opened:
             shard.close()
 
-    def begin(self) -> None:
-        """Lets other threads hash the shards that probably have the records."""
-        split = self._place.split
-        if split in self._build.shards:
-            for number in overlapping(self._place, self._build.shards[split]):
-                self._ledger(split, number)
-
-    def find_runs(self, refs: Sequence[ImageRef], digests: Sequence[str]) -> dict[int, KeptRun]:
-        """Returns place of the first image -> run, for records that the earlier build has in the same order.
-
-        Args:
-          refs: references of the shard, in order.
-          digests: digest of each reference.
-        """
-        split = self._place.split
-        if not self._trust_mtime or split not in self._build.shards or self._contents_decide:
-            return {}
-        trusted = ["" if self._touched.has(ref) else digest for ref, digest in zip(refs, digests)]
-        images, found = ListedImages(refs, trusted), dict[int, KeptRun]()
-        for number in self._numbers(split, len(refs)):
-            ledger = self._ledger(split, number)
-            if ledger is not None:
-                blocks = (block for block in ledger.blocks if isinstance(block, WrittenEntries))
-                runs = [run for block in blocks for run in images.runs(block, ledger.shard)]
-                if runs and self._is_sound(ledger):
-                    found |= {run.place: run for run in runs}
-        return found
-
-    @property
-    def _contents_decide(self) -> bool:
-        """Whether images may be left out by their content, or `--map` may make several of one."""
-        made_by = self._made_by
-        return made_by is not None and (
-            bool(made_by.settings.map) or content_decides(made_by.keys, made_by.settings)
-        )
-
     def find(self, refs: Sequence[tuple[ImageRef, str]], listed: int = 0) -> dict[str, ReusableRecord]:
         """Returns key -> reusable record, for images that the earlier build has.
 
@@ -474,9 +411,6 @@ class PreviousRecords:
             return None  # nothing can be copied, or the ledger belongs to another shard
         shard = _OldShard(storage.join(self._build.directory, name))
         self._opened.append(shard)
-        likely = split == self._place.split and number in overlapping(self._place, place.num_shards)
-        if likely and name not in self._verdicts:
-            shard.begin_digest()  # another thread computes it while this one does other work
         return _OldLedger(name, header.sha256, shard, data)
 
     def _is_sound(self, ledger: _OldLedger) -> bool:

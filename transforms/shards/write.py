@@ -6,12 +6,11 @@ import contextlib
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.io.filesystem import CompressionTypes
@@ -21,23 +20,15 @@ from apache_beam.utils.windowed_value import WindowedValue
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.image_ref import NO_SPLIT, ImageRef
-from shardwright.schemas.ledger import Entry, ShardResult, WrittenEntries
+from shardwright.schemas.image_ref import NO_SPLIT
+from shardwright.schemas.ledger import Entry, ShardResult
 from shardwright.schemas.ledger_lines import LedgerLines
 from shardwright.schemas.metrics import NAMESPACE
 from shardwright.schemas.plan import Forecast, shard_file
 from shardwright.transforms import storage
-from shardwright.transforms.concurrency.pool import OrderedMap, converting_executor, working_budget
 from shardwright.transforms.concurrency.progress import PROGRESS
-from shardwright.transforms.concurrency.workers import usable_cpus, uses_resource_hints, worker_threads
-from shardwright.transforms.conversion.convert import (
-    Converted,
-    ReadImage,
-    convert_ref,
-    convert_refs,
-    remote_reads,
-)
-from shardwright.transforms.conversion.reusable import ReusableRecord
+from shardwright.transforms.concurrency.workers import usable_cpus, uses_resource_hints
+from shardwright.transforms.conversion.convert import Converted, convert_ref, convert_refs
 from shardwright.transforms.global_window import in_global_window
 from shardwright.transforms.images.encode import HEIF_DECODER, codec_versions, decoder_versions
 from shardwright.transforms.images.map_hook import hook_versions
@@ -45,7 +36,6 @@ from shardwright.transforms.lease import HeldLease
 from shardwright.transforms.plan.planned_shard import PlannedShard
 from shardwright.transforms.records.framing import FRAME_BYTES
 from shardwright.transforms.shards.finish import ShardPlace, discard, finish_shard, write_ledger
-from shardwright.transforms.shards.kept_runs import KeptRun
 from shardwright.transforms.shards.reuse import PreviousRecords, ReusableBuilds, take_over
 from shardwright.transforms.shards.shard_plan import ShardPlan, plan_shard
 
@@ -60,10 +50,8 @@ _COMPRESSION_TYPES = {
 _MIN_RAM = "4GB"
 #: Number of bytes of records that are written at once.
 _WRITE_BYTES = 1 << 18
-#: Most references of a shard that stay unpacked while it waits. A larger one hardly gains from early reads.
-_MAX_UNPACKED = 20_000
-
-_Reads: TypeAlias = OrderedMap[ImageRef, ReadImage]
+#: Least and largest number of shards that a worker writes, or compares with earlier builds, at once.
+_SHARDS_AT_ONCE, _MAX_SHARDS_AT_ONCE = 2, 4
 
 
 class WritePlannedShards(beam.io.WriteToTFRecord):
@@ -132,7 +120,6 @@ class _Work:
       copied: number of records copied from an earlier build.
       on_background: number of images that show the background color.
       rejected: damaged shards of an earlier build, from which nothing was copied.
-      processor_seconds: processor time of the process meanwhile, and of another one for these images.
     """
 
     lines: LedgerLines = field(default_factory=LedgerLines)
@@ -141,17 +128,11 @@ class _Work:
     copied: int = 0
     on_background: int = 0
     rejected: tuple[str, ...] = ()
-    processor_seconds: float = 0.0
-
-    def add_run(self, entries: WrittenEntries) -> None:
-        self.lines.add_written(entries)
-        self.copied += len(entries.keys)
 
     def add(self, image: Converted, entry: Entry) -> None:
         self.lines.add(entry)
         self.copied += bool(image.frame)
         self.on_background += image.on_background
-        self.processor_seconds += image.early_seconds
         if image.source_bytes:
             self.source_bytes.append(image.source_bytes)
         if image.decode_seconds is not None:
@@ -165,26 +146,6 @@ class _Task(NamedTuple):
     plan: ShardPlan
     reusable: ReusableBuilds
     hold: HeldLease | None
-
-
-@dataclass
-class _Waiting:
-    """A shard that waits until the ones before it are written.
-
-    Attributes:
-      task: the shard.
-      comparison: its comparison with earlier builds; None if there are none.
-      reads: the reads of its images, if they may begin before it is written.
-    """
-
-    task: _Task
-    comparison: Future[ShardResult | PreviousRecords | None] | None
-    reads: _Reads | None = None
-
-    def is_new(self) -> bool:
-        """Returns whether it is certain by now that nothing of the shard can be reused."""
-        found = self.comparison
-        return found is None or (found.done() and found.exception() is None and found.result() is None)
 
 
 class _Frames:
@@ -229,19 +190,16 @@ class _WriteShard(beam.DoFn):
 
     def setup(self) -> None:
         _check_codec(self._versions, self._settings.map)
-        self._finisher = ThreadPoolExecutor(1, thread_name_prefix="shardwright-finish")
-        self._checker = ThreadPoolExecutor(usable_cpus(), thread_name_prefix="shardwright-reuse")
+        # While one shard is hashed, moved and recorded, the images of the next one are converted already.
+        self._at_once = max(_SHARDS_AT_ONCE, min(usable_cpus(), _MAX_SHARDS_AT_ONCE))
+        self._executor = ThreadPoolExecutor(self._at_once, thread_name_prefix="shardwright-shard")
         self._verdicts: dict[str, bool] = {}  # for shards of the earlier build, during this run only
 
     def teardown(self) -> None:
-        self._checker.shutdown(wait=True, cancel_futures=True)
-        self._finisher.shutdown(wait=True)
+        self._executor.shutdown(wait=True, cancel_futures=True)
 
     def start_bundle(self) -> None:
-        #: Shards that several threads compare with earlier builds, mostly by their checksums, or whose images
-        #: are in a bucket, so that the first ones can arrive while the shard before is converted.
-        self._waiting: deque[_Waiting] = deque()
-        self._finishing: Future[tuple[ShardResult, _Work]] | None = None
+        self._shards: deque[Future[tuple[ShardResult, _Work]]] = deque()
 
     def process(
         self,
@@ -254,109 +212,54 @@ class _WriteShard(beam.DoFn):
             hold.renew()  # once per shard, because no other process may be there to do it
         plan = plan_shard(planned, forecast, self._settings, self._versions)
         task = _Task(ShardPlace(*planned[:3]), plan, reusable, hold)
-        if self._resume or reusable.finished or reusable.unfinished:
-            waiting, most = _Waiting(task, self._checker.submit(self._reuse, task)), usable_cpus()
-        else:
-            waiting = _Waiting(task, None, _early_reads(task))
-            most = 0 if waiting.reads is None else 1
-            if self._waiting and len(plan.refs) > _MAX_UNPACKED:
-                plan.refs.pack()  # while the shard before is written
-        self._waiting.append(waiting)
-        while len(self._waiting) > most:
-            yield from self._write_if_changed()
+        self._shards.append(self._executor.submit(self._reuse_or_write, task))
+        if len(self._shards) > self._at_once:
+            yield self._next_result()
 
-    def _write_if_changed(self) -> Iterator[ShardResult]:
-        """Reuses the shard that waits longest, or writes it, and yields results."""
-        shard = self._waiting.popleft()
-        try:
-            taken_over = shard.comparison.result() if shard.comparison else None
-            if not isinstance(taken_over, ShardResult):
-                reads = None
-                if taken_over is None:
-                    reads = shard.reads or _early_reads(shard.task)
-                    self._read_next_after(reads)
-                yield from self._write(shard.task, taken_over, reads)
-                return
-        except BaseException:
-            self._drop_reads()
-            raise
-        PROGRESS.add(images=shard.task.plan.digests.candidates, shards=bool(taken_over.header.file))
-        yield taken_over
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        while self._shards:
+            yield in_global_window(self._next_result())
 
-    def _read_next_after(self, reads: _Reads | None) -> None:
-        """Lets the reads of the next shard begin when those of a shard have."""
-        if reads is None or not self._waiting or not self._waiting[0].is_new():
-            return
-        following = self._waiting[0]
-        following.reads = following.reads or _early_reads(following.task)
-        if following.reads is not None:
-            reads.followed_by(following.reads)
+    def _next_result(self) -> ShardResult:
+        """Waits for the oldest shard, and returns its result."""
+        result, work = self._shards.popleft().result()
+        _count(result, work)  # Beam accepts metrics only from the bundle's thread
+        return result
 
-    def _drop_reads(self) -> None:
-        for shard in self._waiting:
-            if shard.reads is not None:
-                shard.reads.close()
-
-    def _reuse(self, task: _Task) -> ShardResult | PreviousRecords | None:
-        """Reuses a shard of an earlier build, or finds the records that it may copy.
-
-        Those records are read only when the shard is written, but other threads begin to hash them.
-        """
-        taken = self._take_over(*task)
-        if taken is not None or task.place.split == NO_SPLIT:
-            return taken
-        records = self._previous_records(task.place, task.plan, task.reusable)
-        if records is not None:
-            records.begin()
-        return records
-
-    def _write(
-        self, task: _Task, records: PreviousRecords | None, reads: _Reads | None
-    ) -> Iterator[ShardResult]:
-        """Writes a shard; yields the result of the one before, while this one is being finished."""
-        place, plan, _, hold = task
-        if place.split == NO_SPLIT:
-            result = self._book(place, plan, hold)
-            _count(result, _Work())
-            yield result
-            return
-        started = time.time()
-        with self._faults(), records or contextlib.nullcontext():
-            temporary, work = self._write_records(place, plan, records, hold, reads)
-        # A shard is hashed, moved and recorded while the next steps check the one before, and while the next
-        # one is converted.
-        before = self._finished()
-        self._finishing = self._finisher.submit(self._finish, place, plan, temporary, work, started, hold)
-        yield from before
+    def _reuse_or_write(self, task: _Task) -> tuple[ShardResult, _Work]:
+        """Reuses a shard of an earlier build, or writes it; returns its result and the work done."""
+        place, plan, reusable, hold = task
+        with storage.translated_errors("write a shard to", self._directory):
+            reused = self._reuse(place, plan, reusable, hold)
+            if reused is not None:
+                PROGRESS.add(images=plan.digests.candidates, shards=bool(reused.header.file))
+                return reused, _Work()
+            if place.split == NO_SPLIT:
+                return self._book(place, plan, hold), _Work()
+            started = time.time()
+            with self._previous_records(place, plan, reusable) or contextlib.nullcontext() as records:
+                temporary, work = self._write_records(place, plan, records, hold)
+            result = finish_shard(
+                self._directory,
+                place,
+                shard_file(*place, self._settings.suffix),
+                temporary,
+                work.lines,
+                plan.digest,
+                plan.recipe_digest,
+                started,
+                hold,
+            )
+            PROGRESS.add(shards=1)
+            return dataclasses.replace(result, copied=work.copied, rejected=work.rejected), work
 
     def _book(self, place: ShardPlace, plan: ShardPlan, hold: HeldLease | None) -> ShardResult:
         """Writes the ledger of files without their own key, which have no record and no shard."""
         lines = LedgerLines.of(convert_ref(ref, plan.recipe).entry for ref in plan.refs)
         header = dataclasses.replace(lines.header(*place), plan_digest=plan.digest)
-        with self._faults():
-            return write_ledger(self._directory, place, ShardResult(header), lines, hold)
+        return write_ledger(self._directory, place, ShardResult(header), lines, hold)
 
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        while self._waiting:
-            yield from map(in_global_window, self._write_if_changed())
-        for result in self._finished():
-            yield in_global_window(result)
-
-    def _faults(self) -> AbstractContextManager[None]:
-        return storage.translated_errors("write a shard to", self._directory)
-
-    def _finished(self) -> list[ShardResult]:
-        """Waits for the shard that is being finished, if there is one, and returns its result."""
-        if self._finishing is None:
-            return []
-        finishing, self._finishing = self._finishing, None
-        with self._faults():
-            result, work = finishing.result()
-        _count(result, work)
-        PROGRESS.add(shards=1)
-        return [result]
-
-    def _take_over(
+    def _reuse(
         self, place: ShardPlace, plan: ShardPlan, reusable: ReusableBuilds, hold: HeldLease | None
     ) -> ShardResult | None:
         """Reuses a shard of an earlier build if plan, size and checksum match; returns its result or None."""
@@ -392,28 +295,16 @@ class _WriteShard(beam.DoFn):
         return None
 
     def _write_records(
-        self,
-        place: ShardPlace,
-        plan: ShardPlan,
-        records: PreviousRecords | None,
-        hold: HeldLease | None,
-        reads: _Reads | None,
+        self, place: ShardPlace, plan: ShardPlan, records: PreviousRecords | None, hold: HeldLease | None
     ) -> tuple[str, _Work]:
         """Writes the records of a shard to a temporary file; returns its path and the work done."""
         name = shard_file(*place, self._settings.suffix)
         temporary = storage.temporary_path(self._directory, name, existing=hold is not None)
         work = _Work()
-        start = time.process_time()
         try:
             with self._opened(temporary) as handle:
                 offset, frames = 0, _Frames(handle)
-                for made in _convert(plan, records, reads):
-                    if isinstance(made, _CopiedRun):
-                        frames.write(made.frames)
-                        work.add_run(made.entries.moved(offset - made.entries.offsets[0]))
-                        offset += len(made.frames)
-                        continue
-                    image, digest = made
+                for image, digest in _convert(plan, records):
                     if image.frame:
                         frames.write(image.frame)
                     elif image.example:
@@ -429,7 +320,6 @@ class _WriteShard(beam.DoFn):
         except BaseException:
             discard(temporary)
             raise
-        work.processor_seconds += time.process_time() - start
         return temporary, work
 
     def _previous_records(
@@ -459,100 +349,13 @@ class _WriteShard(beam.DoFn):
         finally:
             self._sink.close(handle)
 
-    def _finish(
-        self,
-        place: ShardPlace,
-        plan: ShardPlan,
-        temporary: str,
-        work: _Work,
-        started: float,
-        hold: HeldLease | None,
-    ) -> tuple[ShardResult, _Work]:
-        """Moves a finished shard to its final path, and writes its ledger."""
-        name = shard_file(*place, self._settings.suffix)
-        result = finish_shard(
-            self._directory,
-            place,
-            name,
-            temporary,
-            work.lines,
-            plan.digest,
-            plan.recipe_digest,
-            started,
-            hold,
-        )
-        return dataclasses.replace(
-            result,
-            copied=work.copied,
-            rejected=work.rejected,
-            processor_seconds=work.processor_seconds,
-        ), work
 
-
-class _CopiedRun(NamedTuple):
-    """The frames of a run of records that are kept, and their entries in the earlier ledger."""
-
-    frames: bytes
-    entries: WrittenEntries
-
-
-def _early_reads(task: _Task) -> _Reads | None:
-    """Returns the reads of a shard's images if they may begin before the shard is written."""
-    plan = task.plan
-    if task.place.split == NO_SPLIT or len(plan.refs) > _MAX_UNPACKED:
-        return None
-    refs = next(plan.refs.parts())
-    return remote_reads(refs, plan.recipe, converting_executor())
-
-
-def _convert(
-    plan: ShardPlan, records: PreviousRecords | None, reads: _Reads | None = None
-) -> Iterator[_CopiedRun | tuple[Converted, str]]:
-    """Yields all records that are kept, and all other images that are made of a shard's references, in order.
-
-    Each of the other images comes with the digest of its reference.
-    """
+def _convert(plan: ShardPlan, records: PreviousRecords | None) -> Iterator[tuple[Converted, str]]:
+    """Yields all images that are made of a shard's references, in order, each with its reference's digest."""
     for refs, digests in plan.parts():
-        runs: Mapping[int, KeptRun] = {}
-        reusable: Mapping[str, ReusableRecord] = {}
-        others = refs
-        if records is not None:
-            runs = records.find_runs(refs, digests)
-            kept = {place for run in runs.values() for place in range(run.place, run.place + run.size)}
-            places = [place for place in range(len(refs)) if place not in kept]
-            others = [refs[place] for place in places]
-            reusable = records.find([(refs[place], digests[place]) for place in places], len(plan.refs))
-        converted = _converted(others, plan, reusable, reads)
-        place = 0
-        while place < len(refs):
-            run = runs.get(place)
-            if run is None:
-                for image in next(converted).images:
-                    yield image, digests[place]
-                place += 1
-                continue
-            stop = place + run.size
-            frames = run.frames()
-            if frames is not None:
-                PROGRESS.add(images=run.size)
-                yield _CopiedRun(frames, run.entries)
-            else:  # a record was damaged after its shard was compared with its checksum
-                again = _converted(refs[place:stop], plan, run.records())
-                for made, digest in zip(again, digests[place:stop], strict=True):
-                    yield from ((image, digest) for image in made.images)
-            place = stop
-
-
-def _converted(
-    refs: Sequence[ImageRef],
-    plan: ShardPlan,
-    reusable: Mapping[str, ReusableRecord],
-    reads: _Reads | None = None,
-) -> Iterator[Converted]:
-    """Converts images, or copies their records, in order."""
-    return convert_refs(
-        refs, plan.recipe, converting_executor(), worker_threads(), working_budget(), reusable, reads
-    )
+        known = records.find(list(zip(refs, digests, strict=True)), len(plan.refs)) if records else {}
+        for made, digest in zip(convert_refs(refs, plan.recipe, known), digests, strict=True):
+            yield from ((image, digest) for image in made.images)
 
 
 def _check_codec(recorded: Mapping[str, str], spec: str) -> None:

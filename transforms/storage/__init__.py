@@ -32,11 +32,9 @@ from shardwright.transforms.storage.listings import ListedPage, folder_names, fo
 from shardwright.transforms.storage.local import local_version, read_fully, unfinished
 from shardwright.transforms.storage.range_listing import pages_in_ranges
 from shardwright.transforms.storage.stored_object import NoConditions, ObjectTooLarge, StoredObject
-from shardwright.transforms.storage.worker_waits import SCRATCH_VARIABLE
 
 __all__ = [
     "LAST_TRY_SECONDS",
-    "SCRATCH_VARIABLE",
     "NoConditions",
     "ObjectTooLarge",
     "StoredObject",
@@ -407,8 +405,7 @@ def temporary_path(directory: str, name: str, existing: bool = False) -> str:
     """
     unique = f"{name}.{uuid.uuid4().hex}.tmp"
     if is_remote(directory):
-        scratch = os.environ.get(SCRATCH_VARIABLE, "")
-        return os.path.join(scratch if os.path.isdir(scratch) else tempfile.gettempdir(), unique)
+        return os.path.join(tempfile.gettempdir(), unique)
     work = join(directory, "_work")
     make_dirs(work, directory if existing else "")
     return join(work, unique)

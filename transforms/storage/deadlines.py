@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from shardwright.transforms.concurrency.underway import UNDERWAY
-from shardwright.transforms.storage.worker_waits import tell_command, waits_of_workers
 
 #: Seconds to wait for a connection.
 CONNECT_SECONDS = 10.0
@@ -178,7 +177,6 @@ _count = itertools.count()
 @contextlib.contextmanager
 def within(operation: Operation) -> Iterator[None]:
     """Assigns the requests of this thread to an operation; must not stay open while a generator waits."""
-    tell_command(own_longest_wait)
     before, number = current(), next(_count)
     _local.operation = _operations[number] = operation
     try:
@@ -206,16 +204,6 @@ def current() -> Operation | None:
 
 
 def longest_wait() -> tuple[str, float] | None:
-    """Returns the longest current wait of this command and its worker processes.
-
-    Returns:
-      The path and the seconds; None if no process waits.
-    """
-    own = own_longest_wait()
-    return max([*waits_of_workers(), *([own] if own else [])], key=lambda wait: wait[1], default=None)
-
-
-def own_longest_wait() -> tuple[str, float] | None:
     """Returns the path and seconds of the longest current wait of this process; None if it does not wait."""
     waiting = [(item.quiet_since, item.path) for item in list(_operations.values())]
     if not waiting:

@@ -14,10 +14,10 @@ from typing import IO
 
 import pytest
 
-from shardwright.pipelines.watchdog import Watchdog
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency import underway as underway_module
-from shardwright.transforms.concurrency.underway import UNDERWAY, Board, Task, Underway, tasks_on
+from shardwright.transforms.concurrency.underway import UNDERWAY, Underway
+from shardwright.transforms.concurrency.watchdog import Watchdog
 from shardwright.transforms.records import framing
 from shardwright.transforms.records.framing import decompress_into, read_records
 from shardwright.transforms.sources.archives.kinds import GZIP
@@ -41,8 +41,8 @@ class Clock:
     def __init__(self, board: Underway) -> None:
         self.now = 1000.0
         self.lines: list[str] = []
-        self.codes: list[int] = []
-        self._dog = Watchdog(board, self.lines.append, self.codes.append)
+        self.ends: list[str] = []
+        self._dog = Watchdog(board.tasks, self.lines.append, self.ends.append)
 
     def pass_by(self, seconds: float) -> None:
         self.now += seconds
@@ -66,11 +66,9 @@ def test_progress_restarts_the_clock(clock: Clock) -> None:
         assert clock.lines == ["a.tar.gz has taken 31 seconds so far (unpack)"]
         step.progress()
         clock.pass_by(32)
-        assert clock.lines[1:] == ["a.tar.gz has taken 32 seconds so far (unpack)"] and not clock.codes
+        assert clock.lines[1:] == ["a.tar.gz has taken 32 seconds so far (unpack)"] and not clock.ends
         clock.pass_by(600)
-    assert clock.codes == [3] and clock.lines[-1].startswith(
-        "stuck: a.tar.gz has taken 10.5 minutes (unpack)"
-    )
+    assert clock.ends[0].startswith("stuck: a.tar.gz has taken 10.5 minutes (unpack)")
 
 
 def test_the_step_of_the_thread_makes_progress_without_a_holder(clock: Clock) -> None:
@@ -94,7 +92,7 @@ def test_only_getting_an_item_counts_as_progress_of_a_listing(clock: Clock) -> N
         clock.pass_by(10_000)
         UNDERWAY.progress()  # progress of the work on the item, not of the listing
         clock.pass_by(10_000)
-    assert clock.lines == ["folder has taken 40 seconds so far (list)"] and not clock.codes
+    assert clock.lines == ["folder has taken 40 seconds so far (list)"] and not clock.ends
     assert not UNDERWAY.tasks()
 
 
@@ -108,28 +106,6 @@ def test_an_abandoned_listing_leaves_no_task(clock: Clock) -> None:
         listing.close()  # type: ignore[attr-defined]
         assert [task.place for task in UNDERWAY.tasks()] == ["b"]
     assert not UNDERWAY.tasks()
-
-
-def test_the_board_shows_progress_once_a_second(clock: Clock, tmp_path: Path) -> None:
-    underway = Underway()
-    board = underway.open_board(tmp_path)
-    assert board is not None
-
-    def shown() -> list[float]:
-        return [task.started - 1000 for task in tasks_on(board.path.read_bytes())]
-
-    with underway.working_on("a.tar", "list") as step:
-        for seconds, started in ((0.5, 0.0), (0.4, 0.0), (0.2, 1.1), (0.5, 1.1), (5.0, 6.6)):
-            clock.pass_by(seconds)
-            step.progress()
-            assert shown() == [pytest.approx(started)]
-        with underway.working_on("a.tar!b.json", "read"):
-            pass
-        clock.pass_by(0.1)
-        step.progress()
-        assert shown() == [pytest.approx(6.7)]
-    assert not shown()
-    underway.close_board()
 
 
 class SlowFile(io.BytesIO):
@@ -277,16 +253,4 @@ def test_a_long_loop_over_a_source_is_not_stuck(
     with UNDERWAY.working_on("source", "list"):
         work(clock, tmp_path)
     assert clock.now - started > 600, "it would have been stuck"
-    assert not clock.lines and not clock.codes
-
-
-def test_a_board_that_is_open_is_not_opened_again(tmp_path: Path) -> None:
-    underway = Underway()
-    board = underway.open_board(tmp_path)
-    assert board is not None
-    with pytest.raises(FileExistsError):
-        Board(board.path)
-    board.write(board.take(), Task("a.jpg", "decode", 1.0))  # its pages still exist
-    assert tasks_on(board.path.read_bytes()) == [Task("a.jpg", "decode", 1.0)]
-    underway.close_board()
-    assert not list(tmp_path.iterdir())
+    assert not clock.lines and not clock.ends

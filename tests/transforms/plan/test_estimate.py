@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from PIL import Image
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.layouts import CLASSIFICATION
+from shardwright.transforms.concurrency.converters import converters
 from shardwright.transforms.conversion.convert import ShardRecipe
 from shardwright.transforms.plan.estimate import (
     MAX_RECORDS_PER_SHARD,
@@ -81,8 +81,8 @@ def test_bytes_are_estimated_from_sources_if_they_are_kept() -> None:
     assert estimate_bytes(empty, 10, 5000, keep) == 0
 
 
-@pytest.mark.parametrize("threads", [1, 4])
-def test_a_sample_skips_faults_until_it_is_full(tmp_path: Path, threads: int) -> None:
+@pytest.mark.parametrize("in_processes", [False, True])
+def test_a_sample_skips_faults_until_it_is_full(tmp_path: Path, in_processes: bool) -> None:
     refs = []
     for i in range(SAMPLE_IMAGES + 30):
         path = tmp_path / f"{i:03d}.png"
@@ -92,8 +92,8 @@ def test_a_sample_skips_faults_until_it_is_full(tmp_path: Path, threads: int) ->
             Image.new("RGB", (4, 4), (i, 0, 0)).save(path)
         refs.append(ImageRef(path.name, str(path), "c", size=path.stat().st_size))
     recipe = ShardRecipe(ConvertSettings(resize="4", image_format="raw"), CLASSIFICATION, {"c": 0})
-    with ThreadPoolExecutor(threads) as executor:
-        sample = take_sample(refs, recipe, executor)
+    with converters(in_processes):
+        sample = take_sample(refs, recipe)
     assert sample.readable == SAMPLE_IMAGES
     assert sample.faults == {"EMPTY_FILE": sample.tried - SAMPLE_IMAGES}
     assert sample.tried == 86  # the 64th readable image is number 85

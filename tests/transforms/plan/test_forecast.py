@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -80,8 +79,7 @@ def test_a_limit_also_leaves_out_bad_rows_beyond_it(
     monkeypatch.setattr(forecast, "take_sample", lambda *_: Sample(1, {}, 100.0, 100.0))
     settings = ConvertSettings(input=("in",), limit=limit)
     summary = summarize(settings, limit, parts, [*REFS, *BAD])
-    with ThreadPoolExecutor(2) as executor:
-        made = forecast.make_forecast(summary, settings, executor, {})
+    made = forecast.make_forecast(summary, settings, {})
     cut = made.limit_cut
     orders = [limit_order(0, ref.key) for ref in (*BAD, *BY_ORDER)]
     assert made.filtered.get("limit", 0) == sum(cut is not None and order > cut for order in orders)

@@ -95,17 +95,17 @@ def test_a_function_gets_the_items_of_a_chunk_together(executor: ThreadPoolExecu
 weights = st.lists(st.integers(0, 30), max_size=40)
 
 
-@given(st.lists(weights, max_size=4), st.integers(1, 20), st.integers(1, 100), st.integers(1, 5))
-def test_maps_that_follow_each_other_share_their_limits(
-    sequences: list[list[int]], max_items: int, max_weight: int, chunk_items: int
+@given(weights, st.integers(1, 20), st.integers(1, 100), st.integers(1, 5))
+def test_items_in_flight_keep_both_limits(
+    sequence: list[int], max_items: int, max_weight: int, chunk_items: int
 ) -> None:
-    flying: dict[tuple[int, int], int] = {}
-    arrived: list[tuple[int, int]] = []
+    flying: set[int] = set()
+    arrived: list[int] = []
 
-    def begin(chunk: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        flying.update({(place, item): sequences[place][item] for place, item in chunk})
+    def begin(chunk: list[int]) -> list[int]:
+        flying.update(chunk)
         assert len(flying) <= max(max_items, len(chunk))
-        assert sum(flying.values()) <= max_weight or len(flying) == len(chunk)
+        assert sum(sequence[item] for item in flying) <= max_weight or len(flying) == len(chunk)
         return chunk
 
     class AtOnce(ThreadPoolExecutor):
@@ -115,52 +115,20 @@ def test_maps_that_follow_each_other_share_their_limits(
             return future
 
     with AtOnce(1) as executor:
-        maps = [
-            OrderedMap(
-                begin,
-                [(place, item) for item in range(len(sequence))],
-                executor,
-                weigh=lambda at: sequences[at[0]][at[1]],
-                max_items=max_items,
-                max_weight=max_weight,
-                chunk_items=chunk_items,
-            )
-            for place, sequence in enumerate(sequences)
-        ]
-        for each, following in itertools.pairwise(maps):
-            each.followed_by(following)
-        for each in maps:
-            for at in each:
-                arrived.append(at)
-                # The others of its chunk take up room until the whole chunk is consumed.
-                flying.pop(at, None)
-    assert arrived == [(place, item) for place, items in enumerate(sequences) for item in range(len(items))]
-
-
-def test_the_next_map_starts_when_all_items_of_the_one_before_have(executor: ThreadPoolExecutor) -> None:
-    started: set[int] = set()
-    other_started = threading.Event()
-
-    def first(chunk: list[int]) -> list[int]:
-        if 9 in chunk:
-            assert other_started.wait(20)
-        return chunk
-
-    def second(chunk: list[int]) -> list[int]:
-        started.update(chunk)
-        other_started.set()
-        return chunk
-
-    made = [
-        OrderedMap(function, range(10), executor, weigh=lambda _: 1, max_items=4, chunk_items=1)
-        for function in (first, second)
-    ]
-    made[0].followed_by(made[1])
-    results = iter(made[0])
-    assert [next(results) for _ in range(6)] == [0, 1, 2, 3, 4, 5]
-    assert not started
-    assert [*results] == [6, 7, 8, 9]
-    assert [*made[1]] == [*range(10)]
+        results = OrderedMap(
+            begin,
+            range(len(sequence)),
+            executor,
+            weigh=sequence.__getitem__,
+            max_items=max_items,
+            max_weight=max_weight,
+            chunk_items=chunk_items,
+        )
+        for item in results:
+            arrived.append(item)
+            # The others of its chunk take up room until the whole chunk is consumed.
+            flying.discard(item)
+    assert arrived == [*range(len(sequence))]
 
 
 def test_an_item_above_the_limit_runs_alone(executor: ThreadPoolExecutor) -> None:

@@ -42,8 +42,6 @@ from helpers.repository import PHOTOS
 from helpers.tfrecords import JPEGS, write
 
 from shardwright.pipelines.convert import convert
-from shardwright.transforms.concurrency import pool
-from shardwright.transforms.shards import write as write_shards
 
 _PICTURES = sorted(path for path in PHOTOS.rglob("*") if path.is_file())[::6]
 _NAMES = ("eagle", "apple", "house", "seagull", "rose", "coach")
@@ -260,18 +258,6 @@ def _list_backwards(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
     monkeypatch.setattr(module, "SOURCE", replace(found, list_part=list_part, split=split))
 
 
-def _use_threads(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
-    for module in (pool, write_shards):
-        monkeypatch.setattr(module, "worker_threads", lambda: threads)
-    pool.converting_executor.cache_clear()
-
-
-@pytest.fixture(autouse=True)
-def _threads_of_this_test() -> Iterator[None]:
-    yield
-    pool.converting_executor.cache_clear()
-
-
 Made = tuple[str, dict[str, str], dict[str, Any]]
 
 
@@ -281,14 +267,14 @@ def _maker(name: str, tmp_path: Path) -> Callable[..., Made]:
     path = case.make(_home(tmp_path) / "in").relative_to(tmp_path / "home")
     (tmp_path / "home" / "names").write_text("".join(f"class {number}\n" for number in range(6)))
 
-    def made(output: str, home: Path = tmp_path / "home", **more: Any) -> Made:
+    def made(output: str, home: Path = tmp_path / "home", pool: str = "threads", **more: Any) -> Made:
         settings = {**case.settings}
         for setting, value in (("mask_dir", home / "in" / "masks"), ("class_names", home / "names")):
             if setting in settings:
                 settings[setting] = value
         out = tmp_path / output
         settings |= {"splits": "a=0.6,b=0.4", "shards": 2, "max_bad_fraction": 0.9, **more}
-        convert(input=home / path, output=out, **settings)
+        convert(input=home / path, output=out, beam_options=[f"--pool={pool}"], **settings)
         check_books(out)
         ledger = document(out)["ledger"]
         assert balanced(ledger) and ledger["written"] >= 5
@@ -315,16 +301,14 @@ def _keep_one_shard(dataset: Path) -> Path:
 def test_the_dataset_is_the_same_everywhere(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run with more threads, listings in another order and the input elsewhere ends what one began."""
+    """Processes, listings in another order and the input elsewhere end what threads began."""
     made = _maker(name, tmp_path)
-    _use_threads(monkeypatch, 1)
     first = made("out")
     kept = _keep_one_shard(tmp_path / "out")
     state = kept.stat()
     shutil.move(tmp_path / "home", tmp_path / "elsewhere")
-    _use_threads(monkeypatch, 8)
     _list_backwards(monkeypatch, _CASES[name].source)
-    assert made("out", home=tmp_path / "elsewhere", resume=True) == first
+    assert made("out", home=tmp_path / "elsewhere", pool="processes", resume=True) == first
     if "mask_dir" not in _CASES[name].settings:  # references hold the path of the masks, which moved
         assert kept.stat().st_mtime_ns == state.st_mtime_ns, "the finished shard is not used again"
 
@@ -333,10 +317,8 @@ def test_the_dataset_is_the_same_everywhere(
 @pytest.mark.parametrize("name", _CASES)
 def test_each_difference_alone(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = _maker(name, tmp_path)
-    _use_threads(monkeypatch, 1)
     first = made("one")
-    _use_threads(monkeypatch, 8)
-    assert made("eight") == first
+    assert made("processes", pool="processes") == first
     with monkeypatch.context() as patched:
         _list_backwards(patched, _CASES[name].source)
         assert made("backwards") == first

@@ -19,10 +19,6 @@ from shardwright.schemas.key_rules import KeyRules
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.ledger import Entry
 from shardwright.transforms import storage
-from shardwright.transforms.concurrency.pool import (
-    working_budget,
-)
-from shardwright.transforms.concurrency.workers import worker_threads
 from shardwright.transforms.conversion.convert import (
     Converted,
     ReadImage,
@@ -298,9 +294,8 @@ def _not_made(item: _Item) -> Converted:
 
 def _read_or_convert(work: _Shard, refs: Sequence[ImageRef]) -> Iterator[Converted | ReadImage]:
     """Yields the results of reading or converting images, in order."""
-    threads = worker_threads()
     if work.comparison.convert:
-        yield from convert_refs(refs, work.recipe, work.executor, threads, working_budget())
+        yield from convert_refs(refs, work.recipe)
         return
 
     def read(ref: ImageRef) -> ReadImage:

@@ -1,0 +1,157 @@
+"""Worker processes convert in order, and their death costs one item or ends the run with its name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.transforms.concurrency.converters import Converters, converters, current_converters
+from shardwright.transforms.concurrency.underway import UNDERWAY
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Converters]:
+    pool = Converters(2, in_processes=True)
+    yield pool
+    pool.close()
+
+
+def double(item: int) -> int:
+    return 2 * item
+
+
+def process_id(item: int) -> int:
+    time.sleep(0.01)
+    return os.getpid()
+
+
+def die_of(item: int) -> int:
+    """Kills its process with the signal that a negative item names; exits with a status above 1000."""
+    with UNDERWAY.working_on(f"photos/{item}.jpg", "decode"):
+        if item < 0:
+            os.kill(os.getpid(), -item)
+        if item > 1000:
+            os._exit(item - 1000)
+        return item
+
+
+def fail(item: int) -> int:
+    if item == 5:
+        raise UsageError("the fifth is wrong.")
+    return item
+
+
+class Unpicklable(Exception):
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(first)
+
+
+def raise_unpicklable(item: int) -> int:
+    raise Unpicklable("a", "b")
+
+
+def lost(item: int, how: str) -> int:
+    return f"{item} {how}"  # type: ignore[return-value]
+
+
+def test_processes_convert_in_order_and_share_the_work(processes: Converters) -> None:
+    assert list(processes.map(double, range(500), weigh=lambda _: 1)) == [2 * item for item in range(500)]
+    found = set(processes.map(process_id, range(100), weigh=lambda _: 1, chunk_items=4))
+    assert len(found) == 2 and os.getpid() not in found
+
+
+def test_threads_convert_in_this_process() -> None:
+    pool = Converters(2, in_processes=False)
+    assert set(pool.map(process_id, range(20), weigh=lambda _: 1)) == {os.getpid()}
+    pool.close()
+
+
+@pytest.mark.parametrize(
+    ("item", "how"), [(-signal.SIGSEGV, "SIGSEGV"), (-signal.SIGABRT, "SIGABRT"), (1000 + 7, "exit code 7")]
+)
+def test_a_crash_costs_the_item_that_caused_it(processes: Converters, item: int, how: str) -> None:
+    items = [*range(20), item, *range(20, 40)]
+    found = list(processes.map(die_of, items, weigh=lambda _: 1, crashed=lost))
+    assert found == [*range(20), f"{item} the decoder crashed ({how})", *range(20, 40)]
+
+
+def test_several_crashes_in_a_chunk_cost_their_items(processes: Converters) -> None:
+    bad = -signal.SIGSEGV
+    found = list(processes.map(die_of, [bad, 1, bad, bad, 2], weigh=lambda _: 1, crashed=lost))
+    text = f"{bad} the decoder crashed (SIGSEGV)"
+    assert found == [text, 1, text, text, 2]
+
+
+def test_a_killed_process_ends_the_run_and_its_item_is_named(processes: Converters) -> None:
+    with pytest.raises(EngineError, match=r"SIGKILL.* worked on photos/-9.jpg .*memory.*--resume"):
+        list(processes.map(die_of, [1, 2, -signal.SIGKILL, 3], weigh=lambda _: 1, crashed=lost))
+    assert list(processes.map(double, [1], weigh=lambda _: 1)) == [2]  # another process has its place
+
+
+def test_a_crash_without_a_substitute_ends_the_run(processes: Converters) -> None:
+    with pytest.raises(EngineError, match=r"SIGSEGV.* worked on photos/-11.jpg \(decode\)"):
+        list(processes.map(die_of, [1, -signal.SIGSEGV], weigh=lambda _: 1))
+
+
+def test_exceptions_arrive_where_the_results_are_consumed(processes: Converters) -> None:
+    with pytest.raises(UsageError, match="the fifth is wrong"):
+        list(processes.map(fail, range(10), weigh=lambda _: 1))
+    with pytest.raises(RuntimeError, match="Unpicklable: a"):
+        list(processes.map(raise_unpicklable, range(3), weigh=lambda _: 1))
+
+
+def test_what_a_process_works_on_can_be_read(processes: Converters, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    working = threading.Thread(target=lambda: list(processes.map(_wait_for, [str(seen)], weigh=lambda _: 1)))
+    working.start()
+    deadline = time.monotonic() + 60
+    while not processes.tasks() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    (task,) = processes.tasks()
+    seen.touch()
+    working.join()
+    assert (task.place, task.stage) == (str(seen), "wait")
+    assert processes.tasks() == []
+
+
+def _wait_for(path: str) -> None:
+    with UNDERWAY.working_on(path, "wait"):
+        while not os.path.exists(path):
+            time.sleep(0.01)
+
+
+def test_no_process_outlives_the_converters() -> None:
+    before = {process.pid for process in psutil.Process().children()}
+    with converters(in_processes=True, start=True) as pool:
+        assert current_converters() is pool
+        started = {process.pid for process in psutil.Process().children()} - before
+        assert started
+        with converters(in_processes=False) as inner:  # a command within a command
+            assert inner is pool
+        assert list(pool.map(double, [1, 2], weigh=lambda _: 1)) == [2, 4]
+    assert not started & {process.pid for process in psutil.Process().children()}
+
+
+def test_a_script_need_not_guard_its_main_module(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from pathlib import Path\n"
+        "from shardwright.transforms.concurrency.converters import Converters\n"
+        "Path(__file__).with_suffix('.runs').open('a').write('run\\n')\n"
+        "pool = Converters(2, in_processes=True)\n"
+        "print(list(pool.map(abs, [-1, 2], weigh=lambda _: 1)))\n"
+        "pool.close()\n"
+    )
+    found = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert (found.stdout, found.returncode) == ("[1, 2]\n", 0), found.stderr
+    assert script.with_suffix(".runs").read_text() == "run\n"
