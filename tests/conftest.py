@@ -9,6 +9,7 @@ from typing import Any
 
 import helpers.fewer_imports  # noqa: F401  before all that imports TensorFlow
 import pytest
+from helpers.converting import convert_in_threads
 from helpers.examples import register_profiles
 from helpers.fast_beam import speed_up
 from helpers.hostile import make_tree
@@ -17,14 +18,14 @@ from helpers.patched_beam import patch_beam
 from helpers.repository import PHOTOS
 from helpers.sketched_drawings import drawing, sketch_drawings
 
-from shardwright.pipelines import cli, workers
+from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
-from shardwright.transforms.concurrency.workers import PROCESSES
 
 pytest_plugins = ["helpers.file_groups", "helpers.long_tail", "helpers.progress"]
 
 register_profiles()
+convert_in_threads()
 use_memory_disk()
 speed_up()
 patch_beam()
@@ -42,14 +43,6 @@ def pytest_collection_finish() -> None:
 def pytest_sessionfinish() -> None:
     """Excludes all objects from the last garbage collections, which only delay the end of the process."""
     gc.freeze()
-
-
-@pytest.fixture(autouse=True, scope="session")
-def threads_convert() -> Iterator[None]:
-    """Has threads convert, as on a machine with one processor, unless a test gives `--pool processes`."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers, "uses_processes", lambda pool: pool == PROCESSES)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -195,8 +195,10 @@ def _child(before: Callable[[], None] | None, argv: list[str], log: str) -> None
     # A suite that runs in the background ignores Ctrl-C, and its child processes would too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` ignores it
-    from helpers.sketched_drawings import sketch_drawings  # it imports our modules
+    from helpers.converting import convert_in_threads  # these import our modules
+    from helpers.sketched_drawings import sketch_drawings
 
+    convert_in_threads()
     sketch_drawings()  # as in the process of the tests, with which tests compare the files
     if before:
         before()

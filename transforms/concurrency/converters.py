@@ -83,8 +83,8 @@ class Converters:
           function: the function.
           items: its arguments.
           weigh: returns the number of bytes that an item takes until its result is consumed.
-          crashed: returns the result for an item whose conversion ended its process, from the item and a
-            sentence about the end. Without it, such an end is an error.
+          crashed: returns the result for an item whose conversion ended its process, from the item and the
+            signal or exit code. Without it, such an end is an error.
           max_weight: as in `OrderedMap`.
           **limits: as in `OrderedMap`: `max_items`, `chunk_items`.
 
@@ -153,7 +153,7 @@ class Converters:
                 if crashed is None or death.item < 0 or not death.is_crash:
                     raise EngineError(_explain(death)) from None
                 number = tuple(left)[death.item]
-                results[number] = crashed(left.pop(number), f"the decoder crashed ({death.how})")
+                results[number] = crashed(left.pop(number), death.how)
                 continue
             except BaseException:
                 self._idle.put(process)
