@@ -43,11 +43,13 @@ class Converters:
       threads: number of items that are converted at once.
       in_processes: whether each of the threads has a worker process that does its work. A function must be
         picklable then. If a process crashes, only the item that it worked on is lost.
+      preload: module that worker processes import when they start; empty for none.
     """
 
-    def __init__(self, threads: int, in_processes: bool) -> None:
+    def __init__(self, threads: int, in_processes: bool, preload: str = "") -> None:
         self._threads = threads
         self._in_processes = in_processes
+        self._preload = preload
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="shardwright-convert")
         self._processes: set[WorkerProcess] = set()
         self._idle: queue.SimpleQueue[WorkerProcess] = queue.SimpleQueue()
@@ -120,7 +122,7 @@ class Converters:
 
     def _start_process(self) -> None:
         try:
-            process = WorkerProcess(self._threads)
+            process = WorkerProcess(self._threads, self._preload)
         except OSError as error:
             raise EngineError(
                 f"No worker process can be started ({error.strerror or error}); end other programs, or "
@@ -188,21 +190,21 @@ _users = 0
 
 
 @contextlib.contextmanager
-def converters(in_processes: bool, start: bool = False) -> Iterator[Converters]:
+def converters(in_processes: bool, preload: str = "") -> Iterator[Converters]:
     """Provides the converters of this process while the block runs. Blocks within it use the same ones.
 
     Args:
       in_processes: whether worker processes convert.
-      start: whether they start at once, and not when they are needed.
+      preload: module that they will need. They start and import it at once; otherwise when they are needed.
     """
     global _current, _users
     with _lock:
         if _current is None:
-            _current = Converters(usable_cpus() if in_processes else worker_threads(), in_processes)
+            _current = Converters(usable_cpus() if in_processes else worker_threads(), in_processes, preload)
         used = _current
         _users += 1
     try:
-        if start:
+        if preload:
             used.start()
         yield used
     except BaseException:

@@ -6,6 +6,7 @@ import pickle
 import signal
 import traceback
 from collections.abc import Callable
+from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -24,9 +25,10 @@ def serve(connection: int, board: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal
     parent = Connection(connection)
     UNDERWAY.board = Board(board)
-    set_worker_processes(parent.recv())
-    import shardwright.transforms.conversion.convert  # noqa: F401 - while the parent does other work
-
+    processes, preload = parent.recv()
+    set_worker_processes(processes)
+    if preload:
+        import_module(preload)
     functions: dict[bytes, Callable[[Any], Any]] = {}
     while True:
         try:

@@ -131,12 +131,13 @@ class WorkerProcess:
 
     Args:
       processes: number of such processes, which share the memory of the machine.
+      preload: module that it imports at once, while this process does other work; empty for none.
 
     Raises:
       OSError: if no further process can be started.
     """
 
-    def __init__(self, processes: int) -> None:
+    def __init__(self, processes: int, preload: str = "") -> None:
         self._connection, theirs = multiprocessing.Pipe()
         self._sent: set[bytes] = set()
         with theirs, tempfile.TemporaryFile() as board:
@@ -150,7 +151,7 @@ class WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 pass_fds=descriptors,
             )
-        self._connection.send(processes)
+        self._connection.send((processes, preload))
 
     def call(self, function: PackedFunction, items: Sequence[Any]) -> list[Any]:
         """Runs a function for each item, in order, and returns the results.

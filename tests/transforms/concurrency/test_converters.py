@@ -132,7 +132,7 @@ def _wait_for(path: str) -> None:
 
 def test_no_process_outlives_the_converters() -> None:
     before = {process.pid for process in psutil.Process().children()}
-    with converters(in_processes=True, start=True) as pool:
+    with converters(in_processes=True, preload="json") as pool:
         assert current_converters() is pool
         started = {process.pid for process in psutil.Process().children()} - before
         assert started
