@@ -91,11 +91,6 @@ def is_quiet() -> bool:
     return _LOG.is_quiet
 
 
-def style() -> str:
-    """Returns how messages are written, for `lock_watcher.py`: `text` or `json`, and `quiet` if it is so."""
-    return ("json" if _LOG.is_json else "text") + (" quiet" if _LOG.is_quiet else "")
-
-
 def messages() -> tuple[Message, ...]:
     """Returns the notes and warnings of the command so far, also those that `--quiet` hides."""
     return tuple(_LOG.messages or ())
