@@ -27,10 +27,11 @@ from helpers.hostile import make_tree, picture, shard_hashes
 
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused
+from shardwright.schemas.ledger import Entry
 from shardwright.transforms import storage
+from shardwright.transforms.conversion.reusable import ReusableRecord
 from shardwright.transforms.images import read as reading
 from shardwright.transforms.rebuild import compare as comparison
-from shardwright.transforms.shards.kept_runs import KeptRun
 
 Make = Callable[..., Rebuilt]
 
@@ -289,23 +290,22 @@ def test_a_damaged_shard_never_reaches_the_next_version(make: Make, tmp_path: Pa
     assert unchanged(rebuilt)
 
 
-@pytest.mark.parametrize("sound", [True, False])
-def test_records_are_copied_together_unless_one_is_damaged_meanwhile(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sound: bool
+def test_a_record_that_is_damaged_meanwhile_is_converted_again(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = write_bmps(tmp_path / "in", 9)
     rebuilt = make(resize="8", image_format="png", shards="1", splits="train=1")
     paths[4].write_bytes(picture(77, "BMP", 8))
-    tried: list[int] = []
+    tried: list[str] = []
 
-    def frames(run: KeptRun) -> bytes | None:
-        tried.append(run.size)
-        return right(run) if sound else None
+    def frames(record: ReusableRecord) -> list[tuple[Entry, bytes]] | None:
+        tried.append(record.entry.key)
+        return right(record) if len(tried) % 2 else None
 
-    right = KeptRun.frames
-    monkeypatch.setattr(KeptRun, "frames", frames)
-    assert work(rebuilt) == (0, 8, 1)
-    assert sum(tried) == 8 and len(tried) <= 2
+    right = ReusableRecord.frames
+    monkeypatch.setattr(ReusableRecord, "frames", frames)
+    assert work(rebuilt) == (0, 4, 5)
+    assert len(tried) == 8
     assert unchanged(rebuilt)
 
 
