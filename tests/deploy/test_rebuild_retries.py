@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -204,16 +205,12 @@ def test_a_step_that_is_repeated_at_once_changes_nothing(step: str, folder: Path
 def test_a_shard_that_is_written_again_is_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, old = _WriteShard.process, _everything(folder)
 
-    def waiting(self: Any) -> Iterator[Any]:
-        while self._waiting:
-            yield from self._write_if_changed()
-        yield from self._finished()
-
     def process(self: Any, *arguments: Any) -> Iterator[Any]:
-        yield from waiting(self)  # the shards before
         for _ in range(2):  # the engine lost the result of the first run
-            list(real(self, *arguments))
-            list(waiting(self))
+            again = copy.copy(self)
+            again.start_bundle()
+            list(real(again, *arguments))
+            list(again.finish_bundle())
         yield from real(self, *arguments)
 
     monkeypatch.setattr(_WriteShard, "process", process)
