@@ -44,39 +44,48 @@ class Converted:
         }
 
 
-def run_program(words: Sequence[str], timeout: float = TIMEOUT) -> Measurement:
+def run_program(
+    words: Sequence[str], timeout: float = TIMEOUT, program: Sequence[str] = (str(PROGRAM),)
+) -> Measurement:
     """Runs a command of Shardwright in a process and measures it.
 
     Args:
       words: the command and its arguments.
       timeout: seconds after which it is killed.
+      program: the program and its first arguments.
 
     Raises:
       SystemExit: if it fails, with the end of its output.
     """
     with tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch, "log")
-        measured = run_measured([str(PROGRAM), *words], log, timeout)
+        measured = run_measured([*program, *words], log, timeout)
         if measured.exit_code:
             raise SystemExit(f"{words[0]} failed:\n{log.read_text(errors='replace')[-3000:]}")
     return measured
 
 
-def convert_once(source: str | Path, options: Sequence[str] = USUAL, output: Path | None = None) -> Converted:
+def convert_once(
+    source: str | Path,
+    options: Sequence[str] = USUAL,
+    output: Path | None = None,
+    program: Sequence[str] = (str(PROGRAM),),
+) -> Converted:
     """Converts and measures.
 
     Args:
       source: input of the conversion.
       options: further options of `shardwright convert`.
       output: folder for the dataset, which is kept; None for one that is removed.
+      program: as in `run_program`.
 
     Raises:
       SystemExit: if the conversion fails.
     """
     if output is None:
         with tempfile.TemporaryDirectory() as scratch:
-            return convert_once(source, options, Path(scratch, "out"))
-    measured = run_program(["convert", f"--input={source}", f"--output={output}", *options])
+            return convert_once(source, options, Path(scratch, "out"), program)
+    measured = run_program(["convert", f"--input={source}", f"--output={output}", *options], program=program)
     run, dataset = (json.loads((output / name).read_text()) for name in ("run.json", "dataset.json"))
     return Converted(measured, run, dataset)
 
