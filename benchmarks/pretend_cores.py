@@ -1,4 +1,4 @@
-"""Runs a command of Shardwright on a machine that seems to have more processors: pretend_cores.py N COMMAND ..."""
+"""Runs a command of Shardwright as on a machine with more processors: `pretend_cores.py N COMMAND ...`."""
 
 import sys
 
