@@ -1,9 +1,9 @@
 """Measures how far a conversion would use many cores, on a machine with few.
 
-Each image of a few pixels sleeps (`sleeping.py`) for as long as a large one computes, so that a worker process
-hardly needs a processor. The command takes the machine for one with as many processors (`pretend_cores.py`) and
-starts as many worker processes. Their images/s grow with their number as long as the real work around the sleeps,
-which this machine does, leaves it idle. The start of the command is not counted.
+Each image of a few pixels sleeps (`sleeping.py`) for as long as a large one computes, so that a worker
+process hardly needs a processor. The command takes the machine for one with as many processors
+(`pretend_cores.py`) and starts as many worker processes. Their images/s grow with their number as long as the
+real work around the sleeps, which this machine does, leaves it idle. The start of the command is not counted.
 """
 
 from __future__ import annotations
