@@ -9,7 +9,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from shardwright.transforms.concurrency.workers import POOLS
 
 
-class PoolOptions(PipelineOptions):  # type: ignore[misc]
+class PoolOptions(PipelineOptions):
     """Where a worker of the engine decodes and encodes images."""
 
     @classmethod
