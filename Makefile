@@ -10,7 +10,7 @@ DEMO := demo-out
 OLDEST_BEAM := 2.70.0
 COMPAT_PACKAGES := pytest pytest-xdist hypothesis psutil opencv-python-headless scipy tifffile
 COMPAT_TESTS ?= tests/golden tests/transforms/images tests/transforms/validation \
-	tests/pipelines/test_beam_patches.py tests/pipelines/test_overwrite_resume.py tests/pipelines/test_rebuild_same_bytes.py
+	tests/pipelines/test_quiet_beam.py tests/pipelines/test_overwrite_resume.py tests/pipelines/test_rebuild_same_bytes.py
 # Processes that share the tests, a whole module each; the folders with the short ones come last. There are twice as
 # many as processors, because many tests wait. Each takes about 1 GB.
 TESTERS ?= $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))

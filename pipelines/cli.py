@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from shardwright.pipelines import log
-from shardwright.pipelines.beam_imports import process_is_ours
 from shardwright.pipelines.help_text import examples_text, print_help, width
 from shardwright.pipelines.result_json import print_result
 from shardwright.pipelines.streams import forgiving_streams
@@ -82,7 +81,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     gc.set_threshold(*_GC_THRESHOLDS)
     if argv is None:
-        process_is_ours()
         atexit.register(gc.freeze)  # a last collection of all objects would take 0.3 s
     with forgiving_streams():
         return _run(list(sys.argv[1:] if argv is None else argv))

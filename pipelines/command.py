@@ -12,9 +12,9 @@ from typing import Any, TextIO
 
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.beam_imports import process_is_ours
+from shardwright.pipelines.quiet_beam import suppress_beam_logs
 from shardwright.pipelines.result_json import print_result
-from shardwright.pipelines.run import exit_code_of, suppress_beam_logs
+from shardwright.pipelines.run import exit_code_of
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.missing_packages import needed_by
 
@@ -95,7 +95,6 @@ class Command:
           argv: Command line without the command's name; by default that of the process.
         """
         if argv is None:
-            process_is_ours()
             argv = sys.argv[1:]
         wanted = cli_options.output_options(argv)
         given = argparse.Namespace()

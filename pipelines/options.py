@@ -15,7 +15,6 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from shardwright.pipelines import log
-from shardwright.pipelines.beam_imports import import_beam
 from shardwright.pipelines.help_text import HelpFormatter, examples_text, print_help, value_of, width
 from shardwright.pipelines.watchdog import WATCHDOG
 from shardwright.schemas.configuration.settings import ConvertSettings, Topic
@@ -115,10 +114,9 @@ def _is_storage_option(token: str) -> bool:
     return name in _STORAGE_OPTIONS or name.startswith(("--s3_", "--azure_"))
 
 
-def _options_of_beam(given: Sequence[str] = ()) -> Mapping[str, argparse.Action]:
+def _options_of_beam() -> Mapping[str, argparse.Action]:
     """Returns Beam's own definitions of its options; empty without Beam, which reading does not need."""
     try:
-        import_beam(given)
         return _beam_parser()._option_string_actions
     except ImportError:
         return {}
@@ -343,7 +341,7 @@ def _sorted_out(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[l
             continue
         name, equals, value = _with_underscores(token).partition("=")
         if not equals and tokens and not _looks_like_option(tokens[-1]):
-            if _takes_value(parser, name, tokens[-1], argv):
+            if _takes_value(parser, name, tokens[-1]):
                 equals, value = "=", tokens.pop()
             elif name in parser._option_string_actions and _is_switch(parser, name):
                 equals, value = "=", "true"
@@ -367,20 +365,19 @@ def _is_switch(parser: argparse.ArgumentParser, name: str) -> bool:
     return parser._option_string_actions[name].nargs == "?"
 
 
-def _takes_value(parser: argparse.ArgumentParser, name: str, following: str, argv: Sequence[str]) -> bool:
+def _takes_value(parser: argparse.ArgumentParser, name: str, following: str) -> bool:
     """Returns whether the token after an option is its value.
 
     Args:
       parser: Parser of our options.
       name: Name of the option, as `--name`.
       following: The next token, which is not an option.
-      argv: The whole command line.
     """
     if name in parser._option_string_actions:
         if _is_switch(parser, name):
             return following.lower() in ("true", "false", "yes", "no")
         return parser._option_string_actions[name].nargs != 0
-    known = _options_of_beam(argv)
+    known = _options_of_beam()
     # Beam also treats the token after an unknown option as its value.
     return bool(known) and (name not in known or known[name].nargs != 0)
 
@@ -413,7 +410,6 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
       UsageError: An option is unknown and the runner is not a portable one, or two options exclude each
         other.
     """
-    import_beam(argv)
     from apache_beam.options.pipeline_options import (
         DebugOptions,
         SetupOptions,

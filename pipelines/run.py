@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import logging
-import multiprocessing
 import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from shardwright.pipelines import log
-from shardwright.pipelines.beam_patches import (
-    apply_patches,
-    is_beam_silent,
-    is_patching,
-    no_interactive_runner,
-    patching,
-    wait_for_late_workers,
-)
 from shardwright.pipelines.options import DEFAULT_RUNNER
+from shardwright.pipelines.quiet_beam import (
+    hide_tracebacks,
+    is_beam_silent,
+    no_interactive_runner,
+    quiet_worker_processes,
+)
 from shardwright.pipelines.signals import Ending, graceful_shutdown
 from shardwright.pipelines.streams import forgiving_streams
 from shardwright.pipelines.temporary_folder import own_temporary_folder, program_temporary_folder
 from shardwright.pipelines.watchdog import WATCHDOG
-from shardwright.pipelines.worker_ends import noted_worker_ends
-from shardwright.pipelines.worker_processes import started_early
 from shardwright.pipelines.workers import workers_of
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.errors import (
@@ -48,11 +41,8 @@ _BEAM_STEP = re.compile(r" \[while running '[^']*'\]")
 _BOOT_ENDED = re.compile(r"Process died with exit code \d+")
 #: Text of a job server before the error message.
 _JOB_STATE = re.compile(r"Pipeline \S+ failed in state FAILED: ")
-_STDERR = 2
-#: Beam's logger names of the servers of portable runners, and of the code that starts and ends them.
-_ENGINE_LOGGERS = (
-    "PrismJobServer", "FlinkJarJobServer", "SparkJarJobServer", "apache_beam.utils.subprocess_server",
-)  # fmt: skip
+#: What Beam reports if a worker process has died.
+_CLOSED = "Channel closed prematurely"
 
 
 def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
@@ -65,13 +55,7 @@ def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
       NotRun: The options only describe the job.
       ShardwrightError: A worker raised it; any other failure becomes an `EngineError`.
     """
-    apply_patches()
-    in_processes = workers_of(options).processes > 0
-    with (
-        program_temporary_folder(),
-        started_early(worker_count(options) * is_patching(), is_beam_silent()),
-        converters(in_processes),
-    ):
+    with program_temporary_folder(), converters(workers_of(options).processes > 0):
         return _run_pipeline(build, options)
 
 
@@ -90,17 +74,13 @@ def _run_pipeline(build: Callable[[Any], Any], options: Any) -> Any:
         described = description_of(options)
         if options.view_as(TestOptions).dry_run and not _is_dataflow(options):
             raise NotRun(described)  # other runners ignore the option and would run the job
-        with _silent_worker_processes(options), noted_worker_ends() as ends:
-            try:
-                result = pipeline.run()
-                if described:
-                    raise NotRun(described)
-                state = _wait(result, options)
-            except RuntimeError as error:
-                if _has_processes(options) and not _is_interrupt(error) and _is_unknown(error):
-                    ends.wait()
-                    raise ends.as_error() or error from error
-                raise
+        if is_beam_silent():
+            hide_tracebacks()
+        with quiet_worker_processes() if _has_processes(options) else contextlib.nullcontext():
+            result = pipeline.run()
+            if described:
+                raise NotRun(described)
+            state = _wait(result, options)
             if state is not None and str(state) not in ("DONE", "UPDATED"):
                 raise EngineError(f"The runner reports the state {state}; see its log.")
         return result
@@ -198,29 +178,6 @@ def metrics_of(result: Any) -> dict[str, Any]:
     return dict(sorted(metrics.items()))
 
 
-@contextlib.contextmanager
-def _silent_worker_processes(options: Any) -> Iterator[None]:
-    """Hides the output of worker processes, unless Beam's log is shown."""
-    if not (is_beam_silent() and _has_processes(options)):
-        yield
-        return
-    stderr = sys.stderr
-    try:
-        ours = stderr.fileno() == _STDERR
-    except (OSError, ValueError):
-        ours = False
-    saved = os.dup(_STDERR)
-    with open(saved, "w", encoding=stderr.encoding, errors="backslashreplace", buffering=1) as screen:
-        with open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), _STDERR)
-        sys.stderr = screen if ours else stderr
-        try:
-            yield
-        finally:
-            sys.stderr = stderr
-            os.dup2(saved, _STDERR)
-
-
 def _chain(error: BaseException) -> Iterator[BaseException]:
     seen: BaseException | None = error
     while seen is not None:
@@ -233,23 +190,6 @@ def _has_processes(options: Any) -> bool:
     from apache_beam.options.pipeline_options import DirectOptions
 
     return bool(options.view_as(DirectOptions).direct_running_mode == "multi_processing")
-
-
-def worker_count(options: Any) -> int:
-    """Returns the number of worker processes that this one starts."""
-    from apache_beam.options.pipeline_options import DirectOptions
-
-    if not _has_processes(options):
-        return 0
-    return int(options.view_as(DirectOptions).direct_num_workers or multiprocessing.cpu_count())
-
-
-def _is_unknown(error: BaseException) -> bool:
-    """Returns whether an exception contains none of this project's errors."""
-    return not any(
-        isinstance(item, ShardwrightError) or ShardwrightError.from_text(_BEAM_STEP.sub("", str(item)))
-        for item in _chain(error)
-    )
 
 
 def _is_interrupt(error: BaseException) -> bool:
@@ -270,6 +210,11 @@ def as_shardwright_error(error: BaseException) -> ShardwrightError:
             return type(item)(item.message)
     lines = [line.strip() for line in _BEAM_STEP.sub("", str(error)).splitlines() if line.strip()]
     text = _JOB_STATE.sub("", lines[-1] if lines else "").rstrip(".")[:300]
+    if _CLOSED in text:
+        return EngineError(
+            "A worker process ended unexpectedly, often because the machine ran out of memory; use fewer "
+            "workers (--direct_num_workers) or a larger machine and run again with --resume."
+        )
     if lacks_memory(error):
         return EngineError("The machine ran out of memory; use a larger one and run again with --resume.")
     if _BOOT_ENDED.search(text):
@@ -282,39 +227,6 @@ def as_shardwright_error(error: BaseException) -> ShardwrightError:
         f"The engine failed with {type(error).__name__}: {text or 'no message'}; "
         "see the full log with --verbose, fix that and run again with --resume."
     )
-
-
-@contextlib.contextmanager
-def suppress_beam_logs(verbose: bool) -> Iterator[None]:
-    """Hides Beam's log lines and worker tracebacks, unless the command is verbose."""
-    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    engines = [logging.getLogger(name) for name in _ENGINE_LOGGERS]  # these set their own levels
-    enabled = [not logger.disabled for logger in engines]
-    _set_enabled(engines, [verbose] * len(engines))
-    if not verbose:  # they log once more when the process exits
-        atexit.register(_set_enabled, engines, [False] * len(engines))
-    names = ("apache_beam", "google", "urllib3", "root")
-    loggers = [logging.getLogger(None if name == "root" else name) for name in names]
-    before = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.INFO if verbose else logging.CRITICAL)
-    quiet = not verbose
-    try:
-        yield
-    except KeyboardInterrupt:
-        quiet = False  # after an interrupt, the user does not want to wait
-        raise
-    finally:
-        if quiet:
-            wait_for_late_workers()  # they would print a traceback of the reported error
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)
-        _set_enabled(engines, enabled)
-
-
-def _set_enabled(loggers: Iterable[logging.Logger], enabled: Iterable[bool]) -> None:
-    for logger, on in zip(loggers, enabled, strict=True):
-        logger.disabled = not on
 
 
 def exit_code_of(
@@ -331,7 +243,7 @@ def exit_code_of(
     """
     code: int | None = None
     try:
-        with forgiving_streams(), own_temporary_folder(), patching(), graceful_shutdown() as ending:
+        with forgiving_streams(), own_temporary_folder(), graceful_shutdown() as ending:
             ending.last_words = without_resume("interrupted; run again with --resume to go on.", resumable)
             with WATCHDOG.watching():
                 code = _exit_code_of(command, verbose, resumable, ending)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,7 @@ import helpers.fewer_imports  # noqa: F401  before all that imports TensorFlow
 import pytest
 from helpers.converting import convert_in_threads
 from helpers.examples import register_profiles
-from helpers.fast_beam import speed_up
 from helpers.hostile import make_tree
-from helpers.memory_disk import use_memory_disk
-from helpers.patched_beam import patch_beam
 from helpers.repository import PHOTOS
 from helpers.sketched_drawings import drawing, sketch_drawings
 
@@ -22,14 +20,24 @@ from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
 
-pytest_plugins = ["helpers.file_groups", "helpers.long_tail", "helpers.progress"]
-
 register_profiles()
 convert_in_threads()
-use_memory_disk()
-speed_up()
-patch_beam()
 sketch_drawings()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the cases of a test `slow`, except as many as its mark `sampled` says, evenly spread."""
+    cases: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        sampled = item.get_closest_marker("sampled")
+        if sampled and not item.get_closest_marker("slow"):
+            cases[item.nodeid.partition("[")[0], sampled.args[0]].append(item)
+    for (_, count), group in cases.items():
+        usual = {number * len(group) // count for number in range(count)}
+        for place, item in enumerate(group):
+            if place not in usual:
+                item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:

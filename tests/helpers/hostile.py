@@ -178,7 +178,12 @@ def shard_hashes(dataset: Path) -> dict[str, str]:
 
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(
-    ["helpers.hostile", "shardwright.transforms.sources.transforms", "helpers.warm"]
+    [
+        "helpers.hostile",
+        "shardwright.transforms.sources.transforms",
+        "apache_beam.runners.portability.fn_api_runner.fn_runner",
+        "apache_beam.runners.worker.sdk_worker_main",
+    ]
 )
 
 
@@ -195,6 +200,7 @@ def _child(before: Callable[[], None] | None, argv: list[str], log: str) -> None
     # A suite that runs in the background ignores Ctrl-C, and its child processes would too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` ignores it
+    os.environ.pop("PYTHONPATH", None)  # only the server needs it
     from helpers.converting import convert_in_threads  # these import our modules
     from helpers.sketched_drawings import sketch_drawings
 

@@ -19,8 +19,6 @@ from pathlib import Path
 
 from PIL import Image
 
-from helpers.fast_beam import speed_up
-
 IMAGES = 24
 STEP = 4
 _LONGEST = 120.0
@@ -97,7 +95,6 @@ def main(folder: Path, generations: int, seed: int) -> None:
         importlib.import_module(module)
     from helpers.sketched_drawings import sketch_drawings  # it imports our modules
 
-    speed_up()
     sketch_drawings()
     chance = random.Random(seed)
     alter(folder, 0)

@@ -67,7 +67,7 @@ def test_load_keeps_the_type_of_the_dataset(name: str) -> None:
         np.testing.assert_array_equal(image, stretched)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32", "float16"])
 @pytest.mark.parametrize("name", KINDS)
 def test_load_and_records_convert_alike(name: str, dtype: str) -> None:

@@ -286,7 +286,6 @@ def test_a_space_in_the_value_of_a_beam_option_starts_no_argument() -> None:
 def test_only_the_program_ends_without_a_last_collection(monkeypatch: pytest.MonkeyPatch) -> None:
     registered: list[object] = []
     monkeypatch.setattr(atexit, "register", registered.append)
-    monkeypatch.setattr(cli, "process_is_ours", lambda: None)
     monkeypatch.setattr(sys, "argv", ["shardwright", "--version"])
     assert cli.main(["--version"]) == 0
     assert gc.freeze not in registered  # it would freeze the objects of a notebook

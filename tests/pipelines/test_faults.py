@@ -34,7 +34,6 @@ from helpers.hostile import (
     start,
     wait,
 )
-from helpers.long_tail import slow
 
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
@@ -96,13 +95,15 @@ def finish(capfd: Capture, argv: tuple[object, ...], output: Path, clean: dict[s
     ("target", "text", "call", "reused"),
     [
         (READ, "/", 20, 0),  # while the sample is taken
-        *slow([(READ, "/", 64 + 10, 0)]),  # in the middle of the first shard
+        pytest.param(READ, "/", 64 + 10, 0, marks=pytest.mark.slow),  # in the middle of the first shard
         (READ, "/", 64 + 120, 1),  # in the middle of a later shard
         (f"{STORAGE}:move_into_place", "_work/", 3, 1),  # a shard is written, but not in its place yet
         ("os:replace", "_index/", 3, 1),  # its index has a temporary name
         (f"{STORAGE}:write_bytes", "_shards/", 3, 1),  # a shard is in its place, but has no ledger yet
-        *slow([("os:replace", "_shards/", 5, 3)]),  # its ledger has a temporary name
-        *slow((f"{STORAGE}:write_bytes", name, 1, 6) for name in ("quarantine.jsonl", "labels.txt")),
+        # its ledger has a temporary name
+        pytest.param("os:replace", "_shards/", 5, 3, marks=pytest.mark.slow),
+        pytest.param(f"{STORAGE}:write_bytes", "quarantine.jsonl", 1, 6, marks=pytest.mark.slow),
+        pytest.param(f"{STORAGE}:write_bytes", "labels.txt", 1, 6, marks=pytest.mark.slow),
         (f"{STORAGE}:write_bytes", "dataset.json", 1, 6),
         ("os:replace", "dataset.json", 1, 6),  # only the last rename is missing
     ],

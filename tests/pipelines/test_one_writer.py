@@ -26,7 +26,6 @@ from helpers.hostile import (
     state_of,
     wait,
 )
-from helpers.long_tail import slow
 
 from shardwright.pipelines import convert as conversion
 from shardwright.pipelines.convert import build_convert, convert
@@ -157,7 +156,7 @@ _STOPS = {
 }
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("option", ["--overwrite", "--resume"])
 @pytest.mark.parametrize("moment", _STOPS)
 def test_a_run_that_lost_its_lease_writes_nothing_more(
@@ -179,7 +178,15 @@ def test_a_run_that_lost_its_lease_writes_nothing_more(
     assert validate(str(made)).sound
 
 
-@pytest.mark.parametrize("moment", ["dataset.json", "version.json", *slow(["labels.txt", "report.html"])])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "dataset.json",
+        "version.json",
+        pytest.param("labels.txt", marks=pytest.mark.slow),
+        pytest.param("report.html", marks=pytest.mark.slow),
+    ],
+)
 def test_a_rebuild_that_lost_its_lease_does_not_recreate_its_version(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, moment: str
 ) -> None:

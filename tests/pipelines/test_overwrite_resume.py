@@ -25,7 +25,6 @@ from helpers.hostile import (
     sentence_of,
     signal_self,
 )
-from helpers.long_tail import slow
 
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
@@ -323,8 +322,10 @@ MOMENTS = [
     ("target", "text", "call", "command"),
     [(*moment, "validate") for moment in MOMENTS]
     + [(*MOMENTS[1], "resume"), (*MOMENTS[3], "overwrite")]
-    + slow((*MOMENTS[1 + 2 * i], command) for i, command in ((0, "overwrite"), (1, "resume")))
-    + slow((*MOMENTS[5], command) for command in ("resume", "overwrite")),
+    + [
+        pytest.param(*MOMENTS[place], command, marks=pytest.mark.slow)
+        for place, command in ((1, "overwrite"), (3, "resume"), (5, "resume"), (5, "overwrite"))
+    ],
 )
 def test_an_overwrite_can_be_killed_at_any_moment(
     capfd: Capture, tmp_path: Path, tree: Path, made: Path, target: str, text: str, call: int, command: str
@@ -375,7 +376,7 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("state", STATES)
 def test_every_command_repairs_an_interrupted_swap(

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 from helpers.hostile import make_tree, start, wait
-from helpers.long_tail import slow
 from PIL import Image
 
 from shardwright.pipelines import cli
@@ -64,7 +63,9 @@ def _check_sound(folder: Path, versions: int) -> None:
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("place", [0, 3, 10, *slow([1, 6])])
+@pytest.mark.parametrize(
+    "place", [0, 3, 10, pytest.param(1, marks=pytest.mark.slow), pytest.param(6, marks=pytest.mark.slow)]
+)
 def test_a_full_disk_ends_the_rebuild_and_the_next_one_continues(
     folder: Path, monkeypatch: pytest.MonkeyPatch, place: int
 ) -> None:
@@ -144,7 +145,7 @@ def test_a_first_rebuild_that_is_refused_leaves_no_folders(tmp_path: Path, exist
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("jump", [-(10**8), 10**9, *slow([-3600])])
+@pytest.mark.parametrize("jump", [-(10**8), 10**9, pytest.param(-3600, marks=pytest.mark.slow)])
 def test_a_clock_that_jumps_does_not_matter(folder: Path, monkeypatch: pytest.MonkeyPatch, jump: int) -> None:
     before, real = list_versions(str(folder / "out"))[-1].version, time.time
     with monkeypatch.context() as patch:

@@ -149,9 +149,9 @@ def test_a_conversion_ends_with_its_worker_processes(
 
 
 @pytest.mark.slow
-def test_a_killed_worker_process_is_reported_as_killed(job: subprocess.Popen[str]) -> None:
+def test_a_killed_worker_process_is_reported(job: subprocess.Popen[str]) -> None:
     os.kill(_workers_of(job)[0], signal.SIGKILL)
     assert job.wait(60) == 3
     err = job.stderr.read() if job.stderr else ""
-    assert "shardwright: A worker process was killed (signal 9, SIGKILL), probably" in err
+    assert "shardwright: A worker process ended unexpectedly" in err and "Traceback" not in err
     assert "Channel closed" not in err and not _workers_of(job)

@@ -81,9 +81,6 @@ def test_folders_of_killed_commands_are_removed_and_those_of_running_ones_stay(b
 
 def test_a_job_server_of_beam_is_stopped_before_its_folder_is_removed(base: Path) -> None:
     script = (
-        "from shardwright.pipelines.beam_imports import import_beam, process_is_ours\n"
-        "process_is_ours()\n"
-        "import_beam()\n"  # as a command does, which takes half as long
         "from apache_beam.runners.portability import job_server\n"
         "from shardwright.pipelines.temporary_folder import own_temporary_folder\n"
         "class Process:\n"

@@ -11,7 +11,6 @@ from helpers.annotation_sets.each_format import SETS
 from helpers.annotation_sets.json_exports import export
 from helpers.hostile import outcomes, shard_hashes
 from helpers.listing import listed, put_photos
-from helpers.long_tail import slow
 from helpers.storage.buckets import Bucket
 
 from shardwright.pipelines.convert import convert
@@ -19,6 +18,7 @@ from shardwright.schemas.annotations import decode_annotations
 
 #: Those that read more from the bucket than images and texts: masks, data inside JSON, several folders.
 _CONVERTED = ("coco", "panoptic", "yolo", "cityscapes", "labelme", "semantic_masks")
+_SLOW_KINDS = [pytest.param(kind, marks=pytest.mark.slow) for kind in SETS if kind not in _CONVERTED]
 
 
 def _references(root: str, kind: str, name: str) -> dict[str, tuple[Any, ...]]:
@@ -46,7 +46,10 @@ def test_references_equal_those_of_a_local_disk(bucket: Bucket, tmp_path: Path, 
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("kind", [*_CONVERTED, *slow(kind for kind in SETS if kind not in _CONVERTED)])
+@pytest.mark.parametrize(
+    "kind",
+    [*_CONVERTED, *_SLOW_KINDS],
+)
 def test_annotated_images_give_the_same_dataset_as_on_a_disk(
     bucket: Bucket, tmp_path: Path, kind: str
 ) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from helpers.hostile import document, outcomes, run, run_command, sentence_of
-from helpers.long_tail import slow
 from helpers.storage.buckets import Bucket, free_port
 from helpers.storage.proxy import Fault, Proxy, Request, Rule, before_reading, flaky
 from helpers.storage.retries import Retries
@@ -38,7 +37,7 @@ def always(fault: Fault, kind: str, name: str = "", times: int = 10**9) -> Rule:
     return rule
 
 
-@pytest.mark.parametrize("seed", [1, *slow([2])])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_flaky_storage_changes_nothing(
     shared: Bucket, bucket: Bucket, proxy: Proxy, small_local: Path, tmp_path: Path, seed: int
 ) -> None:

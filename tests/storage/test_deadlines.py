@@ -109,7 +109,7 @@ def ends(act: Callable[[], object]) -> str:
     return raised.value.message
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("bad", ["html", "page", "half", "list", "text"])
 def test_an_answer_that_is_not_a_listing_is_retried(store: Store, bad: str) -> None:
     good = store.page("a", "b")
@@ -178,7 +178,7 @@ def test_every_operation_keeps_to_its_deadline(store: Store, response: Response)
     assert len(served.requests) > len(operations) if response.status == 503 else served.requests
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("whole", [True, False], ids=["read_bytes", "open_local"])
 def test_an_object_that_arrives_too_slowly_is_an_error(
     store: Store, whole: bool, monkeypatch: pytest.MonkeyPatch

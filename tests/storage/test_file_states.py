@@ -10,7 +10,6 @@ import pytest
 from helpers.annotation_sets.each_format import SETS
 from helpers.hostile import outcomes
 from helpers.listing import listed
-from helpers.long_tail import slow
 from helpers.storage.buckets import Bucket
 
 from shardwright.pipelines.convert import convert
@@ -34,7 +33,7 @@ def test_an_image_has_the_state_of_its_object(bucket: Bucket, tmp_path: Path, ki
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [_KINDS[0], *slow(_KINDS[1:])])
+@pytest.mark.parametrize("kind", _KINDS)
 def test_resume_detects_a_changed_image(bucket: Bucket, tmp_path: Path, kind: str) -> None:
     put, layout = SETS[kind]
     name = put(tmp_path / "in")

@@ -7,7 +7,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from helpers.long_tail import slow
 from helpers.storage.amazon import S3
 from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy, Request, flaky
@@ -42,7 +41,7 @@ def _pointer(bucket: Bucket) -> dict[str, str]:
     return pointer
 
 
-@pytest.mark.parametrize("seed", [3, *slow([0, 4])])
+@pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 4))])
 def test_versions_equal_a_full_build(source: Bucket, proxy: Proxy, tree: Path, seed: int) -> None:
     """Each seed is another flaky storage; 0 is one that does not fail."""
     output = f"{source.url}/out"

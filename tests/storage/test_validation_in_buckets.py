@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from helpers.hostile import run, sentence_of
-from helpers.long_tail import slow
 from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy, Request, Rule, before_reading, flaky
 from helpers.timeless import without_times
@@ -43,7 +42,7 @@ def every(fault: Fault, kind: str, name: str) -> Rule:
     return lambda request: fault if (request.kind, request.name) == (kind, name) else None
 
 
-@pytest.mark.parametrize("seed", [3, *slow([4])])
+@pytest.mark.parametrize("seed", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_flaky_storage_does_not_change_the_findings(stored: Bucket, proxy: Proxy, seed: int) -> None:
     stored.put("out/labels.txt", b"bee\n")  # so that there is a finding
     found = []
@@ -79,7 +78,7 @@ _REQUESTS = [
 ]
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("fault", [Fault("status", 503), Fault("status", 403), Fault("drop")])
 @pytest.mark.parametrize("request_", _REQUESTS)
 def test_a_failing_storage_is_not_a_finding(

@@ -23,7 +23,7 @@ _THIS_FILE = "rebuild/events.py:"
 def configure(shown: bool = True) -> None:
     """Shows the log lines of rebuilds on stderr at any log level. A repeated call changes nothing.
 
-    A command also shows the lines of worker processes on this machine (`pipelines/beam_patches.py`).
+    A command also shows the lines of worker processes on this machine (`pipelines/quiet_beam.py`).
 
     Args:
       shown: False to stop showing them.

@@ -53,7 +53,7 @@ def rectangles(draw: st.DrawFn) -> tuple[int, int, int, int, int, int]:
     )
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("fit", ["none", *FITS])
 @given(drawn=rectangles(), target=st.tuples(SIDES, SIDES), relative=st.booleans())

@@ -53,7 +53,7 @@ def plain(*objects: ObjectAnnotation, names: tuple[str, ...] = ("eye", "tail"), 
     return annotated(gray_file(np.zeros((HEIGHT, WIDTH), np.uint8)), annotations, "keypoints", **values)[1]
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("fit", ["none", *FITS])
 @given(

@@ -28,7 +28,7 @@ def random_ids(width: int, height: int, seed: int, high: int = 255) -> np.ndarra
     return np.random.default_rng(seed).integers(0, high, (height, width)).astype(np.uint8)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("fit", ["none", *FITS])
 @given(

@@ -73,7 +73,7 @@ def test_run_lengths_are_read_as_coco_reads_them(size: tuple[int, int], seed: in
             assert hull == (left, upper, left + width, upper + height)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("fit", ["none", *FITS])
 @given(size=st.tuples(SIDES, SIDES), target=st.tuples(SIDES, SIDES), seed=st.integers(0, 99))

@@ -31,7 +31,7 @@ def _saved(image: Image.Image, compression: str, rows: int) -> bytes:
     return buffer.getvalue()
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("rows", [120, 16, 7])
 @pytest.mark.parametrize("mode", ["L", "P", "RGB", "RGBA", "CMYK", "LA", "I;16", "I", "F"])
 @pytest.mark.parametrize("compression", ["tiff_lzw", "tiff_adobe_deflate", "packbits", "zstd", "lzma"])

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.progress import Progress
 
-from shardwright.pipelines.run import suppress_beam_logs
+from shardwright.pipelines.quiet_beam import suppress_beam_logs
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.transforms.rebuild import events
 from shardwright.transforms.rebuild.task import RebuildTask
@@ -30,9 +30,9 @@ TASK = RebuildTask("gs://b/pets", "20261121T020000Z", "run", ConvertSettings(inp
 JOB = """
 import sys
 import apache_beam as beam
-from shardwright.pipelines.beam_patches import patching
 from shardwright.pipelines.prepare import as_beam_options
-from shardwright.pipelines.run import suppress_beam_logs, run_pipeline
+from shardwright.pipelines.quiet_beam import suppress_beam_logs
+from shardwright.pipelines.run import run_pipeline
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.transforms.rebuild import events
 from shardwright.transforms.rebuild.task import RebuildTask
@@ -47,7 +47,7 @@ def work(number):
 
 if __name__ == "__main__":
     events.configure()
-    with patching(), suppress_beam_logs("--verbose" in sys.argv):  # as a command does
+    with suppress_beam_logs("--verbose" in sys.argv):  # as a command does
         build = lambda pipeline: pipeline | beam.Create([3]) | beam.Map(work)
         run_pipeline(build, as_beam_options([a for a in sys.argv[1:] if a != "--verbose"]))
 """

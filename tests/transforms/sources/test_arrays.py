@@ -33,7 +33,6 @@ from helpers.records import examples, quarantine, value, values
 from shardwright.pipelines.convert import convert
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("dots", [True, False])
 @pytest.mark.parametrize("packed", [True, False])
 def test_mnist_is_read(tmp_path: Path, packed: bool, dots: bool) -> None:

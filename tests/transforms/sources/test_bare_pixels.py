@@ -27,7 +27,7 @@ def stored(dataset: Path) -> dict[int, np.ndarray]:
     }
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("planar", [False, True])
 @pytest.mark.parametrize("dtype", ["u1", "<i8", "<f4", ">u2"])
@@ -49,7 +49,7 @@ _FORMS: dict[str, Any] = {
 }
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 @pytest.mark.parametrize("planar", [False, True])
 @pytest.mark.parametrize("form", _FORMS)

@@ -123,7 +123,7 @@ def test_patterns_without_a_match_are_refused(pattern: str, tmp_path: Path) -> N
     assert "check the path, or name the folder" in refused_sentence(tmp_path / "in" / pattern, tmp_path)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
 @pytest.mark.parametrize("kind", ["flip", "cut", "insert"])
 def test_damage_is_counted_once(kind: str, compression: str, detection: Path, tmp_path: Path) -> None:
