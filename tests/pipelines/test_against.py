@@ -331,6 +331,7 @@ def source(photos: Path, tmp_path: Path) -> Path:
     return small_source(photos, tmp_path / "source", 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pack", "name"), [pytest.param(pack_zip, "all.zip", marks=pytest.mark.slow), (pack_tar, "all.tar.gz")]
 )
@@ -415,6 +416,7 @@ def test_settings_of_all_kinds_can_be_compared(
         assert codes(compare(tmp_path / "out", source)) == [("SOURCE_CHANGED", "flowers/zz_copy.png")]
 
 
+@pytest.mark.slow
 def test_several_named_inputs_are_compared(source: Path, tmp_path: Path) -> None:
     inputs = [f"a={source / 'birds'}", f"b={source / 'flowers'}"]
     regex = r"(?:.*/)?(?P<label>\w)[^/]*"

@@ -263,7 +263,7 @@ def test_the_plan_predicts_what_convert_writes(convert_photos: Callable[..., Con
     assert abs(sum(forecast.plan.estimate.values()) - written) < 0.1 * written
 
 
-@pytest.mark.parametrize("processes", [(2,), pytest.param((1, 3, 8), marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("processes", [(), pytest.param((1, 2, 3, 8), marks=pytest.mark.slow)], ids=str)
 def test_the_contents_of_shards_do_not_depend_on_workers_runner_or_listing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, convert_photos: Callable[..., ConvertResult],
     processes: tuple[int, ...],

@@ -224,7 +224,7 @@ def check_masks(role: FeatureRole, stored: Any, name: str) -> bool:
     return False
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("name", "image_format", "compression"), _matrix())
 def test_tensorflow_reads_the_written_values(
     name: str, image_format: str, compression: str, inputs: Mapping[Needs, Mapping[str, Any]], tmp_path: Path

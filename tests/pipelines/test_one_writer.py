@@ -156,7 +156,7 @@ _STOPS = {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("option", ["--overwrite", "--resume"])
 @pytest.mark.parametrize("moment", _STOPS)
 def test_a_run_that_lost_its_lease_writes_nothing_more(

@@ -149,6 +149,7 @@ def test_resume_with_other_settings_repeats_all_and_leaves_no_stale_shard(
     assert not list(made.glob("*.tfrecord")) and len(list(made.glob("*.tfrecord.gz"))) == 3
 
 
+@pytest.mark.slow
 def test_resume_with_other_settings_leaves_no_stale_file_beside_the_shards(
     capfd: Capture, tree: Path, made: Path
 ) -> None:

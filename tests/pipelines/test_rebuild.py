@@ -50,7 +50,6 @@ def test_settings_of_pixels_convert_everything_and_others_nothing(make: Make, tm
     assert work(rebuilt, splits="train=0.6,test=0.4", shards="train=3,test=1") == (0, 8, 0)
     assert work(rebuilt, compression="gzip", shards="", shard_size="1kB") == (0, 8, 0)
     assert unchanged(rebuilt, verify="none", max_bad_fraction=0.5)
-    assert work(rebuilt, quality=95) == (0, 0, 8)
 
 
 @pytest.mark.slow
@@ -359,6 +358,7 @@ def test_untouched_shards_are_the_same_files(make: Make, tmp_path: Path) -> None
     assert sum(before[name] == after[name] for name in before) == 3
 
 
+@pytest.mark.slow
 def test_ledgers_without_sizes_of_sources_can_be_reused(make: Make, tmp_path: Path) -> None:
     paths = write_bmps(tmp_path / "in", 10)
     rebuilt = make(shards="2")

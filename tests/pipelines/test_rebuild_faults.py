@@ -250,6 +250,7 @@ def versions(folder: Path) -> list[Path]:
     return list((folder / "out" / "versions").glob("*"))
 
 
+@pytest.mark.slow
 def test_failed_runs_do_not_pile_up(folder: Path) -> None:
     for path in (folder / "in").rglob("*.*"):
         path.write_bytes(b"no picture")

@@ -86,6 +86,7 @@ def test_changed_rows_of_a_manifest_are_converted(make: Make, tmp_path: Path) ->
     assert work(rebuilt)[2] == 0
 
 
+@pytest.mark.slow
 def test_a_layout_with_the_split_converts_moved_images(make: Make, tmp_path: Path) -> None:
     layout = tmp_path / "own.yaml"
     layout.write_text(
@@ -101,6 +102,7 @@ def test_a_layout_with_the_split_converts_moved_images(make: Make, tmp_path: Pat
     assert 0 < converted == moved < 8
 
 
+@pytest.mark.slow
 def test_arrays_are_read_completely_and_only_changes_are_decoded(make: Make, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     pixels = np.arange(6 * 8 * 8 * 3, dtype=np.uint32).reshape(6, 8, 8, 3).astype(np.uint8)
@@ -179,6 +181,7 @@ def test_raw_pixels_with_another_shape_are_converted(make: Make, tmp_path: Path)
     assert work(rebuilt, pixel_shape="2x8x3")[2] == 4
 
 
+@pytest.mark.slow
 def test_masks_inside_records_are_distinguished(make: Make, tmp_path: Path) -> None:
     def record(number: int, mask: int) -> dict[str, Any]:
         masks = io.BytesIO()

@@ -20,7 +20,7 @@ def requests(proxy: Proxy, name: str) -> int:
     return proxy.names("media").count(name)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz"])
 def test_archives_in_a_bucket_give_the_same_dataset_as_on_the_disk(
     bucket: Bucket, tree: Path, tmp_path: Path, name: str

@@ -45,6 +45,7 @@ def test_cifar_gives_the_same_images(bucket: Bucket, tmp_path: Path) -> None:
     _same(bucket, tmp_path / "cifar-10-batches-py", tmp_path)
 
 
+@pytest.mark.slow
 def test_cifar_in_its_downloaded_archive_gives_the_same_images(bucket: Bucket, tmp_path: Path) -> None:
     write_cifar10(tmp_path / "cifar-10-batches-py")
     (tmp_path / "cifar-10-python.tar.gz").write_bytes(tar_gz(tmp_path / "cifar-10-batches-py"))

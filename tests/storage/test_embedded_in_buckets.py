@@ -42,6 +42,7 @@ def test_rows_in_a_bucket_are_read(bucket: Bucket, tmp_path: Path, name: str) ->
     assert [read(ref) for ref in there] == [read(ref) for ref in here]
 
 
+@pytest.mark.slow
 def test_compressed_rows_are_converted_from_bucket_to_bucket(bucket: Bucket, tmp_path: Path) -> None:
     source = write_parquet(tmp_path / "rows.parquet", table_of(_IMAGES, label=_LABELS), row_group_size=6)
     bucket.put("in/rows.parquet", source.read_bytes())

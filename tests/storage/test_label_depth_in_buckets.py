@@ -13,6 +13,7 @@ from shardwright.transforms import storage as storage_of_project
 PATHS = ("animals/cat/1.jpg", "animals/cat/old/2.jpg", "animals/3.jpg", "plants/a/b/4.jpg")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("top", ["", "train/"])
 @pytest.mark.parametrize("by_folder", [True, False])
 def test_class_names_of_several_folders_are_the_same_as_on_a_disk(

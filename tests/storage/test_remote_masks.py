@@ -30,6 +30,7 @@ def mask_of(path: Path) -> bytes:
     return out.getvalue()
 
 
+@pytest.mark.slow
 def test_masks_in_a_bucket_give_the_same_shards(bucket: Bucket, tmp_path: Path) -> None:
     for folder in ("images", "masks"):
         (tmp_path / folder).mkdir()

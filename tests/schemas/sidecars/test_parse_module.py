@@ -174,7 +174,7 @@ PLAIN = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", PLAIN)
 def test_values_equal_the_stored_values(name: str, root: Path, found: Mapping[str, Any]) -> None:
     dataset = dataset_at(root / name)
