@@ -6,12 +6,14 @@ import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
+from shardwright.pipelines import workers
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.transforms import storage
+from shardwright.transforms.concurrency.converters import converters
 from shardwright.transforms.images.contact_sheet import draw_sheet
 from shardwright.transforms.preview.decoded_values import without_encodings
 from shardwright.transforms.preview.picture import values_of_role
@@ -74,7 +76,8 @@ def write_contact_sheet(
         counts = {name: of_split.get(name, 0) for name in dataset.labels}
     places = _places(shards, schema, directory, split)
     picked = pick_evenly(places, counts, count, _MAX_LISTED if dataset else _MAX_SCANNED)
-    tiles = read_tiles(picked, schema)
+    with converters(workers.uses_processes("")):
+        tiles = read_tiles(picked, schema)
     if not tiles:
         raise UsageError(f"--contact_sheet {shown}: there is no image to draw; choose another --split.")
     buffer = io.BytesIO()

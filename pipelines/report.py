@@ -9,6 +9,7 @@ import time
 from typing import Any, NamedTuple
 
 from shardwright.pipelines import options as cli_options
+from shardwright.pipelines import workers
 from shardwright.pipelines.command import Command, OtherOptions, Outcome
 from shardwright.pipelines.datasets import foreign_files, resolve_target
 from shardwright.pipelines.result_places import check_result_place
@@ -18,6 +19,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
+from shardwright.transforms.concurrency.converters import converters
 from shardwright.transforms.report.data import ReportData
 from shardwright.transforms.report.gather import as_time, gather, gather_files
 from shardwright.transforms.report.render import render
@@ -89,14 +91,16 @@ def report(
                 "--output is missing; for files without a dataset.json, name the page to write, such as "
                 "report.html."
             )
-        data = gather_files(target.name, foreign_files(target.pattern or ""), drawn=drawn)
+        with converters(workers.uses_processes("")):
+            data = gather_files(target.name, foreign_files(target.pattern or ""), drawn=drawn)
     else:
         drift = None
         if previous:
             from shardwright.pipelines.diff import drift_since
 
             drift = drift_since(previous, target.directory, beam_options, progress)
-        data = gather(target.directory, drift=drift, page=path, drawn=drawn)
+        with converters(workers.uses_processes("")):
+            data = gather(target.directory, drift=drift, page=path, drawn=drawn)
     page = render(data).encode()
     write_result(path, page, "--output", "page")
     return ReportResult(path, len(page), data)

@@ -25,9 +25,6 @@ import apache_beam as beam
 from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
-from shardwright.transforms.concurrency.pool import (
-    converting_executor,
-)
 from shardwright.transforms.global_window import in_global_window
 from shardwright.transforms.images.read import check_sha256, map_refs, read_image
 
@@ -104,7 +101,7 @@ class _HashSources(beam.DoFn):
 
     def process(self, batch: EncodedRefs) -> Iterator[EncodedRefs | beam.pvalue.TaggedOutput]:
         refs = list(decode_refs(batch))
-        hashed = list(map_refs(self._hash, refs, converting_executor(), self._max_bytes))
+        hashed = list(map_refs(self._hash, refs, self._max_bytes))
         for ref in hashed:
             if ref.sha256:
                 add_key(self._found, ref.sha256, FirstKey(ref.key))

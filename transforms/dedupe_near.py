@@ -20,25 +20,18 @@ import pickle
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import ImageFault, LeftOut, NotACandidate
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.schemas.key_rules import KeyRules
-from shardwright.transforms.concurrency.pool import (
-    converting_executor,
-    working_budget,
-)
-from shardwright.transforms.concurrency.underway import UNDERWAY
-from shardwright.transforms.conversion.selection import check_quality, left_out_by_digest
-from shardwright.transforms.images.convert import Reserve, convert_image, reserve_nothing
-from shardwright.transforms.images.fingerprint import Fingerprint, fingerprint
+from shardwright.transforms.conversion.convert import ShardRecipe, map_reads
+from shardwright.transforms.conversion.fingerprint_read import fingerprint_read
 from shardwright.transforms.images.near_duplicates import bands_of, similar_pairs
-from shardwright.transforms.images.read import check_sha256, map_refs, read_image
 
 #: Number of buckets in which values meet, and so of workers that can share the comparison.
 _BUCKETS = 512
@@ -73,57 +66,16 @@ class Row(NamedTuple):
 Ranked = tuple[int, str]
 
 
-def fingerprint_ref(
-    ref: ImageRef, settings: ConvertSettings, keys: KeyRules, reserve: Reserve = reserve_nothing
-) -> Fingerprint | None:
-    """Returns the fingerprint of an image; None if the conversion will leave it out.
-
-    Such an image must not be kept in favor of one that would become a record.
-
-    Args:
-      ref: reference of an image.
-      settings: checked settings.
-      keys: rules of `--include` and `--exclude`.
-      reserve: function that reserves working memory; takes a number of bytes.
-
-    Raises:
-      EngineError: if the storage or the machine failed, or the source changed.
-    """
-    try:
-        with UNDERWAY.working_on(ref.location, "read"):
-            data = read_image(ref, settings.max_source_bytes)
-        if ref.sha256 or keys.need_bytes:
-            sha256 = hashlib.sha256(data).hexdigest()
-            check_sha256(ref, sha256)
-            if left_out_by_digest(ref.key, sha256, keys) is not None:
-                return None
-        if ref.size < 0 < len(data) < settings.min_source_bytes:
-            return None
-        with UNDERWAY.working_on(ref.location, "decode"):
-            if settings.drop:  # only the stored image can show this
-                check_quality(convert_image(data, ref.key, settings, reserve), settings, reserve)
-            return fingerprint(data, ref.key, settings, reserve)
-    except (ImageFault, LeftOut, NotACandidate):
-        return None
-
-
 class _FingerprintSources(beam.DoFn):
     """Yields the rows of a batch by the bucket of the batch, and the digests of their bands by their own."""
 
     def __init__(self, settings: ConvertSettings, keys: KeyRules, class_names: Sequence[str]) -> None:
-        self._settings = settings
-        self._keys = keys
+        self._recipe = ShardRecipe(settings, settings.record_layout, {}, keys=keys)  # to read, not to convert
         self._class_names = frozenset(class_names)
 
     def process(self, batch: EncodedRefs) -> Iterator[tuple[int, bytes] | beam.pvalue.TaggedOutput]:
         refs = [ref for ref in decode_refs(batch) if ref.is_candidate and self._is_known(ref)]
-        reserve = working_budget().reserve
-        found = map_refs(
-            lambda ref: fingerprint_ref(ref, self._settings, self._keys, reserve),
-            refs,
-            converting_executor(),
-            self._settings.max_source_bytes,
-        )
+        found = map_reads(partial(fingerprint_read, self._recipe.settings), refs, self._recipe)
         rows = [Row(ref.key, *seen) for ref, seen in zip(refs, found, strict=True) if seen is not None]
         if not rows:
             return

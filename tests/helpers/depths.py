@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -102,13 +101,12 @@ def _findings(
         with prepared(target, [how["against"]], how.get("listing", {}), "full", str(place)) as against:
             assert against is not None
             facts = against.comparison.facts({"shardwright": __version__, **codec_versions()})
-            with ThreadPoolExecutor(1) as executor:
-                yield from _met(
-                    item
-                    for split, number, refs in placed
-                    if split != NO_SPLIT
-                    for item in compare_shard(split, number, list(refs), against.comparison, facts, executor)
-                )
+            yield from _met(
+                item
+                for split, number, refs in placed
+                if split != NO_SPLIT
+                for item in compare_shard(split, number, list(refs), against.comparison, facts)
+            )
 
 
 def _across(checks: Iterable[ShardCheck]) -> Iterator[Finding]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -15,18 +18,22 @@ from helpers.hostile import COMMAND, check_books, document, make_tree, run
 _ACCIDENT = """
 import os, sys
 if any("worker_main" in word for word in sys.orig_argv):
-    import ctypes, signal, time
-    import shardwright.transforms.conversion.convert as module
-    right = module.convert_image
+    import ctypes, hashlib, importlib, signal, time
+    place, _, name = os.environ["BAD_DECODER"].partition(":")
+    module = importlib.import_module("shardwright.transforms." + place)
+    right = getattr(module, name)
 
-    def convert_image(data, key, *more):
-        if key == os.environ["BAD"]:
+    def decode(data, *more):
+        if hashlib.sha256(data).hexdigest() == os.environ["BAD"]:
             open(os.environ["BAD_MARK"], "a").write("met\\n")
             {accident}
-        return right(data, key, *more)
+        return right(data, *more)
 
-    module.convert_image = convert_image
+    setattr(module, name, decode)
 """
+#: The image that meets it.
+BAD = "ant/044.png"
+_SEGFAULT = "os.kill(os.getpid(), signal.SIGSEGV)"
 #: Sleeps in C code without giving up Python's lock.
 _HANG = "ctypes.PyDLL(None).sleep(600)"
 
@@ -36,12 +43,27 @@ def images(tmp_path: Path) -> Path:
     return make_tree(tmp_path / "in", 200)
 
 
-def accident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> Path:
-    """Lets an image meet an accident in worker processes; returns a file that then exists."""
+def accident(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+    decoder: str = "conversion.convert:convert_image",
+    bad: str = BAD,
+) -> Path:
+    """Lets an image meet an accident in worker processes; returns a file that then exists.
+
+    Args:
+      tmp_path: Folder with the images in `in`.
+      monkeypatch: Changes the environment.
+      what: The accident.
+      decoder: Function that meets it, whose first argument is the image.
+      bad: Key of the image.
+    """
     (tmp_path / "start").mkdir()
     (tmp_path / "start" / "sitecustomize.py").write_text(_ACCIDENT.replace("{accident}", what))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "start"))
-    monkeypatch.setenv("BAD", "ant/044.png")
+    monkeypatch.setenv("BAD", hashlib.sha256((tmp_path / "in" / bad).read_bytes()).hexdigest())
+    monkeypatch.setenv("BAD_DECODER", decoder)
     monkeypatch.setenv("BAD_MARK", str(tmp_path / "met"))
     return tmp_path / "met"
 
@@ -122,3 +144,61 @@ def test_a_decoder_that_hangs_ends_with_its_command(
         assert "interrupted; " in last and "--resume" in last
     _, alive = psutil.wait_procs(workers, timeout=30)
     assert not alive
+
+
+@pytest.fixture
+def dataset(images: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Path:
+    assert run(capfd, "convert", images, tmp_path / "out").code == 0
+    return tmp_path / "out"
+
+
+def findings(tmp_path: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((tmp_path / "found.json").read_text())["findings"]
+    return found
+
+
+def test_validation_reports_the_record_whose_decoder_crashes_and_goes_on(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    met = accident(tmp_path, monkeypatch, _SEGFAULT, "validation.record:check_image")
+    report = f"--report={tmp_path / 'found.json'}"
+    done = run(capfd, "validate", dataset, "--pool=processes", report)
+    assert done.code == 1 and met.exists()
+    (found,) = findings(tmp_path)
+    assert (found["code"], found["key"]) == ("UNDECODABLE", BAD)
+    assert found["message"] == "the decoder crashed (SIGSEGV)" and found["offset"] >= 0
+    assert run(capfd, "validate", dataset, "--fast", "--pool=processes", report).code == 0
+
+
+def test_salvage_leaves_out_the_record_whose_decoder_crashes(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    met = accident(tmp_path, monkeypatch, _SEGFAULT, "validation.record:check_image")
+    assert run(capfd, "salvage", dataset, f"--output={tmp_path / 'saved'}", "--pool=processes").code in (0, 1)
+    assert met.exists()
+    monkeypatch.setenv("BAD", "")
+    assert run(capfd, "validate", tmp_path / "saved").code == 0
+    assert document(tmp_path / "saved")["ledger"]["written"] == 199
+    lines = (tmp_path / "saved" / "lost.jsonl").read_text().splitlines()
+    (lost,) = map(json.loads, lines)
+    assert (lost["key"], lost["code"]) == (BAD, "UNDECODABLE")
+
+
+def test_a_report_lacks_the_thumbnail_whose_decoder_crashes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    make_tree(tmp_path / "in", 4)
+    assert run(capfd, "convert", tmp_path / "in", tmp_path / "out").code == 0
+    met = accident(tmp_path, monkeypatch, _SEGFAULT, "preview.picture:thumbnail", bad="ant/002.png")
+    page = tmp_path / "page.html"
+    assert run(capfd, "validate", tmp_path / "out", "--pool=processes", f"--html={page}").code == 0
+    assert met.exists() and "DECODER_CRASHED" in page.read_text()
+
+
+def test_an_image_whose_fingerprint_crashes_is_no_copy(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    met = accident(tmp_path, monkeypatch, _SEGFAULT, "conversion.fingerprint_read:fingerprint")
+    argv = ("convert", images, tmp_path / "out", "--dedupe=near", "--pool=processes")
+    assert run(capfd, *argv).code == 0 and met.exists()
+    assert check_books(tmp_path / "out")[BAD]["outcome"] == "written"

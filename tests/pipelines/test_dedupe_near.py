@@ -21,12 +21,12 @@ from shardwright.pipelines.validate import validate
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.key_rules import KeyRules
+from shardwright.transforms.conversion.convert import ShardRecipe, read_ref
+from shardwright.transforms.conversion.fingerprint_read import fingerprint_read
 from shardwright.transforms.dedupe_near import (
     Row,
     bucketed_fingerprints,
     find_shared,
-    fingerprint_ref,
     join_groups,
 )
 from shardwright.transforms.images.fingerprint import fingerprint
@@ -112,7 +112,8 @@ def test_images_that_will_be_left_out_have_no_fingerprint(tmp_path: Path) -> Non
 
     def seen(name: str, **values: object) -> object:
         settings = ConvertSettings(input=("in",), **values)  # type: ignore[arg-type]
-        return fingerprint_ref(ImageRef(name, str(tmp_path / name)), settings, KeyRules())
+        recipe = ShardRecipe(settings, settings.record_layout, {})
+        return fingerprint_read(settings, read_ref(ImageRef(name, str(tmp_path / name)), recipe))
 
     assert seen("a.jpg") and seen("flat.png", drop="DARK")
     assert seen("a.jpg", min_side=41) is seen("a.jpg", max_aspect=2) is seen("a.jpg", min_bytes="1MB") is None

@@ -14,7 +14,6 @@ from helpers.storage.scripted import Request, Response, Scripted, Serve, scripte
 from shardwright.schemas.errors import EngineError, ImageFault
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.transforms import storage
-from shardwright.transforms.concurrency.pool import reading_executor
 from shardwright.transforms.images.read import map_refs, read_image
 from shardwright.transforms.storage import beam_files, gcs_media, retrying_client, s3
 
@@ -89,7 +88,7 @@ def test_on_google_requests_sent_ahead_have_the_limit(serve: Serve) -> None:
 
     refs = [ref_of(f"gs://b/{name}{number}.jpg") for number in range(10) for name in ("huge", "small")]
     with serve(answer) as served:
-        assert [*map_refs(size_of, refs, reading_executor(), LIMIT)] == [-1, 1000] * 10
+        assert [*map_refs(size_of, refs, LIMIT)] == [-1, 1000] * 10
     assert len(served.requests) == len(refs)
 
 

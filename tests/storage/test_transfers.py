@@ -246,8 +246,8 @@ def test_images_come_in_order_and_large_ones_are_not_requested(serve: Serve) -> 
         except ImageFault as fault:
             return fault.reason
 
-    with serve(answer) as served, ThreadPoolExecutor(1) as executor:
-        found = [*map_refs(read, refs, executor, limit)]
+    with serve(answer) as served:
+        found = [*map_refs(read, refs, limit)]
     small = [ref.size <= limit for ref in refs]
     assert found == [
         body_of(name) if is_small else QuarantineReason.TOO_LARGE for name, is_small in zip(NAMES, small)
@@ -266,12 +266,12 @@ def test_images_of_several_requests_are_read_by_a_thread_each(serve: Serve, kind
 
     place = ByteRange("", 0, 3).encode() if kind == "parts" else ""
     refs = [ImageRef(key=name, uri=f"gs://b/{name}", size=3, version="7", place=place) for name in NAMES]
-    with serve(script), ThreadPoolExecutor(1) as executor:
+    with serve(script):
 
         def read(ref: ImageRef) -> bytes:
             return storage.read_range(ref.uri, 0, 3, -1, "7")
 
-        found = map_refs(read, refs, executor, 100, with_masks=kind == "masks")
+        found = map_refs(read, refs, 100, with_masks=kind == "masks")
         assert [*found] == [body_of(name)[:3] for name in NAMES]
 
 
@@ -399,8 +399,8 @@ def test_each_object_is_requested_once(serve: Serve, version: str) -> None:
         )
         for name in NAMES
     ]
-    with serve(answer) as served, ThreadPoolExecutor(2) as executor:
-        found = [*map_refs(lambda ref: read_image(ref, 10**6), refs, executor, 10**6)]
+    with serve(answer) as served:
+        found = [*map_refs(lambda ref: read_image(ref, 10**6), refs, 10**6)]
     assert found == list(map(body_of, NAMES)) and sorted(map(name_of, served.requests)) == NAMES
 
 

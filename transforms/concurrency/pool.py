@@ -20,7 +20,6 @@ from shardwright.transforms.concurrency.workers import (
     return_large_blocks,
     usable_memory,
     worker_processes,
-    worker_threads,
 )
 
 Item = TypeVar("Item")
@@ -42,12 +41,6 @@ _MEMORY_SHARE, _MIN_WORKING_BYTES = 8, 64 * 10**6
 _LARGE_PICTURE = "shardwright-large-picture.lock"
 #: Bytes of items and results in flight in a worker.
 IN_FLIGHT_BYTES = 64 * 10**6
-
-
-@lru_cache(1)
-def converting_executor() -> ThreadPoolExecutor:
-    """Returns the threads of this process that decode and encode; all shards share them."""
-    return ThreadPoolExecutor(worker_threads(), thread_name_prefix="shardwright")
 
 
 @lru_cache(1)
@@ -125,6 +118,11 @@ def working_budget() -> ByteBudget:
     share = usable_memory() // _MEMORY_SHARE // processes
     lock_file = os.path.join(tempfile.gettempdir(), _LARGE_PICTURE) if processes > 1 else ""
     return ByteBudget(min(WORKING_BYTES, max(share, _MIN_WORKING_BYTES)), lock_file)
+
+
+def reserve_working_bytes(size: int) -> AbstractContextManager[None]:
+    """Returns a block that holds bytes of this process's budget. It can be named to a worker process."""
+    return working_budget().reserve(size)
 
 
 @contextlib.contextmanager

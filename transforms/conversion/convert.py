@@ -22,7 +22,6 @@ from shardwright.transforms.concurrency.pool import (
     IN_FLIGHT_BYTES,
     WORKING_BYTES,
     OrderedMap,
-    reading_executor,
     working_budget,
 )
 from shardwright.transforms.concurrency.progress import PROGRESS
@@ -483,7 +482,6 @@ def map_reads(
     reads = map_refs(
         lambda ref: read_ref(ref, recipe, before.get(ref.key)),
         refs,
-        reading_executor(),
         recipe.settings.max_source_bytes,
         max_weight=IN_FLIGHT_BYTES // 2,  # the other half may wait for the decoder
         with_masks=needs_mask(recipe.settings),

@@ -9,7 +9,6 @@ import stat
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from shardwright.schemas.byte_range import decode_place
@@ -76,20 +75,18 @@ def expected_bytes(ref: ImageRef) -> int:
 def map_refs(
     function: Callable[[ImageRef], Result],
     refs: Sequence[ImageRef],
-    executor: ThreadPoolExecutor,
     max_bytes: int,
     max_weight: int = IN_FLIGHT_BYTES,
     with_masks: bool = False,
 ) -> OrderedMap[ImageRef, Result]:
     """Maps references in parallel with a function that reads their images, and keeps the order.
 
-    Remote images are read by threads of their own. Those that are whole objects are requested in groups, if
-    their storage can do so.
+    The function must not decode them: it runs in threads of this process. Remote images that are whole
+    objects are requested in groups, if their storage can do so.
 
     Args:
       function: function that calls `read_image` for most references.
       refs: the references.
-      executor: threads for references that are all local.
       max_bytes: limit of `read_image`.
       max_weight: number of bytes of images that may be in flight.
       with_masks: whether the function also reads other files, which are not requested in groups.
@@ -105,7 +102,7 @@ def map_refs(
     return OrderedMap(
         read_together,
         refs,
-        reading_executor() if remote else executor,
+        reading_executor(),
         weigh=expected_bytes,
         max_items=READS_AHEAD,
         max_weight=max_weight,

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
 
+from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.layouts import FeatureRole
+from shardwright.transforms.concurrency.converters import current_converters
 from shardwright.transforms.images.contact_sheet import Tile
 from shardwright.transforms.preview.decoded_values import without_encodings
 from shardwright.transforms.preview.picture import record_thumbnail, single_value
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.records.sample import RecordLocation, records_at
+
+
+class _Labelled(NamedTuple):
+    """A record, the class in its ledger, and the number of that class."""
+
+    data: bytes
+    name: str
+    number: str
+
+    @property
+    def caption(self) -> str:
+        return ", ".join(self.name.split(LABEL_SEPARATOR))
 
 
 def read_tiles(places: Sequence[RecordLocation], schema: RecordSchema) -> list[Tile]:
@@ -35,29 +51,37 @@ def read_tiles(places: Sequence[RecordLocation], schema: RecordSchema) -> list[T
         offsets[place.path].add(place.offset)
     names = {(place.path, place.offset): place.label for place in places}
     numbers = {name: str(schema.first_label + i) for i, name in enumerate(schema.labels or ())}
-    found: dict[tuple[str, int], Tile] = {}
-    for path, wanted in offsets.items():
-        for offset, data in records_at(path, wanted):
-            tile = _tile(data, schema, names[path, offset], numbers)
-            if tile is not None:
-                found[path, offset] = tile
-    return [found[key] for key in names if key in found]
+    read: list[tuple[str, int]] = []
+
+    def records() -> Iterator[_Labelled]:
+        for path, wanted in offsets.items():
+            for offset, data in records_at(path, wanted):
+                read.append((path, offset))
+                name = names[path, offset]
+                yield _Labelled(data, name, numbers.get(name, ""))
+
+    tiles = current_converters().map(
+        partial(_tile, schema),
+        records(),
+        weigh=lambda record: len(record.data),
+        crashed=lambda record, how: Tile(None, f"{QuarantineReason.DECODER_CRASHED} {record.caption}"),
+    )
+    found = dict(zip(read, list(tiles), strict=True))
+    return [tile for place in names if (tile := found.get(place)) is not None]
 
 
-def _tile(data: bytes, schema: RecordSchema, name: str, numbers: Mapping[str, str]) -> Tile | None:
+def _tile(schema: RecordSchema, record: _Labelled) -> Tile | None:
     """Decodes the image of a record; None if it has none."""
     try:
-        example = without_encodings(parse_example(data), schema)
+        example = without_encodings(parse_example(record.data), schema)
     except ValueError:
         return None
     key = single_value(example, schema, FeatureRole.KEY)
-    caption = ", ".join(name.split(LABEL_SEPARATOR)) or (
-        key.decode("utf-8", "replace") if isinstance(key, bytes) else ""
-    )
+    caption = record.caption or (key.decode("utf-8", "replace") if isinstance(key, bytes) else "")
     try:
-        image = record_thumbnail(data, schema)
+        image = record_thumbnail(record.data, schema)
     except ImageFault as fault:
         return Tile(None, f"{fault.reason} {caption}")
     except Exception as error:  # a damaged record may raise any error in a library; the sheet is drawn anyway
         return Tile(None, f"{type(error).__name__} {caption}")
-    return None if image is None else Tile(image, caption, numbers.get(name, ""))
+    return None if image is None else Tile(image, caption, record.number)

@@ -17,7 +17,6 @@ from shardwright.schemas.scrub import listed
 from shardwright.schemas.units import counted, is_or_are
 from shardwright.schemas.version import version_path
 from shardwright.transforms import storage
-from shardwright.transforms.concurrency.pool import reading_executor
 from shardwright.transforms.conversion.convert import ShardRecipe, read_ref
 from shardwright.transforms.conversion.reusable import SourceDigests
 from shardwright.transforms.images.annotate import needs_mask
@@ -129,7 +128,6 @@ def _have_other_content(refs: Sequence[ImageRef], recipe: ShardRecipe, entries: 
     found = map_refs(
         has_other_content,
         refs,
-        reading_executor(),
         settings.max_source_bytes,
         with_masks=needs_mask(settings),
     )

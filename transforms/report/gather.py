@@ -53,9 +53,9 @@ from shardwright.transforms.report.quarantine import read_quarantine, with_pictu
 from shardwright.transforms.report.samples import NO_CLASS, choose_sheets
 from shardwright.transforms.report.thumbnails import (
     Seen,
+    draw_thumbnails,
     has_drawn_annotations,
     read_thumbnails,
-    thumbnail_of,
 )
 from shardwright.transforms.report.version_view import place_of
 from shardwright.transforms.versions.listing import read_version_record
@@ -250,7 +250,7 @@ def _foreign_samples(
         except (EngineError, OSError):
             continue
     schema = infer_schema([data for _, data in found[:_INFER_FROM]])
-    looked = [(place, thumbnail_of(data, schema)) for place, data in found]
+    looked = list(draw_thumbnails(found, schema))
     samples = tuple(
         Sample(place, "", "", f"{os.path.basename(place.path)}, byte {place.offset}", picture)
         for place, (picture, _) in looked

@@ -5,16 +5,18 @@ from __future__ import annotations
 import io
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from PIL import Image
 
+from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import EngineError, ImageFault
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.layouts import FeatureRole, FeatureSpec
 from shardwright.schemas.plan import is_compressed
-from shardwright.transforms.concurrency.pool import converting_executor, map_ordered
+from shardwright.transforms.concurrency.converters import current_converters
 from shardwright.transforms.images.contact_sheet import SIDE
 from shardwright.transforms.images.decode import open_image
 from shardwright.transforms.preview.decoded_values import without_encodings
@@ -71,15 +73,8 @@ def read_thumbnails(places: Iterable[RecordAt], schema: RecordSchema) -> dict[Re
         try:
             if is_compressed(path):
                 wanted = {offset for offset in wanted if offset <= _MAX_UNPACKED}
-            drawn = map_ordered(
-                lambda item: (RecordAt(path, item[0]), thumbnail_of(item[1], schema)),
-                records_at(path, wanted),
-                converting_executor(),
-                weigh=lambda item: len(item[1]),
-                max_items=_WAITING,
-                chunk_items=1,
-            )
-            for seen in drawn:
+            records = ((RecordAt(path, offset), data) for offset, data in records_at(path, wanted))
+            for seen in draw_thumbnails(records, schema):
                 found.append(seen)
                 if time.monotonic() > end:
                     break
@@ -91,6 +86,31 @@ def read_thumbnails(places: Iterable[RecordAt], schema: RecordSchema) -> dict[Re
         results = list(executor.map(lambda item: look(item) if time.monotonic() < end else [],
                                     sorted(offsets.items())))  # fmt: skip
     return {place: seen for found in results for place, seen in found}
+
+
+def draw_thumbnails(
+    records: Iterable[tuple[RecordAt, bytes]], schema: RecordSchema
+) -> Iterator[tuple[RecordAt, Seen]]:
+    """Draws the images of records small, in parallel, and yields them in order.
+
+    Args:
+      records: Places and bytes of the records.
+      schema: Their schema.
+    """
+    return iter(
+        current_converters().map(
+            partial(_draw, schema),
+            records,
+            weigh=lambda item: len(item[1]),
+            crashed=lambda item, how: (item[0], (Thumbnail(problem=QuarantineReason.DECODER_CRASHED), None)),
+            max_items=_WAITING,
+            chunk_items=1,
+        )
+    )
+
+
+def _draw(schema: RecordSchema, item: tuple[RecordAt, bytes]) -> tuple[RecordAt, Seen]:
+    return item[0], thumbnail_of(item[1], schema)
 
 
 def thumbnail_of(data: bytes, schema: RecordSchema) -> Seen:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import IO, NamedTuple
 
 from shardwright.schemas.codes import FindingCode
@@ -21,8 +21,8 @@ from shardwright.schemas.ledger_lines import LedgerLines
 from shardwright.schemas.lost_records import LostRecord
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 from shardwright.transforms import storage
-from shardwright.transforms.concurrency.pool import map_ordered
-from shardwright.transforms.concurrency.workers import worker_threads
+from shardwright.transforms.concurrency.converters import current_converters
+from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.lease import HeldLease, while_held
 from shardwright.transforms.records.framing import (
     FRAME_BYTES,
@@ -37,9 +37,8 @@ from shardwright.transforms.salvage.misplaced import find_misplaced
 from shardwright.transforms.salvage.salvaged_ledger import Content, FoundRecord, SalvagedLedger, reconcile
 from shardwright.transforms.salvage.write import write_frames
 from shardwright.transforms.shards.finish import ShardPlace, discard, finish_shard
-from shardwright.transforms.validation.record import RecordChecker
+from shardwright.transforms.validation.record import CheckedRecord, RecordChecker, after_crash
 
-_WAITING_PER_THREAD = 32
 _COPY_BYTES = 1 << 20
 
 
@@ -92,16 +91,13 @@ class SavedShard:
     misplaced: bool = False
 
 
-def save_shard(
-    task: SalvageTask, schema: RecordSchema, decode: bool, executor: ThreadPoolExecutor
-) -> SavedShard:
+def save_shard(task: SalvageTask, schema: RecordSchema, decode: bool) -> SavedShard:
     """Saves a shard.
 
     Args:
       task: The shard.
       schema: Record schema of the dataset.
       decode: Whether to leave out records whose image cannot be decoded, too.
-      executor: Checks records in parallel.
 
     Raises:
       EngineError: If the storage failed.
@@ -124,7 +120,7 @@ def save_shard(
             return _book_missing(task, ledger, started)
         plain, compression, error = stack.enter_context(uncompressed(file, task.file))
         # Without a ledger, the classes and formats have to come from the images.
-        content = _read(plain, schema, decode or (ledger is None and task.place is not None), executor)
+        content = _read(plain, schema, decode or (ledger is None and task.place is not None))
         if error:
             content.damages.append(
                 DamagedRange(-1, content.size, content.size, FindingCode.SHARD_TRUNCATED, error)
@@ -240,7 +236,7 @@ def _read_index(task: SalvageTask) -> list[Written] | None:
     return [Written(*frame) for frame in frames]
 
 
-def _read(file: IO[bytes], schema: RecordSchema, decode: bool, executor: ThreadPoolExecutor) -> Content:
+def _read(file: IO[bytes], schema: RecordSchema, decode: bool) -> Content:
     damages: list[DamagedRange] = []
 
     def sound() -> Iterator[Record]:
@@ -251,26 +247,30 @@ def _read(file: IO[bytes], schema: RecordSchema, decode: bool, executor: ThreadP
                 yield item
 
     checker = RecordChecker(schema, decode, picture=True)
-
-    def check(record: Record) -> FoundRecord:
-        checked = checker.check(record.data)
-        found = Found(record.offset, len(record.data) + FRAME_BYTES, checked.key, checked.source)
-        problem = checked.problems[0] if checked.problems else None
-        picture = checked.picture
-        label = _label(record.data, schema, picture.labels) if picture and not problem else ""
-        file_name = "" if checked.key is not None else checked.basename or ""
-        return FoundRecord(found, problem, label, picture.format if picture else "", checked.dtype, file_name)
-
-    records = list(
-        map_ordered(
-            check,
+    reader = RecordChecker(schema, decode=False)
+    records: Iterable[FoundRecord] = map(partial(_check, checker, schema), sound())
+    if decode:
+        records = current_converters().map(
+            partial(_check, checker, schema),
             sound(),
-            executor,
             weigh=lambda record: len(record.data),
-            max_items=_WAITING_PER_THREAD * worker_threads(),
+            crashed=lambda record, how: _found(record, after_crash(reader.check(record.data), how), schema),
         )
-    )
-    return Content(records, damages, os.fstat(file.fileno()).st_size)
+    return Content(list(records), damages, os.fstat(file.fileno()).st_size)
+
+
+def _check(checker: RecordChecker, schema: RecordSchema, record: Record) -> FoundRecord:
+    with UNDERWAY.working_on(f"the record at byte {record.offset}", "check"):
+        return _found(record, checker.check(record.data), schema)
+
+
+def _found(record: Record, checked: CheckedRecord, schema: RecordSchema) -> FoundRecord:
+    found = Found(record.offset, len(record.data) + FRAME_BYTES, checked.key, checked.source)
+    problem = checked.problems[0] if checked.problems else None
+    picture = checked.picture
+    label = _label(record.data, schema, picture.labels) if picture and not problem else ""
+    file_name = "" if checked.key is not None else checked.basename or ""
+    return FoundRecord(found, problem, label, picture.format if picture else "", checked.dtype, file_name)
 
 
 def _label(data: bytes, schema: RecordSchema, labels: Sequence[str]) -> str:

@@ -10,7 +10,6 @@ import apache_beam as beam
 from apache_beam.typehints import with_input_types, with_output_types
 
 from shardwright.schemas.dataset import Dataset
-from shardwright.transforms.concurrency.pool import converting_executor
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.condense_results import CondensedResults
 from shardwright.transforms.lease import HeldLease, given_back, own_holder
@@ -98,7 +97,7 @@ class _SaveShard(beam.DoFn):
     def process(self, task: SalvageTask, schema: RecordSchema) -> Iterator[SavedShard]:
         if task.hold is not None:
             task.hold.renew()
-        saved = save_shard(task, schema, self._decode, converting_executor())
+        saved = save_shard(task, schema, self._decode)
         PROGRESS.add(checked_records=saved.records, checked_shards=1, findings=len(saved.lost))
         yield saved
 

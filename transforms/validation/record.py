@@ -106,6 +106,8 @@ class _Common(NamedTuple):
 class RecordChecker:
     """Checks records of one schema; several threads can use it.
 
+    A worker process that gets a checker gets a new one with the same arguments, which learns for itself.
+
     Args:
       schema: Record schema of the dataset.
       decode: Whether to decode images and compare them with their records.
@@ -124,6 +126,7 @@ class RecordChecker:
         reserve: Reserve | None = None,
         hash_images: bool = False,
     ) -> None:
+        self._arguments = (schema, decode, look, picture, reserve, hash_images)
         self._stored = schema.features
         self._encoded = any(spec.encoding is not Encoding.PLAIN for spec in schema.features)
         if self._encoded:
@@ -156,6 +159,9 @@ class RecordChecker:
         )
         #: Types and values of the repeating features -> their result, if they are sound.
         self._known: dict[tuple[Any, ...], _Common] = {}
+
+    def __reduce__(self) -> tuple[type[RecordChecker], tuple[Any, ...]]:
+        return RecordChecker, self._arguments
 
     def check(self, data: bytes) -> CheckedRecord:
         """Checks a record.
@@ -347,6 +353,17 @@ class RecordChecker:
             source=sha256,
             quality=_measured(seen.image, seen) if self._look else None,
         )  # fmt: skip
+
+
+def after_crash(checked: CheckedRecord, how: str) -> CheckedRecord:
+    """Returns the result for a record whose check ended its worker process.
+
+    Args:
+      checked: Result of checking the record without decoding its image.
+      how: Signal or exit code of the process.
+    """
+    problem = FindingCode.UNDECODABLE, f"the decoder crashed ({how})"
+    return checked._replace(problems=(*checked.problems, problem))
 
 
 def _measured(image: Image, seen: Seen) -> ImageQuality:

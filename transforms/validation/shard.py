@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import IntEnum
-from itertools import zip_longest
+from functools import partial
+from itertools import tee, zip_longest
 from typing import IO, NamedTuple, cast
 
 from shardwright.schemas.codes import FindingCode
@@ -21,9 +21,9 @@ from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 from shardwright.schemas.statistics.feature_statistics import RecordStatistics
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
-from shardwright.transforms.concurrency.pool import map_ordered, working_budget
+from shardwright.transforms.concurrency.converters import current_converters
+from shardwright.transforms.concurrency.pool import reserve_working_bytes
 from shardwright.transforms.concurrency.underway import UNDERWAY
-from shardwright.transforms.concurrency.workers import worker_threads
 from shardwright.transforms.images.private_metadata import in_words
 from shardwright.transforms.records.framing import (
     FRAME_BYTES,
@@ -39,7 +39,7 @@ from shardwright.transforms.validation.compared_records import ComparedRecord, C
 from shardwright.transforms.validation.dropped_objects import dropped_objects
 from shardwright.transforms.validation.hashing import HashedFile
 from shardwright.transforms.validation.ledger import DISORDERED, LedgerCheck, LedgerSummary, ShardTerms
-from shardwright.transforms.validation.record import CheckedRecord, RecordChecker
+from shardwright.transforms.validation.record import CheckedRecord, RecordChecker, after_crash
 
 #: Adds a finding: code, message, record number, offset, key.
 Find = Callable[..., None]
@@ -48,7 +48,6 @@ Digest = bytes
 
 #: Codes of findings that explain why a shard lacks entries of its ledger.
 _DAMAGES = (FindingCode.SHARD_TRUNCATED, FindingCode.LENGTH_CRC, FindingCode.DATA_CRC)
-_WAITING_PER_THREAD = 32
 _SHOWN_BYTES = 60
 
 
@@ -161,7 +160,6 @@ def check_shard(
     task: ShardTask,
     schema: RecordSchema,
     depth: Depth,
-    executor: ThreadPoolExecutor | None = None,
     sound: SoundRecords | None = None,
     aside: bool = True,
 ) -> ShardCheck:
@@ -171,7 +169,6 @@ def check_shard(
       task: The shard.
       schema: Record schema of the dataset.
       depth: Depth of the check.
-      executor: Decodes images in parallel. None to decode them in turn.
       sound: Records that the same check found sound, whose images need not be decoded again. If given, even
         empty, digests of the records are computed.
       aside: Whether another thread hashes the file, on a processor that is idle (`leaves_idle_processor`).
@@ -194,7 +191,7 @@ def check_shard(
             file = HashedFile(opened, aside and depth <= Depth.FAST) if task.expected else opened
             ledger = _open_ledger(task, find) if depth >= Depth.FAST else None
             records = _Records(task, schema, check, ledger, index, find)
-            _check_records(cast("IO[bytes]", file), buffers, records, depth, executor, sound)
+            _check_records(cast("IO[bytes]", file), buffers, records, depth, sound)
             crc32c = ""
             if isinstance(file, HashedFile) and task.expected:
                 sha256, crc32c = file.checksums()
@@ -378,7 +375,6 @@ def _check_records(
     buffers: list[bytearray],
     records: _Records,
     depth: Depth,
-    executor: ThreadPoolExecutor | None,
     known: SoundRecords | None,
 ) -> None:
     """Checks every sound record of a shard, and reports damage as a finding."""
@@ -393,47 +389,69 @@ def _check_records(
                 else:
                     yield item
 
-        promised, look = records.schema._replace(split=task.split), depth >= Depth.QUALITY
-        reader = RecordChecker(promised, decode=False, look=look)
-        checker = reader
-        if depth >= Depth.FULL:
-            checker = RecordChecker(
-                promised,
-                decode=True,
-                look=look,
-                reserve=working_budget().reserve,
-                hash_images=task.terms is not None and task.terms.keeps,
-            )
-
-        def checked(record: Record) -> tuple[Record, CheckedRecord, Digest]:
-            with UNDERWAY.working_on(f"the record at byte {record.offset} of {task.path}", "check"):
-                return checked_record(record)
-
-        def checked_record(record: Record) -> tuple[Record, CheckedRecord, Digest]:
-            if known is None:
-                return record, checker.check(record.data), b""
-            digest = record_digest(record.data)
-            if digest in known:
-                return record, reader.check(record.data)._replace(picture=known[digest]), digest
-            return record, checker.check(record.data), digest
-
         if depth is Depth.FRAMES:
             for block in sound():
                 records.count(block.offsets(), block.lengths())
         else:
             single = (record for block in sound() for record in block.records())
-            results: Iterator[tuple[Record, CheckedRecord, Digest]]
-            if executor is None or depth is Depth.FAST:
-                results = map(checked, single)
-            else:
-                results = map_ordered(
-                    checked,
-                    single,
-                    executor,
-                    weigh=lambda record: len(record.data),
-                    max_items=_WAITING_PER_THREAD * worker_threads(),
-                )
-            for result in results:
-                records.add(*result)
+            items, again = tee(_RecordToCheck.of(record, task, known) for record in single)
+            results = _checked(items, records.schema._replace(split=task.split), depth, task)
+            for result, item in zip(results, again, strict=True):
+                if known is not None and item.is_known:
+                    result = result._replace(picture=known[item.digest])
+                records.add(item.record, result, item.digest)
     if error:
         find(FindingCode.SHARD_TRUNCATED, error)
+
+
+class _RecordToCheck(NamedTuple):
+    """A record on its way to a converter.
+
+    Attributes:
+      record: The record.
+      place: What it is, for messages.
+      digest: Its digest; empty if it is not needed.
+      is_known: Whether the same check found it sound, so that its image need not be decoded.
+    """
+
+    record: Record
+    place: str
+    digest: Digest
+    is_known: bool
+
+    @staticmethod
+    def of(record: Record, task: ShardTask, known: SoundRecords | None) -> _RecordToCheck:
+        """Returns a record of a shard."""
+        digest = b"" if known is None else record_digest(record.data)
+        place = f"the record at byte {record.offset} of {task.path}"
+        return _RecordToCheck(record, place, digest, known is not None and digest in known)
+
+
+def _checked(
+    items: Iterator[_RecordToCheck], schema: RecordSchema, depth: Depth, task: ShardTask
+) -> Iterator[CheckedRecord]:
+    """Yields the results for records, in order."""
+    look = depth >= Depth.QUALITY
+    reader = RecordChecker(schema, decode=False, look=look)
+    if depth < Depth.FULL:
+        return map(partial(_check_record, reader, reader), items)
+    checker = RecordChecker(
+        schema,
+        decode=True,
+        look=look,
+        reserve=reserve_working_bytes,
+        hash_images=task.terms is not None and task.terms.keeps,
+    )
+    return iter(
+        current_converters().map(
+            partial(_check_record, reader, checker),
+            items,
+            weigh=lambda item: len(item.record.data),
+            crashed=lambda item, how: after_crash(reader.check(item.record.data), how),
+        )
+    )
+
+
+def _check_record(reader: RecordChecker, checker: RecordChecker, item: _RecordToCheck) -> CheckedRecord:
+    with UNDERWAY.working_on(item.place, "check"):
+        return (reader if item.is_known else checker).check(item.record.data)

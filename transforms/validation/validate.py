@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 
 from shardwright.schemas.findings import FindingSummary
-from shardwright.transforms.concurrency.pool import converting_executor
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.lease import HeldLease
 from shardwright.transforms.merging import MergeAll
@@ -92,16 +91,16 @@ class _CheckShard(beam.DoFn):
 
     def _check(self, task: ShardTask, schema: RecordSchema) -> ShardSummary:
         """Checks a shard, or returns the stored result of an earlier check."""
-        depth, executor = self._depth, converting_executor()
+        depth = self._depth
         if not self._stores or depth < Depth.FAST:
-            check = check_shard(task, schema, depth, executor, aside=self._aside)
+            check = check_shard(task, schema, depth, aside=self._aside)
             return replace(sum_up(check, depth), ledger_summary=check.ledger_summary)
         known = stored_check(task, schema, depth)
         if known is not None:
             return known
         # A check that decodes no image cannot save anything with the digests of sound records.
         sound = sound_records(task, schema, depth) if depth >= Depth.FULL else None
-        checked = sum_up(check_shard(task, schema, depth, executor, sound, self._aside), depth)
+        checked = sum_up(check_shard(task, schema, depth, sound, self._aside), depth)
         return replace(checked, stored=store_check(task, schema, depth, checked, self._hold))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -132,7 +131,6 @@ class _Shard:
       comparison: The comparison.
       facts: Settings for comparing records.
       recipe: Recipe for converting images.
-      executor: Converts images in parallel.
       place: Split, number of the shard, and number of shards in the split.
       name: Name of the file. None if the dataset has no such shard.
       entries: Entries of its ledger.
@@ -144,7 +142,6 @@ class _Shard:
     comparison: Comparison
     facts: ComparisonSettings
     recipe: ShardRecipe
-    executor: ThreadPoolExecutor
     place: tuple[str, int, int]
     name: str | None
     entries: Mapping[str, Entry]
@@ -160,9 +157,8 @@ class _Shard:
 
 
 def compare_shard(
-    split: str, number: int, refs: list[ImageRef], comparison: Comparison, facts: ComparisonSettings,
-    executor: ThreadPoolExecutor,
-) -> Iterator[Finding | Leftover]:  # fmt: skip
+    split: str, number: int, refs: list[ImageRef], comparison: Comparison, facts: ComparisonSettings
+) -> Iterator[Finding | Leftover]:
     """Compares a shard with its images in the source.
 
     Args:
@@ -171,7 +167,6 @@ def compare_shard(
       refs: Images that the plan places there.
       comparison: The comparison.
       facts: Settings for comparing records.
-      executor: Converts images in parallel.
 
     Yields:
       Findings, and images and records that have no partner here but may have one in another shard.
@@ -183,7 +178,7 @@ def compare_shard(
     shards = dataset.splits.get(split, ())
     place = (split, number, len(shards))
     refs.sort(key=lambda ref: shard_order(comparison.settings.seed, ref.key))
-    work = _Shard(comparison, facts, comparison.recipe(), executor, place, None, {})
+    work = _Shard(comparison, facts, comparison.recipe(), place, None, {})
     if number >= len(shards):
         _place(work, refs, {})
         yield from _compare(work, None)
@@ -302,7 +297,7 @@ def _read_or_convert(work: _Shard, refs: Sequence[ImageRef]) -> Iterator[Convert
         return read_ref(ref, work.recipe)
 
     settings = work.recipe.settings
-    yield from map_refs(read, refs, work.executor, settings.max_source_bytes, with_masks=needs_mask(settings))
+    yield from map_refs(read, refs, settings.max_source_bytes, with_masks=needs_mask(settings))
 
 
 def _compare(work: _Shard, file: IO[bytes] | None) -> Iterator[Finding | Leftover]:

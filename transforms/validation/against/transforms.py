@@ -13,7 +13,6 @@ from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.image_ref import NO_SPLIT, EncodedRefs, decode_refs
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plan import Forecast
-from shardwright.transforms.concurrency.pool import converting_executor
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.dedupe import DedupeExact
 from shardwright.transforms.dedupe_near import DedupeNear
@@ -61,7 +60,7 @@ class _CompareShard(beam.DoFn):
         place, packs = grouped[0], list(grouped[1])
         sum(check_keys((place, packs)))
         refs = [ref for pack in packs for ref in decode_refs(pack)]
-        yield from compare_shard(*place, refs, self._comparison, self._facts, converting_executor())
+        yield from compare_shard(*place, refs, self._comparison, self._facts)
 
 
 def _sorted(found: Iterable[Finding | Leftover], what: str, buckets: int) -> Iterator[Any]:
