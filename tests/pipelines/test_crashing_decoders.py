@@ -6,13 +6,16 @@ import hashlib
 import json
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow
 import pytest
-from helpers.hostile import COMMAND, check_books, document, make_tree, run
+from helpers.hostile import COMMAND, check_books, document, make_tree, picture, run
+from pyarrow import parquet
 
 #: Python runs this in each new process. Worker processes of the pool meet the image `BAD` with an accident.
 _ACCIDENT = """
@@ -202,3 +205,33 @@ def test_an_image_whose_fingerprint_crashes_is_no_copy(
     argv = ("convert", images, tmp_path / "out", "--dedupe=near", "--pool=processes")
     assert run(capfd, *argv).code == 0 and met.exists()
     assert check_books(tmp_path / "out")[BAD]["outcome"] == "written"
+
+
+#: Reads a Parquet file as any program does.
+_PLAIN_READER = """
+import sys
+from pyarrow import parquet
+parquet.ParquetFile(sys.argv[1]).metadata.row_group(0).column(0)
+"""
+
+
+@pytest.mark.parametrize("pool", ["threads", "processes"])
+def test_a_footer_that_crashes_its_library_refuses_the_file(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], pool: str
+) -> None:
+    table = pyarrow.table({"image": [{"bytes": picture(1), "path": "a.png"}], "label": ["ant"]})
+    path = tmp_path / "in" / "rows.parquet"
+    path.parent.mkdir()
+    parquet.write_table(table, path)
+    sound = path.read_bytes()
+    # Whether the bytes may be missing: without that, the statistics of the column have one number too many.
+    path.write_bytes(sound.replace(b"\x25\x02\x18\x05bytes", b"\x25\x00\x18\x05bytes"))
+    plain = subprocess.run([sys.executable, "-c", _PLAIN_READER, path], capture_output=True)
+    if plain.returncode != -signal.SIGABRT:
+        pytest.skip("this version of pyarrow does not crash")
+    done = run(capfd, "convert", tmp_path / "in", tmp_path / "out", f"--pool={pool}")
+    assert done.code == 2 and not (tmp_path / "out").exists()
+    message = done.err.splitlines()[-1]  # after what the library itself says
+    assert f"--input {path} cannot be read as Parquet (the library that reads it crashed: SIGABRT)" in message
+    path.write_bytes(sound)
+    assert run(capfd, "convert", tmp_path / "in", tmp_path / "out", f"--pool={pool}").code == 0

@@ -12,14 +12,19 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.concurrency.pool import IN_FLIGHT_BYTES, OrderedMap
 from shardwright.transforms.concurrency.underway import UNDERWAY, Task
 from shardwright.transforms.concurrency.watchdog import watch_engine_worker
-from shardwright.transforms.concurrency.worker_process import PackedFunction, WorkerDied, WorkerProcess
+from shardwright.transforms.concurrency.worker_process import (
+    PackedFunction,
+    WorkerDied,
+    WorkerProcess,
+    can_start_processes,
+)
 from shardwright.transforms.concurrency.workers import (
     PROCESSES,
     job_options,
@@ -34,6 +39,18 @@ Result = TypeVar("Result")
 #: Number of items per converter that may wait for a slower one before them.
 _WAITING_PER_CONVERTER = 32
 _DIGEST_BYTES = 16
+
+
+class Crashed(Exception):
+    """A called function ended its worker process.
+
+    Attributes:
+      how: signal or exit code of the process.
+    """
+
+    def __init__(self, how: str) -> None:
+        super().__init__(how)
+        self.how = how
 
 
 class Converters:
@@ -96,11 +113,28 @@ class Converters:
         run = partial(_run_here, function)
         if self._in_processes:
             self.start()
-            data = pickle.dumps(function, pickle.HIGHEST_PROTOCOL)
-            packed = PackedFunction(hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest(), data)
-            run = partial(self._run_in_process, packed, crashed)
+            run = partial(self._run_in_process, _packed(function), crashed)
         limits.setdefault("max_items", self._threads * _WAITING_PER_CONVERTER)
         return OrderedMap(run, items, self._executor, weigh=weigh, max_weight=max_weight, **limits)
+
+    def call(self, function: Callable[..., Result], *args: Any) -> Result:
+        """Runs a function in a worker process, also if threads convert, and returns its result.
+
+        Raises:
+          Crashed: if the function ended the process.
+          EngineError: if no process can be started, or it was killed.
+        """
+        with self._starting:
+            if not self._in_processes and not self._processes:
+                self._start_process()
+        self.start()
+        (result,) = self._run_in_process(_packed(partial(_apply, function)), _raise_crashed, [args])
+        return result
+
+    @property
+    def in_processes(self) -> bool:
+        """Whether worker processes convert."""
+        return self._in_processes
 
     def tasks(self) -> list[Task]:
         """Returns what the worker processes work on."""
@@ -150,6 +184,7 @@ class Converters:
             except WorkerDied as death:
                 self._processes.discard(process)
                 if self._closed:
+                    self._idle.put(process)  # for others who wait
                     raise EngineError("the conversion was ended.") from None
                 self._start_process()
                 if crashed is None or death.item < 0 or not death.is_crash:
@@ -168,6 +203,19 @@ class Converters:
 
 def _run_here(function: Callable[[Item], Result], items: list[Item]) -> list[Result]:
     return [function(item) for item in items]
+
+
+def _packed(function: Callable[[Any], Any]) -> PackedFunction:
+    data = pickle.dumps(function, pickle.HIGHEST_PROTOCOL)
+    return PackedFunction(hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest(), data)
+
+
+def _apply(function: Callable[..., Result], args: tuple[Any, ...]) -> Result:
+    return function(*args)
+
+
+def _raise_crashed(_: object, how: str) -> NoReturn:
+    raise Crashed(how)
 
 
 def _explain(death: WorkerDied) -> str:
@@ -223,6 +271,22 @@ def converters(in_processes: bool, preload: str = "") -> Iterator[Converters]:
 def current_converters() -> Converters:
     """Returns the converters of this process: those of the command, or else its own."""
     return _current or _own_converters()
+
+
+def call_in_process(function: Callable[..., Result], *args: Any) -> Result:
+    """Runs a function in a worker process of this process, whatever converts, and returns its result.
+
+    If threads convert, one process serves all commands, because it takes half a second to start. Without
+    worker processes on this system, the function runs here.
+
+    Raises:
+      Crashed: if the function ended the process.
+      EngineError: if no process can be started, or it was killed.
+    """
+    if not can_start_processes():
+        return function(*args)
+    found = _current if _current is not None and _current.in_processes else _own_converters()
+    return found.call(function, *args)
 
 
 def current_tasks() -> list[Task]:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.transforms.concurrency.converters import Converters, converters, current_converters
+from shardwright.transforms.concurrency.converters import Converters, Crashed, converters, current_converters
 from shardwright.transforms.concurrency.underway import UNDERWAY
 
 
@@ -108,6 +108,19 @@ def test_exceptions_arrive_where_the_results_are_consumed(processes: Converters)
         list(processes.map(fail, range(10), weigh=lambda _: 1))
     with pytest.raises(RuntimeError, match="Unpicklable: a"):
         list(processes.map(raise_unpicklable, range(3), weigh=lambda _: 1))
+
+
+@pytest.mark.parametrize("in_processes", [False, True])
+def test_a_single_call_runs_in_a_process_whatever_converts(in_processes: bool) -> None:
+    pool = Converters(1, in_processes)
+    assert pool.call(pow, 2, 5) == 32
+    with pytest.raises(Crashed, match="SIGABRT"):
+        pool.call(die_of, -signal.SIGABRT)
+    with pytest.raises(UsageError, match="the fifth"):
+        pool.call(fail, 5)
+    assert os.getpid() != pool.call(process_id, 1) == pool.call(process_id, 2)
+    assert list(pool.map(process_id, [1], weigh=lambda _: 1)) != [os.getpid()] or not in_processes
+    pool.close()
 
 
 def test_what_a_process_works_on_can_be_read(processes: Converters, tmp_path: Path) -> None:

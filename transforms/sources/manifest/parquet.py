@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import printable
+from shardwright.transforms import storage
+from shardwright.transforms.concurrency.converters import Crashed, call_in_process
 from shardwright.transforms.images.signatures import kind_of
 from shardwright.transforms.sources.manifest.columns import (
     OBJECTS,
@@ -20,11 +22,39 @@ from shardwright.transforms.sources.manifest.columns import (
 from shardwright.transforms.sources.manifest.lines import Row
 from shardwright.transforms.storage.ranges import RangeReader, file_of
 
+Result = TypeVar("Result")
+
 #: Smallest number of rows in a split, except for the last split.
 _ROWS_A_PART = 100_000
 _ROWS_AT_ONCE = 4096
 #: Number of bytes to read at once from a column. Without it, pyarrow reads a row group's column as a whole.
 _BUFFER = 1 << 20
+
+
+def parse_apart(kind: str, path: str, function: Callable[..., Result], *args: Any) -> Result:
+    """Calls a function that parses a file with a library in C, and returns its result.
+
+    Damage can crash such a library, so a local file is parsed in a worker process. Remote files are parsed
+    here, because a worker process does not know the options of their storage.
+
+    Args:
+      kind: Format of the file, for messages.
+      path: Path of the file.
+      function: Function of a module.
+      *args: Its arguments.
+
+    Raises:
+      UsageError: If the process crashed.
+    """
+    if storage.is_remote(path):
+        return function(*args)
+    try:
+        return call_in_process(function, *args)
+    except Crashed as crash:
+        raise UsageError(
+            f"--input {printable(path)} cannot be read as {kind} (the library that reads it crashed: "
+            f"{crash.how}); write it again or leave it out."
+        ) from None
 
 
 @contextlib.contextmanager
@@ -55,6 +85,10 @@ def parquet_table(path: str, size: int, version: str, settings: ConvertSettings)
     Raises:
       UsageError: If the file is not Parquet, or has no column of image paths.
     """
+    return parse_apart("Parquet", path, _table, path, size, version, settings)
+
+
+def _table(path: str, size: int, version: str, settings: ConvertSettings) -> Table:
     import pyarrow
 
     shown = printable(path)
@@ -100,13 +134,18 @@ def _check_no_pictures(shown: str, file: Any, name: str) -> None:
 
 def parquet_parts(path: str, size: int, version: str) -> Iterator[tuple[int, int, int]]:
     """Yields (first row group, end of row groups, number of the first row) of splits."""
+    begin, first, rows = 0, 1, 0
+    counts = parse_apart("Parquet", path, _rows_of_groups, path, size, version)
+    for group, count in enumerate(counts):
+        rows += count
+        if rows >= _ROWS_A_PART or group == len(counts) - 1:
+            yield begin, group + 1, first
+            begin, first, rows = group + 1, first + rows, 0
+
+
+def _rows_of_groups(path: str, size: int, version: str) -> list[int]:
     with open_parquet(path, size, version) as file:
-        begin, first, rows, groups = 0, 1, 0, file.metadata.num_row_groups
-        for group in range(groups):
-            rows += file.metadata.row_group(group).num_rows
-            if rows >= _ROWS_A_PART or group == groups - 1:
-                yield begin, group + 1, first
-                begin, first, rows = group + 1, first + rows, 0
+        return [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
 
 
 def parquet_rows(
@@ -118,12 +157,12 @@ def parquet_rows(
       UsageError: If the file is damaged.
       EngineError: If the file has changed since it was listed.
     """
+    import pyarrow
+
     wanted = list(dict.fromkeys(name for name in names if name))
-    with open_parquet(path, size, version) as file:
-        batches = file.iter_batches(
-            batch_size=_ROWS_AT_ONCE, row_groups=list(range(*groups)), columns=wanted, use_threads=False
-        )
-        for batch in batches:
+    for group in range(*groups):
+        packed = parse_apart("Parquet", path, _packed_columns, path, size, version, group, wanted)
+        for batch in pyarrow.ipc.open_stream(packed):
             columns = {
                 name: python_values(batch.column(batch.schema.get_field_index(name))) for name in wanted
             }
@@ -131,6 +170,25 @@ def parquet_rows(
             for values in zip(*(columns.get(name, nothing) for name in names)):
                 yield number, values
                 number += 1
+
+
+def _packed_columns(path: str, size: int, version: str, group: int, names: Sequence[str]) -> bytes:
+    """Returns the columns of a row group as an Arrow stream, which is smaller than the values in Python."""
+    import pyarrow
+
+    with open_parquet(path, size, version) as file:
+        batches = file.iter_batches(
+            batch_size=_ROWS_AT_ONCE, row_groups=[group], columns=names, use_threads=False
+        )
+        out = pyarrow.BufferOutputStream()
+        writer = None
+        for batch in batches:
+            writer = writer or pyarrow.ipc.new_stream(out, batch.schema)
+            writer.write_batch(batch)
+        if writer is None:
+            writer = pyarrow.ipc.new_stream(out, pyarrow.schema([]))
+        writer.close()
+        return bytes(out.getvalue())
 
 
 def python_values(column: Any) -> list[Any]:

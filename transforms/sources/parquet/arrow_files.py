@@ -15,6 +15,7 @@ from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import kind_of
 from shardwright.transforms.sources.content_digest import content_digest
+from shardwright.transforms.sources.manifest.parquet import parse_apart
 from shardwright.transforms.sources.parquet.columns import (
     ImageTable,
     table_of,
@@ -24,11 +25,11 @@ from shardwright.transforms.sources.parquet.pages import Entry, StoredImage
 from shardwright.transforms.sources.parquet.row_groups import (
     GroupImages,
     StoredRow,
+    columns_of_batch,
     image_values,
     spool_images,
     spooled_images,
     stored_rows,
-    values_of_batch,
 )
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.storage.ranges import RangeReader, file_of
@@ -40,6 +41,8 @@ _FILE = b"ARROW1"
 _END = b"\xff\xff\xff\xff\0\0\0\0"
 _PIECE = 8 << 20
 _ROWS_TRIED = 20
+#: Rows after which a worker process returns what it has read.
+_ROWS_AT_ONCE = 20_000
 
 
 class _Opened:
@@ -59,8 +62,8 @@ class _Opened:
         opened = pyarrow.ipc.open_file if self._is_file else pyarrow.ipc.open_stream
         self.schema: Any = opened(open_source()).schema
 
-    def batches(self, names: list[str]) -> Iterator[Any]:
-        """Yields the record batches with some of the columns.
+    def batches(self, names: list[str], begin: int = 0) -> Iterator[Any]:
+        """Yields the record batches from one on, with some of the columns.
 
         Raises:
           UsageError: If the file ends early.
@@ -71,11 +74,11 @@ class _Opened:
         if self._is_file:
             # With `included_fields`, a file's batches would be copies instead of parts of the file.
             file = pyarrow.ipc.open_file(source)
-            batches = map(file.get_batch, range(file.num_record_batches))
+            batches = map(file.get_batch, range(begin, file.num_record_batches))
         else:
             fields = [self.schema.get_field_index(name) for name in names]
             options = pyarrow.ipc.IpcReadOptions(included_fields=fields)
-            batches = iter(pyarrow.ipc.open_stream(source, options=options))
+            batches = islice(pyarrow.ipc.open_stream(source, options=options), begin, None)
         for batch in batches:
             batch = batch.select(names)
             batch.validate(full=True)
@@ -141,6 +144,10 @@ def arrow_table(file: StoredObject, settings: ConvertSettings) -> ImageTable | N
     Raises:
       UsageError: If the file is damaged, or does not go with the settings.
     """
+    return parse_apart("Arrow", file.path, _table, file, settings)
+
+
+def _table(file: StoredObject, settings: ConvertSettings) -> ImageTable | None:
     shown = printable(file.path)
     with _open(file, whole=False) as opened:
         table = table_of(shown, ARROW, opened.schema, settings, lambda name: _holds_images(opened, name))
@@ -157,19 +164,59 @@ def arrow_rows(file: StoredObject, table: ImageTable, spool: Spool, most: int) -
       UsageError: If the file is damaged.
       EngineError: If it has changed since it was listed.
     """
-    names = list(dict.fromkeys(name for name in table.names if name))
-    with _open(file) as opened, RangeReader(*file[:3]) as reader:
-        if _is_unpacked(opened, table.names[0]):
-            part = f"{table.names[0]}:{most}"
-            images = spooled_images(
-                spool, file, part, lambda out: spool_images(_values(opened, table.names[0]), out)
-            )
-        else:
-            entries = _entries(opened, reader, table.names[0], most)
+    spooled = parse_apart("Arrow", file.path, _spooled, file, table, spool, most)
+    entries_of_spool = iter(spooled.entries if spooled else ())
+    begin: int | None = 0
+    while begin is not None:
+        entries, columns, begin = parse_apart(
+            "Arrow", file.path, _rows_from, file, table, begin, most if spooled is None else None
+        )
+        if spooled is None:
             images = GroupImages("", file.size, file.version, entries)
-        others = (row for batch in opened.batches(names) for row in values_of_batch(batch, table))
-        yield from stored_rows(images, others)
-        reader.check_unchanged()
+        else:
+            images = spooled._replace(entries=islice(entries_of_spool, len(columns[0])))
+        yield from stored_rows(images, map(list, zip(*columns, strict=True)))
+
+
+def _spooled(file: StoredObject, table: ImageTable, spool: Spool, most: int) -> GroupImages | None:
+    """Returns the images of a file, unpacked; None if they are in the file itself."""
+    with _open(file) as opened:
+        name = table.names[0]
+        if not _is_unpacked(opened, name):
+            return None
+        images = spooled_images(
+            spool, file, f"{name}:{most}", lambda out: spool_images(_values(opened, name), out)
+        )
+        return images._replace(entries=list(images.entries))
+
+
+def _rows_from(
+    file: StoredObject, table: ImageTable, begin: int, most: int | None
+) -> tuple[list[Entry], list[list[Any]], int | None]:
+    """Returns some rows of a file.
+
+    Args:
+      file: The file.
+      table: Its table.
+      begin: Number of the first record batch.
+      most: Largest image that gets a digest; None if no entries are needed.
+
+    Returns:
+      Where the images are, the columns of the paths and of the other values, and the number of the next
+      batch; None after the last one.
+    """
+    names = list(dict.fromkeys(name for name in table.names if name))
+    entries: list[Entry] = []
+    columns: list[list[Any]] = [[] for _ in table.names]
+    with _open(file) as opened, RangeReader(*file[:3]) as reader:
+        for number, batch in enumerate(opened.batches(names, begin), begin):
+            if most is not None:
+                entries += _entries(opened, reader, batch.column(0), most)
+            for column, values in zip(columns, columns_of_batch(batch, table), strict=True):
+                column += values
+            if len(columns[0]) >= _ROWS_AT_ONCE:
+                return entries, columns, number + 1
+    return entries, columns, None
 
 
 def _values(opened: _Opened, name: str) -> Iterator[Any]:
@@ -184,8 +231,8 @@ def _is_unpacked(opened: _Opened, name: str) -> bool:
     return first is not None and opened.offset_of(first) < 0
 
 
-def _entries(opened: _Opened, reader: RangeReader, name: str, most: int) -> Iterator[Entry]:
-    for value in _values(opened, name):
+def _entries(opened: _Opened, reader: RangeReader, column: Any, most: int) -> Iterator[Entry]:
+    for value in image_values(column):
         if value is None:
             yield None
             continue

@@ -20,7 +20,7 @@ from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import kind_of
 from shardwright.transforms.sources.content_digest import content_digest
-from shardwright.transforms.sources.manifest.parquet import open_parquet, python_values
+from shardwright.transforms.sources.manifest.parquet import open_parquet, parse_apart, python_values
 from shardwright.transforms.sources.parquet.columns import (
     BYTES,
     PATH,
@@ -71,7 +71,7 @@ class GroupImages(NamedTuple):
     file: str
     size: int
     version: str
-    entries: Iterator[Entry]
+    entries: Iterable[Entry]
 
 
 class StoredRow(NamedTuple):
@@ -105,6 +105,10 @@ def parquet_table(file: StoredObject, settings: ConvertSettings) -> ImageTable |
     Raises:
       UsageError: If the file is damaged, or does not go with the settings.
     """
+    return parse_apart("Parquet", file.path, _table, file, settings)
+
+
+def _table(file: StoredObject, settings: ConvertSettings) -> ImageTable | None:
     shown = printable(file.path)
     with open_parquet(*file[:3]) as opened:
         schema = opened.schema_arrow
@@ -112,12 +116,17 @@ def parquet_table(file: StoredObject, settings: ConvertSettings) -> ImageTable |
         return replace(table, rows=opened.metadata.num_rows) if table else None
 
 
-def parquet_parts(file: StoredObject, table: ImageTable) -> Iterator[tuple[int, int, int]]:
-    """Yields (first row group, end of row groups, number of the first row) of splits.
+def parquet_parts(file: StoredObject, table: ImageTable) -> list[tuple[int, int, int]]:
+    """Returns (first row group, end of row groups, number of the first row) of splits.
 
     Raises:
       UsageError: If the numbers of rows in the file contradict each other.
     """
+    return parse_apart("Parquet", file.path, _parts, file, table)
+
+
+def _parts(file: StoredObject, table: ImageTable) -> list[tuple[int, int, int]]:
+    parts = []
     with open_parquet(*file[:3]) as opened:
         begin = first = rows = size = 0
         groups = opened.metadata.num_row_groups
@@ -133,8 +142,9 @@ def parquet_parts(file: StoredObject, table: ImageTable) -> Iterator[tuple[int, 
             rows += described.num_rows
             size += max(described.column(leaf).total_compressed_size, 0)
             if size >= _BYTES_A_PART or rows >= _ROWS_A_PART or group == groups - 1:
-                yield begin, group + 1, first
+                parts.append((begin, group + 1, first))
                 begin, first, rows, size = group + 1, first + rows, 0, 0
+    return parts
 
 
 def _check_rows(path: str, opened: Any, leaf: int) -> None:
@@ -160,10 +170,18 @@ def group_rows(
       UsageError: If the other columns cannot be read.
       EngineError: If the file has changed since it was listed.
     """
+    for group in range(*groups):
+        images, columns = parse_apart("Parquet", file.path, _group, file, table, group, spool, most)
+        yield from stored_rows(images, map(list, zip(*columns, strict=True)))
+
+
+def _group(
+    file: StoredObject, table: ImageTable, group: int, spool: Spool, most: int
+) -> tuple[GroupImages, list[list[Any]]]:
+    """Returns the images of a row group, and the columns of the paths and of the other values."""
     with open_parquet(*file[:3]) as opened, RangeReader(*file[:3]) as reader:
-        for group in range(*groups):
-            images = _images(file, opened, reader, group, table, spool, most)
-            yield from stored_rows(images, _other_values(opened, group, table))
+        images = _images(file, opened, reader, group, table, spool, most)
+        return images._replace(entries=list(images.entries)), _other_columns(opened, group, table)
 
 
 def _leaf(opened: Any, name: str) -> int:
@@ -319,31 +337,28 @@ def image_values(column: Any) -> Iterator[Any]:
         yield data.slice(begin, end - begin) if there else None
 
 
-def _other_values(opened: Any, group: int, table: ImageTable) -> Iterator[list[Any]]:
-    """Yields the path of the image and the values of the other columns in each row of a row group."""
+def _other_columns(opened: Any, group: int, table: ImageTable) -> list[list[Any]]:
+    """Returns the paths of the images and the values of the other columns in a row group."""
     image, *others = table.names
     rows = opened.metadata.row_group(group).num_rows
     wanted = list(dict.fromkeys(name for name in others if name))
     leaves = [*wanted, *([f"{image}.{PATH}"] if table.has_path else [])]
     if not leaves:
-        nothing = [None] * len(table.names)
-        for _ in range(rows):
-            yield list(nothing)
-        return
+        return [[None] * rows for _ in table.names]
     batches = opened.iter_batches(
         batch_size=_ROWS_AT_ONCE, row_groups=[group], columns=leaves, use_threads=False
     )
-    done = 0
+    columns: list[list[Any]] = [[] for _ in table.names]
     for batch in batches:
-        for values in values_of_batch(batch, table):
-            done += 1
-            yield values
-    if done != rows:
-        raise OSError(f"row group {group} has {counted(done, 'row')} instead of {rows:,}")
+        for column, values in zip(columns, columns_of_batch(batch, table), strict=True):
+            column += values
+    if len(columns[0]) != rows:
+        raise OSError(f"row group {group} has {counted(len(columns[0]), 'row')} instead of {rows:,}")
+    return columns
 
 
-def values_of_batch(batch: Any, table: ImageTable) -> Iterator[list[Any]]:
-    """Yields the path of the image and the values of the other columns in each row of a batch."""
+def columns_of_batch(batch: Any, table: ImageTable) -> list[list[Any]]:
+    """Returns the paths of the images and the values of the other columns in a batch."""
     image, *others = table.names
     columns: dict[str, list[Any]] = {"": [None] * batch.num_rows}
     for name in others:
@@ -353,7 +368,7 @@ def values_of_batch(batch: Any, table: ImageTable) -> Iterator[list[Any]]:
     if table.has_path:
         structs = batch.column(batch.schema.get_field_index(image))
         paths = python_values(structs.flatten()[structs.type.get_field_index(PATH)])
-    yield from map(list, zip(paths, *(columns[name] for name in others), strict=True))
+    return [paths, *(columns[name] for name in others)]
 
 
 def _holds_images(file: StoredObject, opened: Any, name: str) -> bool:
