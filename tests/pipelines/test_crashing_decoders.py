@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +17,9 @@ import pyarrow
 import pytest
 from helpers.hostile import COMMAND, check_books, document, make_tree, picture, run
 from pyarrow import parquet
+
+from shardwright.schemas.errors import UsageError
+from shardwright.transforms.sources.manifest.parquet import parse_apart
 
 #: Python runs this in each new process. Worker processes of the pool meet the image `BAD` with an accident.
 _ACCIDENT = """
@@ -211,6 +215,9 @@ def test_an_image_whose_fingerprint_crashes_is_no_copy(
 _PLAIN_READER = """
 import sys
 from pyarrow import parquet
+
+from shardwright.schemas.errors import UsageError
+from shardwright.transforms.sources.manifest.parquet import parse_apart
 parquet.ParquetFile(sys.argv[1]).metadata.row_group(0).column(0)
 """
 
@@ -235,3 +242,8 @@ def test_a_footer_that_crashes_its_library_refuses_the_file(
     assert f"--input {path} cannot be read as Parquet (the library that reads it crashed: SIGABRT)" in message
     path.write_bytes(sound)
     assert run(capfd, "convert", tmp_path / "in", tmp_path / "out", f"--pool={pool}").code == 0
+
+
+def test_a_file_whose_library_crashes_is_named() -> None:
+    with pytest.raises(UsageError, match=r"in/a\.arrow cannot be read as Arrow \(.* crashed: SIGABRT\)"):
+        parse_apart("Arrow", "in/a.arrow", os.abort)

@@ -128,8 +128,10 @@ class Converters:
             if not self._in_processes and not self._processes:
                 self._start_process()
         self.start()
-        (result,) = self._run_in_process(_packed(partial(_apply, function)), _raise_crashed, [args])
-        return result
+        results: list[Result] = self._run_in_process(
+            _packed(partial(_apply, function)), _raise_crashed, [args]
+        )
+        return results[0]
 
     @property
     def in_processes(self) -> bool:

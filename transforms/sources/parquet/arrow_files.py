@@ -74,7 +74,7 @@ class _Opened:
         if self._is_file:
             # With `included_fields`, a file's batches would be copies instead of parts of the file.
             file = pyarrow.ipc.open_file(source)
-            batches = map(file.get_batch, range(begin, file.num_record_batches))
+            batches: Iterator[Any] = map(file.get_batch, range(begin, file.num_record_batches))
         else:
             fields = [self.schema.get_field_index(name) for name in names]
             options = pyarrow.ipc.IpcReadOptions(included_fields=fields)
