@@ -12,25 +12,20 @@ RFC 9649 (WebP); Netpbm's ppm(5); Pillow's decoders, which these bounds protect.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from shardwright.schemas.bounds import Bounds
+from shardwright.transforms.images.jpeg_segments import START_OF_SCAN, jpeg_segments
 
 #: Pixels in all scans of a JPEG, for each scan that is allowed. A hundred scans take half a second to decode.
 _PIXELS_OF_SCANS, _SCANS = 1 << 32, 100
 
-_SOI_BYTES = 2
-_START_OF_SCAN, _END_OF_IMAGE, _EXIF_MARKER = 0xDA, 0xD9, 0xE1
+_SOI_BYTES, _EXIF_MARKER = 2, 0xE1
 #: Markers of frames (ITU-T T.81, table B.1): SOF0 to SOF15 without DHT, JPG and DAC.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 #: Markers of sequential frames. If one scan has all components, it is the only one.
 _SEQUENTIAL = frozenset((0xC0, 0xC1, 0xC3, 0xC9, 0xCB))
-#: Markers without a segment: TEM, RST0 to RST7, SOI.
-_ALONE = frozenset((0x01, *range(0xD0, 0xD9)))
-_MARKER = re.compile(rb"\xff[\x01-\xfe]")
-#: The end of a scan: a marker that is neither a stuffed byte nor a restart.
-_AFTER_SCAN = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
 _SIGNATURE_BYTES, _CHUNK_BYTES = 8, 12
 _RIFF_HEADER_BYTES, _RIFF_CHUNK_BYTES = 12, 8
 _SCREEN_BYTES, _DESCRIPTOR_BYTES = 13, 10
@@ -98,12 +93,12 @@ def _check_scans(data: bytes, width: int, height: int, bounds: Bounds) -> None:
     pixels = width * height
     max_pixels = bounds.scans * _PIXELS_OF_SCANS // _SCANS
     scans = components = 0
-    for segments, (marker, start, _) in enumerate(_jpeg_segments(data), 1):
+    for segments, (marker, start, _, _) in enumerate(jpeg_segments(data), 1):
         if segments > bounds.segments:  # builds no message for each of them
             raise bounds.fault("segments", f"jpeg: it has at least {segments} segments")
         if marker in _FRAMES:
             components = data[start + 9] if marker in _SEQUENTIAL and start + 9 < len(data) else 0
-        elif marker == _START_OF_SCAN:
+        elif marker == START_OF_SCAN:
             scans += 1
             if components and start + 4 < len(data) and data[start + 4] == components:
                 return  # one scan has all components: decoders ignore what follows
@@ -208,50 +203,26 @@ class JpegFrame(NamedTuple):
 def jpeg_frame(data: bytes) -> JpegFrame | None:
     """Returns the frame header of a JPEG; None if there is none before the first scan."""
     frame: JpegFrame | None = None
-    for marker, start, _ in _jpeg_segments(data):
+    for marker, start, _, _ in jpeg_segments(data):
         if marker in _FRAMES and len(data) > start + 9:
             height, width = (int.from_bytes(data[at : at + 2], "big") for at in (start + 5, start + 7))
             factors = data[start + 11 : start + 10 + 3 * data[start + 9] : 3]
             sampling = tuple((max(1, both >> 4), max(1, both & 15)) for both in factors) or ((1, 1),)
             frame = JpegFrame(width, height, sampling, marker not in _SEQUENTIAL)
-        if marker == _START_OF_SCAN:
+        if marker == START_OF_SCAN:
             if frame is not None and len(data) > start + 4 and data[start + 4] < len(frame.sampling):
                 return frame._replace(several_scans=True)
             return frame
     return frame
 
 
-def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yields (marker, start, number of stray bytes before it) for each segment of a JPEG."""
-    position, stray_from, last = _SOI_BYTES, _SOI_BYTES, len(data) - 1
-    while True:
-        start = position
-        # Nearly every segment begins where the one before it ends.
-        if position >= last or data[position] != 0xFF or not 0 < data[position + 1] < 0xFF:
-            found = _MARKER.search(data, position)
-            if found is None:
-                return
-            start = found.start()
-        marker = data[start + 1]
-        yield marker, start, start - stray_from
-        if marker == _END_OF_IMAGE:
-            return
-        position = start + 2
-        if marker not in _ALONE:
-            position += max(2, int.from_bytes(data[start + 2 : start + 4], "big"))
-        if marker == _START_OF_SCAN:
-            after = _AFTER_SCAN.search(data, position)
-            if after is None:
-                return
-            position = after.start()
-        stray_from = position
-
-
 def _check_jpeg(data: bytes, bounds: Bounds) -> None:
     """Checks the segments before the first scan."""
     stray = exif = 0
-    for number, (marker, start, gap) in enumerate(_jpeg_segments(data), 1):
-        stray += gap
+    expected = _SOI_BYTES
+    for number, (marker, start, _, data_end) in enumerate(jpeg_segments(data), 1):
+        stray += start - expected
+        expected = data_end
         if number > bounds.segments:  # builds no message for each of them
             raise bounds.fault("segments", f"jpeg: it has at least {number} segments")
         if stray > bounds.stray_bytes:
@@ -262,7 +233,7 @@ def _check_jpeg(data: bytes, bounds: Bounds) -> None:
             if exif == 1:
                 size = int.from_bytes(data[start + 2 : start + 4], "big")
                 first = start, start + 2 + size
-        if marker == _START_OF_SCAN:
+        if marker == START_OF_SCAN:
             break
     if exif:
         check_tags(_joined_exif(data) if exif > 1 else data[first[0] + 10 : first[1]], "exif", bounds)
@@ -271,8 +242,8 @@ def _check_jpeg(data: bytes, bounds: Bounds) -> None:
 def _joined_exif(data: bytes) -> bytes:
     """Returns the Exif data of all segments as Pillow joins it."""
     parts: list[bytes] = []
-    for marker, start, _ in _jpeg_segments(data):
-        if marker == _START_OF_SCAN:
+    for marker, start, _, _ in jpeg_segments(data):
+        if marker == START_OF_SCAN:
             break
         if marker == _EXIF_MARKER and data[start + 4 : start + 10] == b"Exif\0\0":
             parts.append(data[start + 10 : start + 2 + int.from_bytes(data[start + 2 : start + 4], "big")])

@@ -283,8 +283,7 @@ def _convert(
         working += math.prod(geometry.size) * _RESIZED_BYTES + math.prod(geometry.canvas) * _STORED_BYTES
     with reserve(working):
         started = time.perf_counter()
-        decoded = decode.check_pixels if keep else decode.load_checked
-        loaded = decoded(opened, settings.max_pixels, settings.damaged == "keep")
+        loaded = decode.load_checked(opened, settings.max_pixels, settings.damaged == "keep")
         decode_seconds = time.perf_counter() - started
         if keep:
             return _keep(data, opened, loaded, frame, settings, decode_seconds)

@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -41,7 +40,6 @@ from shardwright.transforms.images.deep_header import (
     png_header,
     tiff_header,
 )
-from shardwright.transforms.images.jpeg_headers import OpenedJpeg, OpenedJpegs
 from shardwright.transforms.images.pillow_settings import pillow_settings
 from shardwright.transforms.images.plugin_decoders import open_with_plugin, plugin_kind
 from shardwright.transforms.images.signatures import (
@@ -95,7 +93,7 @@ class OpenedImage:
     """An image whose header was read, and whose pixels are not decoded yet.
 
     Attributes:
-      image: Pillow's lazy image; only its size, mode and info if `is_outline`.
+      image: Pillow's lazy image.
       kind: format of the image, detected from its bytes.
       orientation: EXIF orientation, 1 to 8.
       animated: whether the file has more than one frame.
@@ -108,7 +106,6 @@ class OpenedImage:
       jxl: header of a JPEG XL.
       unpacked: whether it is the JPEG inside of a JPEG XL; `data` is that JPEG.
       deep: the samples of a picture that is decoded by `load_samples`; None for one that Pillow holds.
-      is_outline: whether it is a JPEG with a known header, which Pillow did not open again.
       scaled: 16-bit samples that `load_checked` scales to 8 bits, because their white is stated; else None.
     """
 
@@ -125,7 +122,6 @@ class OpenedImage:
     jxl: jpeg_xl.Header | None = None
     unpacked: bool = False
     deep: DeepHeader | None = None
-    is_outline: bool = False
     scaled: DeepHeader | None = None
 
     @property
@@ -350,8 +346,6 @@ def _open_image(data: bytes, kind: str, max_pixels: int, bounds: Bounds) -> Open
     """Reads the header of an image that Pillow or a plugin decodes."""
     if kind == "jpeg_xl":
         return _open_jpeg_xl(data, max_pixels, bounds)
-    if kind == "jpeg" and (outline := _open_known_jpeg(data, max_pixels, bounds)) is not None:
-        return outline
     with _faults_of(kind, max_pixels):
         check_structure(data, kind, bounds)
         image, depth = _open(data, kind, max_pixels, bounds)
@@ -369,32 +363,10 @@ def _open_image(data: bytes, kind: str, max_pixels: int, bounds: Bounds) -> Open
                 image.info.setdefault(field, content)
         orientation, animated = _orientation(image, kind, bounds), _is_animated(image, kind)
         coefficients = memory.coefficient_bytes(data) if kind == "jpeg" else 0
-        if image.format == "JPEG" and image.mode in jpeg.DECODED_MODES:
-            opened_jpegs(bounds).add(data, OpenedJpeg(image.mode, image.info.copy()))
         return OpenedImage(
             image, kind, orientation, animated, data, depth, pixels,
             bounds=bounds, coefficient_bytes=coefficients,
         )  # fmt: skip
-
-
-@lru_cache(maxsize=4)
-def opened_jpegs(bounds: Bounds) -> OpenedJpegs:
-    """Returns the JPEG headers that were opened under some bounds."""
-    return OpenedJpegs()
-
-
-def _open_known_jpeg(data: bytes, max_pixels: int, bounds: Bounds) -> OpenedImage | None:
-    """Returns a JPEG whose header is known except for its size; None if it has to be opened."""
-    found = opened_jpegs(bounds).find(data)
-    if found is None:
-        return None
-    header, (width, height) = found
-    if not width or not height or width * height > max_pixels:
-        return None  # opening it finds the fault
-    image = Image.Image()
-    image.format = "JPEG"
-    image._size, image._mode, image.info = (width, height), header.mode, dict(header.info)
-    return OpenedImage(image, "jpeg", 1, False, data, bounds=bounds, is_outline=True)
 
 
 def _open(data: bytes, kind: str, max_pixels: int, bounds: Bounds) -> tuple[Image.Image, int]:
@@ -477,11 +449,7 @@ def reduce_jpeg(opened: OpenedImage, factor: int) -> int:
     if max(width, height) < _SMALLEST_SCALED_SIDE:
         return 1
     reduced = (math.ceil(width / factor), math.ceil(height / factor))
-    if opened.is_outline:
-        if opened.factor > 1:  # as Pillow, which reduces a picture once
-            return 1
-        opened.image._size = reduced
-    elif opened.image.draft(None, (width // factor, height // factor)) is None:
+    if opened.image.draft(None, (width // factor, height // factor)) is None:
         return 1
     opened.factor = factor if opened.image.size == reduced else 1
     return opened.factor
@@ -547,23 +515,6 @@ def load_checked(opened: OpenedImage, max_pixels: int, keep_damaged: bool = Fals
         loaded = _decode(opened, keep_damaged)
         _scale_transparency(loaded.image, opened.depth)
         return loaded
-
-
-def check_pixels(opened: OpenedImage, max_pixels: int, keep_damaged: bool = False) -> LoadedImage:
-    """Decodes an image like `load_checked`, for a caller that does not need its pixels.
-
-    Returns:
-      The result of `load_checked`; the picture of a JPEG may have no pixels.
-
-    Raises:
-      ImageFault: if the pixels cannot be decoded or, unless `keep_damaged`, some are missing.
-    """
-    image = opened.image
-    if opened.is_outline:
-        memory.check_memory(decoder_bytes(opened), max_pixels, len(opened.data))
-        if jpeg.decodes_without_warning(opened.data, image.mode, image.size, opened.factor):
-            return LoadedImage(image)
-    return load_checked(opened, max_pixels, keep_damaged)
 
 
 def load_samples(opened: OpenedImage, max_pixels: int) -> np.ndarray:
@@ -661,10 +612,6 @@ def _decode_jpeg(opened: OpenedImage, keep_damaged: bool) -> LoadedImage:
     try:
         decoded = jpeg.decode_jpeg(opened.data, image.mode, image.size, opened.factor, inverted, keep_damaged)
     except jpeg.CannotReport:
-        if opened.is_outline:
-            image, factor = Image.open(io.BytesIO(opened.data), formats=("JPEG",)), opened.factor
-            if factor > 1:
-                image.draft(None, (image.width // factor, image.height // factor))
         image.load()
         return LoadedImage(image)
     decoded.image.info = image.info

@@ -16,11 +16,10 @@ from PIL import Image
 
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault, words_of
+from shardwright.transforms.images.jpeg_segments import START_OF_SCAN, jpeg_segments
 
 #: Pillow mode -> (simplejpeg's color space, Pillow's raw mode for it).
 _LAYOUTS = {"RGB": ("RGBX", "RGBX"), "L": ("GRAY", "L"), "CMYK": ("CMYK", "CMYK")}
-#: Modes of Pillow to which JPEGs are decoded.
-DECODED_MODES = frozenset(_LAYOUTS)
 #: A file with this many runs of stray bytes is decoded with them; libjpeg's warning then decides.
 _MAX_CLEANINGS = 8
 #: libjpeg's warnings (jerror.h of libjpeg-turbo 3.1) for data that ends before the picture is complete.
@@ -30,13 +29,6 @@ _HARMLESS = ("unknown jfif revision", "unknown adobe color transform", "bad icc 
 _EXTRANEOUS = re.compile(r"(\d+) extraneous bytes before marker 0x([0-9a-f]{2})", re.IGNORECASE)
 #: Errors of TurboJPEG for files that libjpeg decodes, such as unusual chroma subsampling.
 _REFUSED_BY_TURBOJPEG = ("could not determine subsampling", "could not determine colorspace")
-_START_OF_SCAN, _END_OF_IMAGE = 0xDA, 0xD9
-#: Markers without a segment (ITU-T T.81, table B.1): TEM, RST0 to RST7, SOI.
-_ALONE = frozenset((0x01, *range(0xD0, 0xD9)))
-_MARKER = re.compile(rb"\xff[\x01-\xfe]")
-#: The end of a scan: a marker that is neither a stuffed byte, a fill byte nor a restart (ITU-T T.81,
-#: B.1.1.2).
-_AFTER_SCAN = re.compile(rb"\xff(?=[\x01-\xcf\xd8-\xfe])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,22 +86,6 @@ def decode_jpeg(
         return DecodedJpeg(_decode(whole, mode, size, factor, inverted, strict=False), note, warning)
     except ValueError as error:
         raise _fault(_words_of(error)) from error
-
-
-def decodes_without_warning(data: bytes, mode: str, size: tuple[int, int], factor: int) -> bool:
-    """Decodes a JPEG and drops its pixels; returns whether `decode_jpeg` accepts it without a note.
-
-    Args:
-      data: the whole file.
-      mode: Pillow's mode of the picture: RGB, L or CMYK.
-      size: width and height of the result, in pixels: ceil(side / factor).
-      factor: factor of the DCT scaling: 1, 2, 4 or 8.
-    """
-    try:
-        _pixels(data, _LAYOUTS[mode][0], size, factor, strict=True)
-    except ValueError:
-        return False
-    return True
 
 
 def _pixels(data: bytes, space: str, size: tuple[int, int], factor: int, strict: bool) -> np.ndarray:
@@ -176,34 +152,6 @@ def _without_harmless(data: bytes, warning: str) -> bytes | None:
     return None
 
 
-def _segments(data: bytes) -> list[tuple[int, int, int]]:
-    """Returns (start, end, marker) of every segment up to the end of the image. Scans exclude their data.
-
-    Bytes between the end of a segment and the start of the next one are stray, or the data of a scan.
-    """
-    found: list[tuple[int, int, int]] = []
-    position = 2
-    while True:
-        marker_found = _MARKER.search(data, position)
-        if marker_found is None:
-            return found
-        start = marker_found.start()
-        marker = data[start + 1]
-        if marker in _ALONE or marker == _END_OF_IMAGE:
-            end = start + 2
-        else:
-            end = start + 2 + max(2, int.from_bytes(data[start + 2 : start + 4], "big"))
-        found.append((start, end, marker))
-        if marker == _END_OF_IMAGE:
-            return found
-        position = end
-        if marker == _START_OF_SCAN:
-            after = _AFTER_SCAN.search(data, end)
-            if after is None:
-                return found
-            position = after.start()
-
-
 def _without_stray_bytes(data: bytes, count: int, marker: int) -> bytes | None:
     """Drops `count` stray bytes before a marker; returns None if they may be a scan's data.
 
@@ -211,10 +159,10 @@ def _without_stray_bytes(data: bytes, count: int, marker: int) -> bytes | None:
     padding; otherwise the decoder lost its place and did not read a part of the picture.
     """
     previous_end, previous = 2, 0
-    for start, end, found in _segments(data):
+    for found, start, end, _ in jpeg_segments(data):
         if found == marker:
             stray = data[start - count : start] if start - count >= previous_end else b""
-            if previous == _START_OF_SCAN:
+            if previous == START_OF_SCAN:
                 if stray and not stray.strip(b"\0" if stray[0] == 0 else b"\xff"):
                     return data[: start - count] + data[start:]
             elif start > previous_end:
@@ -226,8 +174,8 @@ def _without_stray_bytes(data: bytes, count: int, marker: int) -> bytes | None:
 def _without_metadata(data: bytes) -> bytes | None:
     """Drops the segments with a profile or a program's own data (APP0 to APP15, except Adobe's)."""
     kept, position, dropped = [], 0, False
-    for start, end, marker in _segments(data):
-        if marker == _START_OF_SCAN:
+    for marker, start, end, _ in jpeg_segments(data):
+        if marker == START_OF_SCAN:
             break
         if 0xE0 <= marker <= 0xEF and marker != 0xEE:
             kept.append(data[position:start])

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
+from shardwright.transforms.images.jpeg_segments import END_OF_IMAGE, jpeg_segments
 
-#: A marker of a JPEG or a fill byte, but not stuffed bytes of a scan, nor a marker without a segment: TEM,
-#: RST0 to RST7 and SOI.
-_JPEG_MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd8]", re.DOTALL)
-_JPEG_END, _JPEG_COMMENT = 0xD9, 0xFE
+_JPEG_COMMENT = 0xFE
 #: The application segments that a decoder needs: JFIF, a color profile, Adobe's color transform.
 _JPEG_DECODING = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0", 0xEE: b"Adobe"}
 _PNG_METADATA = frozenset((b"eXIf", b"tEXt", b"zTXt", b"iTXt", b"tIME"))
@@ -36,25 +33,17 @@ def _strip_jpeg(data: bytes) -> bytes:
 
     The bytes after the picture are not part of it: previews with their own metadata, makers' trailers.
     """
-    out = [data[:2]]
-    position = 2
-    while found := _JPEG_MARKER.search(data, position):
-        out.append(data[position : found.start()])  # entropy-coded data of a scan, with its restarts
-        position = found.start()
-        marker = data[position + 1]
-        if marker == 0xFF:  # a fill byte
-            position += 1
-            continue
-        if marker == _JPEG_END:
-            break
-        end = position + 2 + int.from_bytes(data[position + 2 : position + 4], "big")
-        if _decodes(marker, data[position + 4 : end]):
-            out.append(data[position:end])
-        position = end
-    else:
-        out.append(data[position:])
-        return b"".join(out)
-    return b"".join((*out, b"\xff\xd9"))
+    out: list[bytes] = []
+    begin, previous_end = 0, 2
+    for marker, start, end, _ in jpeg_segments(data):
+        if marker == END_OF_IMAGE or not _decodes(marker, data[start + 4 : end]):
+            # Fill bytes before the marker go with it.
+            out += [data[begin:previous_end], data[previous_end:start].rstrip(b"\xff")]
+            if marker == END_OF_IMAGE:
+                return b"".join((*out, b"\xff\xd9"))
+            begin = end
+        previous_end = end
+    return b"".join((*out, data[begin:]))
 
 
 def _decodes(marker: int, content: bytes) -> bool:

@@ -29,9 +29,6 @@ from shardwright.transforms.images.decode import (
 from shardwright.transforms.images.deep_header import DeepHeader
 from shardwright.transforms.images.deep_pixels import decode_raw, displayed
 from shardwright.transforms.images.encode import FORMAT_NAMES
-from shardwright.transforms.images.jpeg import DECODED_MODES, decodes_without_warning
-from shardwright.transforms.images.jpeg_headers import JpegHeader, JpegHeaders, header_bytes
-from shardwright.transforms.images.metadata import strip_metadata
 from shardwright.transforms.images.quality_metrics import eight_bits
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.records.build import GRAY, RGB
@@ -44,8 +41,6 @@ SIDES = (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
 MAX_PIXELS = 2**31 - 1
 #: Largest factor by which the JPEG decoder reduces.
 _REDUCTION = 8
-#: The end of a JPEG, after the data of its last scan.
-_JPEG_END = b"\xff\xd9"
 #: Formats of stored images. They have 8 bits per sample, unless it is a PNG of 16 bits.
 _STORED = frozenset(("jpg", "png", "webp"))
 #: Bytes in memory for each raw sample while it is measured and displayed.
@@ -78,11 +73,9 @@ class Seen(NamedTuple):
 
     Attributes:
       problems: Problems that were found.
-      image: Decoded image as it is displayed, possibly reduced. None if it could not be decoded, or if
-        `header` is set.
+      image: Decoded image as it is displayed, possibly reduced. None if it could not be decoded.
       format: Format detected from the bytes: jpg, png, webp, raw, ...
       size: Width and height of the stored image in pixels.
-      header: Header of a JPEG that was decoded by it. Its pixels are not kept.
       channels: Number of its channels.
       samples: Stored samples without transparency, HxWxC. None unless the full pixels are needed and the
         record states the type of its samples.
@@ -92,7 +85,6 @@ class Seen(NamedTuple):
     image: Image.Image | None
     format: str
     size: tuple[int, int] = (0, 0)
-    header: JpegHeader | None = None
     channels: int = 0
     samples: npt.NDArray[Any] | None = None
 
@@ -104,7 +96,6 @@ def check_image(
     reserve: Callable[[int], object] | None = None,
     damaged_too: bool = False,
     bounds: Bounds = DEFAULT_BOUNDS,
-    headers: JpegHeaders | None = None,
 ) -> Seen:
     """Decodes an image and compares it with what is declared about it.
 
@@ -117,8 +108,6 @@ def check_image(
       reserve: Function that is called with the memory that the decoded image needs, in bytes.
       damaged_too: Whether images with missing or damaged data are allowed.
       bounds: Largest number of parts that the image may have.
-      headers: Headers of earlier images that were checked with the same bounds, and not whole. Sound images
-        with these headers need no other check than decoding. None if the caller needs the decoded image.
     """
     declared_format = declared.format
     if declared_format == "raw" or (
@@ -133,24 +122,15 @@ def check_image(
         if _SPELLINGS.get(spelled, spelled) != name:
             message = f"the image is {name} but the record says {declared_format}"
             problems.append((FindingCode.FORMAT_MISMATCH, message))
-    header = headers.find(encoded) if headers is not None else None
-    if header is not None:
-        if reserve is not None:
-            reserve(header.decoder_bytes)
-        if decodes_without_warning(encoded, header.mode, header.reduced_size, header.factor):
-            problems += _declaration_problems((*header.size[::-1], header.channels), declared, "uint8")
-            return Seen(problems, None, name, header.size, header, header.channels)
     try:
         opened = open_image(encoded, "image", MAX_PIXELS, bounds, keep_depth=declared.dtype is not None)
         size = opened.image.size
         reduced = not whole and reduce_jpeg(opened, _REDUCTION) > 1
-        needed = max(math.prod(opened.image.size) * BYTES_PER_PIXEL, decoder_bytes(opened))
-        if reserve is not None and header is None:
-            reserve(needed)
+        if reserve is not None:
+            reserve(max(math.prod(opened.image.size) * BYTES_PER_PIXEL, decoder_bytes(opened)))
         if opened.deep is not None:
             return _check_deep(opened, opened.deep, declared, whole, Seen(problems, None, name))
-        loaded = load_checked(opened, MAX_PIXELS, damaged_too)
-        image = loaded.image
+        image = load_checked(opened, MAX_PIXELS, damaged_too).image
         samples = _samples_of(image) if whole and declared.dtype is not None else None
     except NotACandidate:
         return Seen([*problems, (FindingCode.UNDECODABLE, _NOT_AN_IMAGE)], None, name)
@@ -159,35 +139,7 @@ def check_image(
     size = size if reduced else image.size
     truth = (size[1], size[0], channels_of(image))
     problems += _declaration_problems(truth, declared, "uint8" if name in _STORED else None)
-    if headers is not None and header is None and not loaded.note and not loaded.damage:
-        _remember_header(headers, opened, size, truth[2], needed)
     return Seen(problems, image, name, size, channels=truth[2], samples=samples)
-
-
-def _remember_header(
-    headers: JpegHeaders, opened: OpenedImage, size: tuple[int, int], channels: int, needed: int
-) -> None:
-    """Remembers the header of a sound JPEG, if nothing but its header affected how it was opened.
-
-    Args:
-      headers: Where the header is kept.
-      opened: The image, which was decoded without a warning.
-      size: Width and height of the stored image in pixels.
-      channels: Number of its channels.
-      needed: Largest number of bytes that decoding takes.
-    """
-    if opened.image.format != "JPEG" or opened.image.mode not in DECODED_MODES:
-        return
-    length = header_bytes(opened.data)
-    if length:
-        closed = opened.data[:length] + _JPEG_END
-        headers.add(
-            opened.data,
-            JpegHeader(
-                length, opened.image.mode, size, opened.image.size, opened.factor, channels, needed,
-                bare=strip_metadata(closed, "jpeg") == closed,
-            ),
-        )  # fmt: skip
 
 
 def _declaration_problems(
@@ -272,7 +224,7 @@ def _check_bare(
         reserve(math.prod(sides) * _BARE_BYTES)
     samples = decode_raw(encoded, dtype.name, sides)
     shown = displayed(samples if whole else samples[:1, :1])  # nobody looks at a part
-    return Seen(problems, shown, "raw", (width, height), None, channels, samples if whole else None)
+    return Seen(problems, shown, "raw", (width, height), channels, samples if whole else None)
 
 
 def _size_problems(truth: tuple[int, int, int], sides: Sequence[PictureShape]) -> Iterator[Problem]:

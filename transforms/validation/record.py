@@ -19,7 +19,6 @@ from shardwright.schemas.pictures import ImageQuality, Picture
 from shardwright.schemas.tensor_proto import parse_tensor
 from shardwright.schemas.units import counted
 from shardwright.transforms.images.convert import Reserve, reserve_nothing
-from shardwright.transforms.images.jpeg_headers import JpegHeader, JpegHeaders
 from shardwright.transforms.images.metadata import strip_metadata
 from shardwright.transforms.images.private_metadata import private_metadata
 from shardwright.transforms.images.quality_metrics import measure_quality, measure_stored_samples
@@ -137,7 +136,6 @@ class RecordChecker:
         self._decode, self._look, self._tell = decode, look, picture or look
         self._reserve = reserve or reserve_nothing
         self._hash_images = hash_images
-        self._headers = None if self._tell else JpegHeaders()
         repeating = _REPEATING if decode else _REPEATING - _SIZES
         self._repeating = [spec for spec in schema.features if spec.fill in repeating and not self._encoded]
         single = [spec for spec in schema.features if spec not in self._repeating]
@@ -220,12 +218,12 @@ class RecordChecker:
             lambda size: held.enter_context(self._reserve(size)),
             self._schema.damaged_too,
             self._schema.bounds,
-            self._headers,
         )
         problems += seen.problems
-        bare, kind = _is_bare(encoded, common.declared, seen.header)
-        decoded = seen.image is not None or seen.header is not None
-        private = private_metadata(encoded, kind) if decoded and (not bare or kind == "tiff") else ()
+        bare, kind = _is_bare(encoded, common.declared)
+        private = (
+            private_metadata(encoded, kind) if seen.image is not None and (not bare or kind == "tiff") else ()
+        )
         return stored_sha256, bare, private, seen
 
     def _common(
@@ -378,16 +376,13 @@ def _name_problems(key: str | None, basename: str | None) -> Iterator[Problem]:
         yield FindingCode.WRONG_VALUE, f"its file name is {basename!r}, but its key ends differently"
 
 
-def _is_bare(encoded: bytes, declared: DeclaredImage, header: JpegHeader | None) -> tuple[bool, str]:
+def _is_bare(encoded: bytes, declared: DeclaredImage) -> tuple[bool, str]:
     """Returns whether an image is a file without metadata or bytes after its end, and its format.
 
     Args:
       encoded: Bytes of the image.
       declared: What its record declares about it.
-      header: Its header, if it was decoded by that.
     """
-    if header is not None and header.bare and header.ends_after_scan(encoded):
-        return True, "jpeg"
     kind = "" if declared.format == "raw" else kind_of(encoded[:HEAD_BYTES]) or ""
     return strip_metadata(encoded, kind) == encoded, kind
 

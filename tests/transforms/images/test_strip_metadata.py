@@ -14,26 +14,27 @@ _MARKER_BYTES = [0xFF] * 6 + [0, 1, 0xD0, 0xD7, 0xD8, 0xD9, 0xDA, 0xE0, 0xE1, 0x
 
 def _stripped_byte_by_byte(data: bytes) -> bytes:
     """Strips a JPEG as T.81 describes it: two bytes at a time."""
-    out, at = bytearray(data[:2]), 2
+    out, at, fill = bytearray(data[:2]), 2, b""
     while at < len(data):
         marker = data[at + 1] if at + 1 < len(data) else 0
+        if data[at] == marker == 0xFF:
+            fill += b"\xff"
+            at += 1
+            continue
+        end = at + 2
+        is_metadata = False
         if data[at] != 0xFF:
-            out.append(data[at])
-            at += 1
-        elif marker == 0xFF:
-            at += 1
-        elif marker in (0, 1) or 0xD0 <= marker <= 0xD8:
-            out += data[at : at + 2]
-            at += 2
+            end = at + 1
         elif marker == 0xD9:
             return bytes(out + b"\xff\xd9")
-        else:
-            end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-            is_metadata = marker == 0xFE or 0xE0 <= marker <= 0xEF
-            if not is_metadata or (marker == 0xE0 and data[at + 4 : at + 9] == b"JFIF\0"):
-                out += data[at:end]
-            at = end
-    return bytes(out)
+        elif marker > 1 and not 0xD0 <= marker <= 0xD8:
+            end += max(2, int.from_bytes(data[at + 2 : at + 4], "big"))
+            is_jfif = marker == 0xE0 and data[at + 4 : at + 9] == b"JFIF\0"
+            is_metadata = marker == 0xFE or (0xE0 <= marker <= 0xEF and not is_jfif)
+        if not is_metadata:
+            out += fill + data[at:end]
+        at, fill = end, b""
+    return bytes(out + fill)
 
 
 @given(st.lists(st.sampled_from(_MARKER_BYTES), max_size=40))
