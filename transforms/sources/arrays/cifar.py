@@ -16,21 +16,13 @@ from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.units import counted
-from shardwright.transforms.sources.arrays.plain_pickle import (
-    LongString,
-    PickledArray,
-    PickledType,
-    PickleError,
-    read_pickle,
-)
+from shardwright.transforms.sources.arrays.plain_pickle import PickledArray, PickleError, read_pickle
 from shardwright.transforms.sources.arrays.rows import (
-    ArrayHeader,
     FileSlice,
     Rows,
     UnreadableRows,
     head_of,
     open_gzip,
-    rows_of,
     unpack,
 )
 from shardwright.transforms.sources.source import Context
@@ -130,7 +122,7 @@ def open_archive(
 
 
 def read_batch(name: str, files: Mapping[str, FileSlice], context: Context) -> CifarBatch:
-    """Returns a batch of images; most pixels stay in the file and are read from there.
+    """Returns a batch of images. Pixels in a pickle are copied to the spool, others stay in the file.
 
     Args:
       name: Name of the batch.
@@ -143,16 +135,14 @@ def read_batch(name: str, files: Mapping[str, FileSlice], context: Context) -> C
     if name.endswith(".bin"):
         return _read_binary(name, files)
     try:
-        with files[name].open() as file:
-            content = read_pickle(file)
-        found = _content(content)
+        found = _read_dictionary(files[name])
+        pixels = _pixels(found.get("data"), files[name], context)
+        labels = next((_numbers(found[key]) for key in _LABELS if key in found), None)
+        coarse = _numbers(found[_COARSE_LABELS]) if _COARSE_LABELS in found else None
     except PickleError as error:
         raise ValueError(str(error)) from None
-    pixels = _pixels(found["data"], files[name], context)
-    labels = next((_numbers(found[key], files[name]) for key in _LABELS if key in found), None)
     if labels is None:
         raise ValueError("it has no labels")
-    coarse = _numbers(found[_COARSE_LABELS], files[name]) if _COARSE_LABELS in found else None
     if labels.size != pixels.count or (coarse is not None and coarse.size != pixels.count):
         raise UsageError(
             f"{printable(files[name].uri)}: {name} has {counted(pixels.count, 'image')} and "
@@ -163,59 +153,60 @@ def read_batch(name: str, files: Mapping[str, FileSlice], context: Context) -> C
     return CifarBatch(pixels, labels, names, coarse, coarse_names)
 
 
-def _content(content: Any) -> dict[str, Any]:
-    if not isinstance(content, dict) or not isinstance(content.get("data"), PickledArray):
-        raise PickleError("it holds no array named data")
-    return content
+def _read_dictionary(file_slice: FileSlice) -> dict[str, Any]:
+    """Returns the dictionary in a pickle. Its keys are text, also if Python 2 wrote them.
+
+    Raises:
+      PickleError: if the pickle holds anything else.
+    """
+    with file_slice.open() as file:
+        content = read_pickle(file)
+    if not isinstance(content, dict) or not all(isinstance(key, str | bytes) for key in content):
+        raise PickleError("it does not hold a dictionary with names")
+    return {
+        key.decode("utf-8", "replace") if isinstance(key, bytes) else key: content[key] for key in content
+    }
 
 
-def _pixels(array: PickledArray, file_slice: FileSlice, context: Context) -> Rows:
+def _pixels(array: Any, file_slice: FileSlice, context: Context) -> Rows:
     """Returns the images of a pickled array.
 
     Raises:
-      ValueError: if they are not pixels in CIFAR's format.
+      PickleError: if they are not pixels in CIFAR's format.
     """
-    dtype = array.dtype or PickledType("")
-    if dtype.code != "u1" or len(array.shape) != 2 or array.shape[1] != _PIXELS:
-        raise ValueError(f"its array has shape {array.shape} and type {dtype.code}, not (N, {_PIXELS}) of u1")
-    length = array.data.length if isinstance(array.data, LongString) else len(array.data)
-    if length != array.shape[0] * _PIXELS:
-        raise ValueError(
-            f"its array has {length} bytes, but its shape says {counted(array.shape[0], 'image')}"
+    if not isinstance(array, PickledArray):
+        raise PickleError("it holds no array named data")
+    pixels = array.integers()
+    if pixels.dtype != np.uint8 or pixels.ndim != 2 or pixels.shape[1] != _PIXELS:
+        raise PickleError(
+            f"its array has shape {pixels.shape} and type {pixels.dtype}, not (N, {_PIXELS}) of uint8"
         )
-    if isinstance(array.data, LongString):
-        pixels = file_slice.inside(array.data.offset, length)
-    else:  # a pickle that stores the bytes as text
-        data = array.data
 
-        def write(file: IO[bytes]) -> None:
-            file.write(data)
+    def write(file: IO[bytes]) -> None:
+        file.write(np.ascontiguousarray(pixels).data)
 
-        place = f"{file_slice.offset}:{file_slice.length}"
-        state = f"{file_slice.uri}:{file_slice.size}:{file_slice.version}:{place}:data"
-        path = context.spool.fill(state, file_slice.uri, write)
-        pixels = FileSlice(file_slice.uri, path, 0, length, length, "")
-    rows = rows_of(pixels, ArrayHeader("|u1", array.shape, 0, array.fortran), context)
-    return _images(rows.file_slice, rows.begin, _PIXELS, array.shape[0])
+    place = f"{file_slice.offset}:{file_slice.length}"
+    state = f"{file_slice.uri}:{file_slice.size}:{file_slice.version}:{place}:data"
+    path = context.spool.fill(state, file_slice.uri, write)
+    spooled = FileSlice(file_slice.uri, path, 0, pixels.nbytes, pixels.nbytes, "")
+    return _images(spooled, 0, _PIXELS, len(pixels))
 
 
 def _images(file_slice: FileSlice, begin: int, stride: int, count: int) -> Rows:
     return Rows(file_slice, begin, stride, _PIXELS, count, (_SIDE, _SIDE, _CHANNELS), "|u1", planar=True)
 
 
-def _numbers(values: Any, file_slice: FileSlice) -> np.ndarray:
+def _numbers(values: Any) -> np.ndarray:
     """Returns a list or an array of numbers in a pickle as a NumPy array.
 
     Raises:
-      ValueError: if it is neither.
+      PickleError: if it is neither.
     """
+    if isinstance(values, PickledArray):
+        return values.integers().astype(np.int64)
     if isinstance(values, list) and all(type(value) is int and abs(value) < 2**63 for value in values):
         return np.array(values, np.int64)
-    if isinstance(values, PickledArray) and values.dtype and values.dtype.code[:1] in ("i", "u", "b"):
-        data = values.data if isinstance(values.data, bytes) else file_slice.read(*values.data)
-        order = ">" if values.dtype.order == ">" else "<"
-        return np.frombuffer(data, np.dtype(order + values.dtype.code)).astype(np.int64)
-    raise ValueError("its labels are not numbers")
+    raise PickleError("its labels are not numbers")
 
 
 def _names_python(files: Mapping[str, FileSlice]) -> tuple[Sequence[str], Sequence[str]]:
@@ -224,10 +215,7 @@ def _names_python(files: Mapping[str, FileSlice]) -> tuple[Sequence[str], Sequen
     if name is None:
         return (), ()
     try:
-        with files[name].open() as file:
-            content = read_pickle(file)
-        if not isinstance(content, dict):
-            raise PickleError("it does not hold a dictionary")
+        content = _read_dictionary(files[name])
         names = _texts(content.get("fine_label_names", content.get("label_names", [])))
         return names, _texts(content.get("coarse_label_names", []))
     except PickleError as error:
