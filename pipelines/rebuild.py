@@ -55,8 +55,7 @@ from shardwright.transforms.rebuild import events
 from shardwright.transforms.rebuild.begin import is_overtaken
 from shardwright.transforms.rebuild.outcome import outcome_file, read_outcome
 from shardwright.transforms.rebuild.task import RebuildTask
-from shardwright.transforms.rebuild.unchanged import end_if_unchanged, find_input
-from shardwright.transforms.sources.listed_parts import LISTED_PARTS
+from shardwright.transforms.rebuild.unchanged import end_if_unchanged
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.sources.unused_settings import without_effect
 from shardwright.transforms.versions.listing import list_versions, version_names
@@ -358,11 +357,8 @@ def _named(task: RebuildTask) -> RebuildTask:
 def _run(task: RebuildTask, request: ConversionRequest, engine: _Engine, progress: bool) -> RebuildResult:
     try:
         with show_progress(progress, task.directory, task.started), heartbeat(task.output, task.holder):
-            try:
-                if not (engine.is_here and _has_ended(task, request)):
-                    engine.run(task, request)
-            finally:
-                LISTED_PARTS.clear()
+            if not (engine.is_here and _has_ended(task, request)):
+                engine.run(task, request)
     except (ShardwrightError, KeyboardInterrupt) as error:
         if isinstance(error, ShardwrightError):
             error = type(error)(without_resume(error.message))
@@ -399,10 +395,7 @@ def _has_ended(task: RebuildTask, request: ConversionRequest) -> bool:
         return without_effect(request.given, facts, request.facts)
 
     try:
-        state = find_input(task)
-        return state is not None and end_if_unchanged(
-            task, state, request.inputs, request.rules, request.selection, notes
-        )
+        return end_if_unchanged(task, request.inputs, request.rules, request.selection, notes)
     except Exception as error:
         raise as_shardwright_error(error) from error
 

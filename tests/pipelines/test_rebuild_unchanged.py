@@ -7,6 +7,8 @@ import json
 import logging
 import os
 import shutil
+import subprocess
+import sys
 import tarfile
 import tempfile
 import time
@@ -31,8 +33,7 @@ from shardwright.schemas.input_state import INPUT_JSON, InputState
 from shardwright.transforms import storage
 from shardwright.transforms.images import read as reading
 from shardwright.transforms.rebuild import events, remembered_input, unchanged
-from shardwright.transforms.sources import listed_parts, listing_digest, transforms
-from shardwright.transforms.sources.listing import list_part
+from shardwright.transforms.sources import listing_digest
 
 JOB: dict[str, Any] = {
     "input": "in", "output": "out", "shards": "2", "class_names": "names.txt", "exclude": "@exclude.txt",
@@ -282,7 +283,7 @@ def test_another_version_that_is_published_meanwhile_is_seen(
     Path("in/a/new.bmp").write_bytes(picture(50, "BMP", 8))
     rebuild(**JOB)
     Path("in/a/new.bmp").unlink()
-    monkeypatch.setattr(pipeline, "find_input", lambda task: state)
+    monkeypatch.setattr(unchanged, "_same_request", lambda task: state)
     assert not ends_early()
 
 
@@ -312,7 +313,7 @@ def test_an_interrupt_gives_the_lease_back(here: Path, monkeypatch: pytest.Monke
 
 
 def test_a_bug_is_reported(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unchanged, "list_digest", lambda *_: 1 / 0)
+    monkeypatch.setattr(unchanged, "_list", lambda *_: 1 / 0)
     with pytest.raises(EngineError, match="ZeroDivisionError"):
         ends_early()
 
@@ -326,34 +327,9 @@ def test_another_rebuild_at_work_is_not_disturbed(here: Path, monkeypatch: pytes
         reported.append(True)
         return listing_digest.ListingDigest()
 
-    monkeypatch.setattr(unchanged, "list_digest", listed)
+    monkeypatch.setattr(unchanged, "_list", listed)
     assert not ends_early()
     assert reported
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("most", [100, 3])
-def test_a_changed_input_is_listed_only_once(here: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    """Unless there are too many references to keep, which are then listed again."""
-    counts = {"early": 0, "whole": 0}
-
-    def counted(name: str) -> Callable[..., Any]:
-        def listed(*about: Any) -> Any:
-            counts[name] += 1
-            return list_part(*about)
-
-        return listed
-
-    monkeypatch.setattr(listed_parts, "MAX_KEPT", most)
-    monkeypatch.setattr(unchanged, "list_part", counted("early"))
-    monkeypatch.setattr(transforms, "list_part", counted("whole"))
-    Path("in/a/new.bmp").write_bytes(picture(50, "BMP", 8))
-    result = rebuild(**JOB)
-    assert (result.outcome["changes"]["added"], result.outcome["work"]["converted"]) == (1, 1)
-    assert counts == {"early": 1, "whole": int(most == 3)}
-    assert listed_parts.LISTED_PARTS.room == most
-    state = InputState.loads((Path("out") / INPUT_JSON).read_bytes())
-    assert state.version == result.version and ends_early()
 
 
 def test_an_input_that_cannot_be_remembered_is_a_warning(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,6 +347,14 @@ def test_an_input_that_cannot_be_remembered_is_a_warning(here: Path, monkeypatch
     assert not ends_early()
     assert not rebuild(**JOB).changed
     assert ends_early()
+
+
+def test_a_rebuild_with_nothing_to_do_needs_no_beam(here: Path) -> None:
+    code = (
+        "import sys\nfrom shardwright.pipelines.rebuild import rebuild\n"
+        f"assert not rebuild(**{JOB!r}).changed\nassert 'apache_beam' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_rebuild_with_nothing_to_do_removes_old_versions(here: Path) -> None:

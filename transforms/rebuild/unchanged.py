@@ -1,26 +1,23 @@
 """Ends a rebuild early if its input and its request are those of the latest version. Does not need Beam.
 
-It lists the input as any rebuild does, but plans nothing. If anything differs, or might differ, it leaves the
-decision to the whole rebuild.
+It lists the input as any rebuild does, but plans nothing. If anything differs or fails, the graph runs from
+its beginning.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
-from shardwright.schemas.dataset import SHARDS_DIR, Dataset
+from shardwright.schemas.dataset import SHARDS_DIR
 from shardwright.schemas.errors import ShardwrightError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.input_state import InputState
-from shardwright.schemas.labels import ClassId
 from shardwright.schemas.plan import ledger_file
 from shardwright.schemas.version import version_path
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.progress import PROGRESS
-from shardwright.transforms.concurrency.workers import usable_cpus
 from shardwright.transforms.lease import renew
 from shardwright.transforms.rebuild.begin import PreviousState, begin, read_input, touched_files
 from shardwright.transforms.rebuild.decision import Decision, report_decision
@@ -29,49 +26,28 @@ from shardwright.transforms.rebuild.scrub import ScrubbedShard, chosen_shards, s
 from shardwright.transforms.rebuild.task import RebuildTask
 from shardwright.transforms.sources.file_states import TouchedFiles
 from shardwright.transforms.sources.label_rules import LabelRules
-from shardwright.transforms.sources.listed_parts import LISTED_PARTS, ListedPart
 from shardwright.transforms.sources.listing import list_part, split_inputs
-from shardwright.transforms.sources.listing_digest import ListingDigest, ListingDigester, add_up
-from shardwright.transforms.sources.rule_matches import RuleMatcher
+from shardwright.transforms.sources.listing_digest import ListingDigest, add_up
 from shardwright.transforms.sources.selection import ListingRules
 from shardwright.transforms.sources.source import Context, Input, InputSplit
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.versions.pointer import read_pointer
 
-#: Files of a bucket that are read at once, and parts of an input in a bucket that are listed at once.
-_REQUESTS_AT_ONCE = 16
-
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
-
-
-def find_input(task: RebuildTask) -> InputState | None:
-    """Returns the input of the latest version, if the request is the same as then."""
-    if not task.request or task.verify_sources:
-        return None
-    try:
-        state = read_input(task.output)
-        if state is None or state.request != task.request:
-            return None
-        pointer = read_pointer(task.output)
-    except ShardwrightError:
-        return None  # the rebuild finds this again and reports it
-    return state if pointer is not None and pointer[0].version == state.version else None
+#: Files that are read at once, and parts of an input in a bucket that are listed at once.
+_AT_ONCE = 16
 
 
 def end_if_unchanged(
     task: RebuildTask,
-    state: InputState,
     inputs: Sequence[Input],
     rules: LabelRules,
     selection: ListingRules,
     notes: Callable[[InputState], Iterable[str]],
 ) -> bool:
-    """Ends a rebuild as `finish` does if the input is still the same.
+    """Ends a rebuild as `finish` does if request and input are those of the latest version.
 
     Args:
       task: The rebuild.
-      state: Input of the latest version, of the same request.
       inputs: Checked inputs.
       rules: Rules for class names.
       selection: Rules that leave out images.
@@ -83,6 +59,9 @@ def end_if_unchanged(
     Raises:
       EngineError: If another rebuild is at work, or the storage failed.
     """
+    state = _same_request(task)
+    if state is None:
+        return False
     previous = begin(task)
     made = previous.dataset
     if previous.ended or made is None or previous.missing:
@@ -90,12 +69,13 @@ def end_if_unchanged(
     if (previous.version, made.fingerprint) != (state.version, state.fingerprint):
         return False
     try:
-        listed = list_digest(task, inputs, rules, selection, touched_files(task, previous))
+        listed = _list(task, inputs, rules, selection, touched_files(task, previous))
         if listed is None or listed.text != state.listing:
             return False
-        if not has_sound_ledgers(version_path(task.output, previous.version), made, state.planned):
-            return False
-        scrubbed = tuple(sorted(_scrubbed(task, previous)))
+        with ThreadPoolExecutor(_AT_ONCE) as executor:
+            if not _has_sound_ledgers(task, previous, state.planned, executor):
+                return False
+            scrubbed = _scrub(task, previous, executor)
     except ShardwrightError:
         return False  # the whole rebuild fails in the same way and says where
     decision = Decision(False, state.planned, 0, scrubbed=scrubbed, input=state)
@@ -108,14 +88,27 @@ def end_if_unchanged(
     return True
 
 
-def list_digest(
+def _same_request(task: RebuildTask) -> InputState | None:
+    """Returns the input of the latest version; None if it was made by another request."""
+    if not task.request or task.verify_sources:
+        return None
+    try:
+        state, pointer = read_input(task.output), read_pointer(task.output)
+    except ShardwrightError:
+        return None  # the whole rebuild finds this again and reports it
+    if state is None or pointer is None:
+        return None
+    return state if (state.request, state.version) == (task.request, pointer[0].version) else None
+
+
+def _list(
     task: RebuildTask,
     inputs: Sequence[Input],
     rules: LabelRules,
     selection: ListingRules,
     touched: TouchedFiles,
 ) -> ListingDigest | None:
-    """Lists the inputs and returns the digest of all references, which are kept for the whole rebuild.
+    """Returns the digest of the inputs.
 
     Returns:
       The digest; None if the file of an image was touched, so that its bytes have to be compared.
@@ -123,60 +116,45 @@ def list_digest(
     Raises:
       ShardwrightError: If an input cannot be listed.
     """
-    # The parts are those of the whole rebuild in this process, which takes what is listed here.
     context = Context(task.settings, Spool(task.directory), one_worker=True)
 
     def digest_of(part: InputSplit) -> tuple[ListingDigest, bool]:
-        doubt = False
-        digester, matcher = ListingDigester(context.spool.path), RuleMatcher(rules, selection)
-        room, kept = LISTED_PARTS.room, list[ImageRef | ClassId]()
-        for found in list_part(part, context, rules, selection, matcher):
-            digester.add(found)
+        digest, doubt = ListingDigest(), False
+        for found in list_part(part, context, rules, selection):
+            digest.add(found, context.spool.path)
             doubt = doubt or (isinstance(found, ImageRef) and found.is_candidate and touched.has(found))
-            if len(kept) <= room:
-                kept.append(found)
         renew(task.output, task.holder)
-        digest = digester.taken()
-        if len(kept) <= room:
-            LISTED_PARTS.keep(context.spool.path, part, ListedPart(kept, digest, matcher.taken()))
         return digest, doubt
 
-    parts = split_inputs(inputs, context)
-    remote = any(storage.is_remote(item.path) for item in inputs)
     # Threads that list a disk would only wait for each other.
-    listed = _each(digest_of, parts, _REQUESTS_AT_ONCE) if remote else [*map(digest_of, parts)]
+    threads = _AT_ONCE if any(storage.is_remote(item.path) for item in inputs) else 1
+    with ThreadPoolExecutor(threads) as executor:
+        listed = [*executor.map(digest_of, split_inputs(inputs, context))]
     return None if any(doubt for _, doubt in listed) else add_up(digest for digest, _ in listed)
 
 
-def has_sound_ledgers(directory: str, made: Dataset, planned: int) -> bool:
-    """Returns whether all ledgers of a version have the sha256 in its `dataset.json`.
-
-    Args:
-      directory: Directory of the version.
-      made: Its dataset.
-      planned: Number of its planned shards, with one for files without a key.
-
-    Raises:
-      EngineError: If the storage failed.
-    """
+def _has_sound_ledgers(
+    task: RebuildTask, previous: PreviousState, planned: int, executor: ThreadPoolExecutor
+) -> bool:
+    """Returns whether all ledgers of the latest version have the sha256 in its `dataset.json`."""
+    made, directory = previous.dataset, version_path(task.output, previous.version)
+    assert made is not None
     ledgers = {file: digest for file, digest in made.files.items() if file.startswith(f"{SHARDS_DIR}/")}
     of_shards = {ledger_file(split, number, count) for split, number, count, _ in made.placed_shards()}
     if len(ledgers) != planned or not of_shards <= ledgers.keys():
         return False
 
-    def is_sound(file: str) -> bool:
+    def sha256_of(file: str) -> str:
         path = storage.join(directory, file)
         with storage.translated_errors("read", path):
-            try:
-                data = storage.read_bytes(path)
-            except FileNotFoundError:
-                return False
-        return hashlib.sha256(data).hexdigest() == ledgers[file]
+            return hashlib.sha256(storage.read_bytes(path)).hexdigest()
 
-    return all(_each(is_sound, ledgers, _threads(directory)))
+    return list(executor.map(sha256_of, ledgers)) == list(ledgers.values())
 
 
-def _scrubbed(task: RebuildTask, previous: PreviousState) -> Iterator[ScrubbedShard]:
+def _scrub(
+    task: RebuildTask, previous: PreviousState, executor: ThreadPoolExecutor
+) -> tuple[ScrubbedShard, ...]:
     """Reads a part of the latest version again."""
     directory = version_path(task.output, previous.version)
     shards = chosen_shards(task, previous)
@@ -185,16 +163,10 @@ def _scrubbed(task: RebuildTask, previous: PreviousState) -> Iterator[ScrubbedSh
         renew(task.output, task.holder)
         return scrub_shard(directory, shards[number].file, shards[number].sha256)
 
-    found = _each(damage_of, range(len(shards)), _threads(directory))
-    for shard, damage in zip(shards, found, strict=True):
-        yield ScrubbedShard(shard.file, shard.bytes, damage)
-
-
-def _threads(directory: str) -> int:
-    return _REQUESTS_AT_ONCE if storage.is_remote(directory) else usable_cpus()
-
-
-def _each(work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int) -> list[_Result]:
-    """Returns the results of a function for all items, in order. Several threads compute them."""
-    with ThreadPoolExecutor(threads) as executor:
-        return list(executor.map(work, items))
+    damages = executor.map(damage_of, range(len(shards)))
+    return tuple(
+        sorted(
+            ScrubbedShard(shard.file, shard.bytes, damage)
+            for shard, damage in zip(shards, damages, strict=True)
+        )
+    )

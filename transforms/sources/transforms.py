@@ -13,9 +13,8 @@ from shardwright.transforms.concurrency.workers import has_one_worker
 from shardwright.transforms.global_window import in_global_window
 from shardwright.transforms.lineage import report_source
 from shardwright.transforms.sources.label_rules import LabelRules
-from shardwright.transforms.sources.listed_parts import LISTED_PARTS
 from shardwright.transforms.sources.listing import list_part, split_inputs
-from shardwright.transforms.sources.listing_digest import ListingDigester
+from shardwright.transforms.sources.listing_digest import ListingDigest
 from shardwright.transforms.sources.rule_matches import RuleMatcher
 from shardwright.transforms.sources.selection import ListingRules
 from shardwright.transforms.sources.source import Context, Input, InputSplit, source_by_name, whole
@@ -44,26 +43,20 @@ class _ListPart(beam.DoFn):
 
 
 class _ListAndDigest(_ListPart):
-    """Lists what this process has not listed yet in this run, and yields a digest for each bundle."""
+    """Yields a digest for each bundle, too."""
 
     def start_bundle(self) -> None:
         super().start_bundle()
-        self._digester = ListingDigester(self._context.spool.path)
+        self._digest = ListingDigest()
 
     def _listed(self, part: InputSplit) -> Iterator[ImageRef | ClassId]:
-        listed = LISTED_PARTS.take(self._context.spool.path, part)
-        if listed is not None:
-            self._digester.add_part(listed.digest)
-            self._matcher.add_part(listed.matches)
-            yield from listed.found
-            return
         for found in super()._listed(part):
-            self._digester.add(found)
+            self._digest.add(found, self._context.spool.path)
             yield found
 
     def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
         yield from super().finish_bundle()
-        yield beam.pvalue.TaggedOutput(_DIGESTS, in_global_window(self._digester.taken()))
+        yield beam.pvalue.TaggedOutput(_DIGESTS, in_global_window(self._digest))
 
 
 class ListSources(beam.PTransform):
