@@ -20,7 +20,7 @@ from shardwright.pipelines.quiet_beam import (
 )
 from shardwright.pipelines.signals import Ending, graceful_shutdown
 from shardwright.pipelines.streams import forgiving_streams
-from shardwright.pipelines.temporary_folder import own_temporary_folder, program_temporary_folder
+from shardwright.pipelines.temporary_folder import own_temporary_folder
 from shardwright.pipelines.watchdog import WATCHDOG
 from shardwright.pipelines.workers import workers_of
 from shardwright.schemas.codes import ExitCode
@@ -55,7 +55,7 @@ def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
       NotRun: The options only describe the job.
       ShardwrightError: A worker raised it; any other failure becomes an `EngineError`.
     """
-    with program_temporary_folder(), converters(workers_of(options).processes > 0):
+    with own_temporary_folder(), converters(workers_of(options).processes > 0):
         return _run_pipeline(build, options)
 
 

@@ -31,7 +31,7 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_command_removes_its_temporary_files(base: Path) -> None:
+def test_a_command_and_its_processes_put_their_temporary_files_into_one_folder(base: Path) -> None:
     before = os.environ.get("TMPDIR")
     seen: list[str] = []
 
@@ -47,7 +47,6 @@ def test_a_command_removes_its_temporary_files(base: Path) -> None:
     (folder,) = {str(Path(path).parent) for path in seen}
     assert Path(folder).parent == base and Path(folder).name.startswith("shardwright-run-")
     assert tempfile.gettempdir() == str(base) and os.environ.get("TMPDIR") == before
-    assert not list(base.iterdir())
 
 
 def test_folders_of_killed_commands_are_removed_and_those_of_running_ones_stay(base: Path) -> None:
@@ -67,14 +66,15 @@ def test_folders_of_killed_commands_are_removed_and_those_of_running_ones_stay(b
         (base / "shardwright-run-of-nobody").mkdir()
         (base / "shardwright-run-link").symlink_to(base.parent)
         (base / "beam-pipeline-tempsomebody").mkdir()
-        with own_temporary_folder():
-            assert left.is_dir()
-            assert not (base / "shardwright-run-of-nobody").exists()
+        run_another = [sys.executable, "-c", script.replace("time.sleep(60)", "pass")]
+        subprocess.run(run_another, env=environment, check=True, stdout=subprocess.DEVNULL)
+        assert left.is_dir()
+        assert not (base / "shardwright-run-of-nobody").exists()
         other.send_signal(signal.SIGKILL)
         other.wait()
     assert left.is_dir()
-    with own_temporary_folder():
-        assert not left.parent.exists()
+    subprocess.run(run_another, env=environment, check=True, stdout=subprocess.DEVNULL)
+    assert not left.parent.exists()
     assert {path.name for path in base.iterdir()} == {"shardwright-run-link", "beam-pipeline-tempsomebody"}
     assert base.parent.is_dir()
 
@@ -173,9 +173,9 @@ def test_leftovers_of_a_killed_conversion_are_removed_later(tmp_path: Path) -> N
 #: A program that calls the library, prints the path of its temporary files, and waits if requested.
 PROGRAM = """
 import sys, tempfile
-from shardwright.pipelines.temporary_folder import program_temporary_folder
+from shardwright.pipelines.temporary_folder import own_temporary_folder
 for _ in range(2):
-    with program_temporary_folder():
+    with own_temporary_folder():
         print(tempfile.mkdtemp(prefix='beam-pipeline-temp'), flush=True)
         if sys.argv[1:]:
             sys.stdin.read()
@@ -203,11 +203,9 @@ def test_temporary_files_of_library_calls_are_removed_at_the_end_or_by_the_next_
 def test_a_library_call_runs_its_pipeline_in_that_folder(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import apache_beam as beam
 
-    from shardwright.pipelines import temporary_folder
     from shardwright.pipelines.prepare import as_beam_options
     from shardwright.pipelines.run import run_pipeline
 
-    monkeypatch.setattr(temporary_folder, "_folders", {})
     before = os.environ.get("TMPDIR")
     seen: list[str] = []
 
