@@ -5,13 +5,12 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
-from itertools import chain, groupby, islice, repeat
+from functools import partial
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from shardwright.schemas.codes import Outcome
@@ -20,20 +19,14 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.split_order import by_split
 
 LEDGER_VERSION = 2
-#: Version 1 had no sizes of sources; they are unknown then.
-READABLE_VERSIONS = (1, LEDGER_VERSION)
 #: gzip level of the ledgers. Checksums hardly compress, so a higher level does not help.
 _LEVEL = 1
 #: Number of bytes to unpack at once to read the header alone.
 _HEADER_STEP = 1 << 16
 #: Maximum length of a line, in bytes. A header counts classes and reasons, not images.
 _MAX_LINE = 1 << 24
-#: Number of bytes to unpack at once to read the whole ledger, and of packed bytes that zlib gets at once.
-_BLOCK_BYTES, _PACKED_BYTES = 1 << 17, 1 << 16
-#: Number of bytes of lines that are kept, so that the ledger of an ordinary shard is unpacked only once.
-_KEPT_BYTES = 3 << 20
-
-
+#: Number of bytes to unpack at once to read the whole ledger.
+_BLOCK_BYTES = 1 << 17
 #: Types of values that a line states even if they are zero or empty; other such values say nothing.
 _KEPT_IF_EMPTY = frozenset((int, dict))
 
@@ -147,216 +140,6 @@ class Entry(NamedTuple):
 OPTIONAL_TOTALS: Mapping[str, Any] = {"multiplied": 0, "folds": {}, "private": {}, "dtypes": {}}
 
 
-class WrittenEntries(NamedTuple):
-    """Columns of consecutive entries of written images that have no other values than these.
-
-    All columns have one value for each entry, but those of lengths and of the sources' sizes are empty if the
-    entries do not have them.
-
-    Attributes:
-      keys: keys of the images.
-      sha256: digests of the sources' bytes.
-      labels: class names.
-      offsets: byte offsets of the records' frames.
-      lengths: bytes of the frames.
-      formats: formats of the stored images.
-      stored: kept or encoded.
-      digests: digests of the references.
-      fingerprints: states of the sources.
-      widths: widths of the sources in pixels.
-      heights: heights of the sources in pixels.
-      sizes: sizes of the sources in bytes.
-    """
-
-    keys: Sequence[str]
-    sha256: Sequence[str]
-    labels: Sequence[str]
-    offsets: Sequence[int]
-    lengths: Sequence[int]
-    formats: Sequence[str]
-    stored: Sequence[str]
-    digests: Sequence[str]
-    fingerprints: Sequence[str]
-    widths: Sequence[int]
-    heights: Sequence[int]
-    sizes: Sequence[int]
-
-    def entries(self) -> Iterator[Entry]:
-        """Yields the entries."""
-        columns, count = self._by_field(), len(self.keys)
-        missing = {name: repeat(value, count) for name, value in Entry._field_defaults.items()}
-        return map(Entry._make, zip(*(columns.get(name) or missing.get(name, ()) for name in Entry._fields)))
-
-    def lines(self) -> bytes:
-        """Returns the lines of the entries as `entry_lines` does, in a tenth of its time."""
-        columns = self._by_field()
-        forms = {
-            name: '"{}"' if name in _WRITTEN_TEXTS else "{}"
-            for name in Entry._fields
-            if any(columns.get(name, ())) or (name in _WRITTEN_NUMBERS and columns[name])
-        }
-        texts = (columns[name] for name in forms if name in _WRITTEN_TEXTS)
-        if "key" not in forms or not all(map(all, texts)):  # some entries lack a field that others have
-            return entry_lines(self.entries())
-        line = "".join(("{{", ", ".join(f'"{name}": {value}' for name, value in forms.items()), "}}\n"))
-        values = (_escaped(columns[name]) if name in _WRITTEN_TEXTS else columns[name] for name in forms)
-        return "".join(map(line.format, *values)).encode("ascii")
-
-    def index_lines(self) -> bytes:
-        """Returns the lines of the entries in the index of their shard (`dump_index`)."""
-        return b"".join(map(index_line, self.offsets, self.lengths))
-
-    def part(self, first: int, stop: int) -> WrittenEntries:
-        """Returns some of the entries."""
-        columns: Iterable[Any] = (column[first:stop] for column in self)
-        return WrittenEntries(*columns)
-
-    def moved(self, distance: int) -> WrittenEntries:
-        """Returns the entries of the same records in another shard.
-
-        Args:
-          distance: number of bytes by which the records lie farther behind; it may be negative.
-        """
-        return self._replace(offsets=[offset + distance for offset in self.offsets])
-
-    def _by_field(self) -> dict[str, Sequence[Any]]:
-        """Returns field of `Entry` -> column, which may be empty."""
-        return {
-            "key": self.keys,
-            "outcome": (Outcome.WRITTEN.value,) * len(self.keys),
-            "fingerprint": self.fingerprints,
-            "sha256": self.sha256,
-            "label": self.labels,
-            "offset": self.offsets,
-            "length": self.lengths,
-            "stored": self.stored,
-            "format": self.formats,
-            "digest": self.digests,
-            "source_width": self.widths,
-            "source_height": self.heights,
-            "source_bytes": self.sizes,
-        }
-
-
-#: Fields of the entries that `written_columns` accepts: texts, and integers.
-_WRITTEN_TEXTS = ("key", "outcome", "fingerprint", "sha256", "label", "stored", "format", "digest")
-_WRITTEN_NUMBERS = ("offset", "length", "source_width", "source_height", "source_bytes")
-_WRITTEN_FIELDS = frozenset((*_WRITTEN_TEXTS, *_WRITTEN_NUMBERS))
-#: Fewest lines that are read by column.
-_MIN_TOGETHER = 4
-#: Regular expression of the name of a field.
-_NAME = re.compile(rb'"[a-z0-9_]+": ')
-#: Regular expressions of their values in JSON: texts without a quotation mark, and numbers of 64 bits. Short
-#: classes, with the usual alternative first, take half of the time.
-_TEXT, _NUMBER = r'"([^"]*)"', r"([1-9][0-9]{0,17}|0)"
-#: Bytes below are control characters, which texts in JSON do not have.
-_FIRST_VISIBLE = 0x20
-#: Escapes in JSON that a text may end with, or that may hide its end.
-_HIDING = (b'\\"', b"\\\\")
-
-
-def written_columns(lines: Sequence[bytes]) -> WrittenEntries | None:
-    """Returns the columns of some lines of a ledger, in a third of the time that it takes to parse each.
-
-    Args:
-      lines: lines without line ends, at least one.
-
-    Returns:
-      The columns; None unless all lines are of written images, as `convert` writes them, and have the same
-      fields, all of which are in `WrittenEntries`, without a quotation mark or backslash in a text.
-    """
-    try:
-        first = json.loads(lines[0])
-    except (ValueError, RecursionError):
-        return None
-    names = tuple(first) if isinstance(first, dict) else ()
-    if not {"key", "outcome", "offset"} <= set(names) <= _WRITTEN_FIELDS:
-        return None
-    import numpy as np  # small commands start without it
-
-    text = b"\n".join(lines)
-    escaped = b"\\" in text  # one byte is found much faster than two
-    controls = np.count_nonzero(np.frombuffer(text, np.uint8) < _FIRST_VISIBLE)
-    plain = (
-        controls < len(lines)
-        and text.isascii()
-        and not (escaped and any(escape in text for escape in _HIDING))
-    )
-    rows = _written_line(names).findall(text.decode()) if plain else ()  # each is a line, if as many
-    if len(rows) != len(lines):
-        return None
-    captured = (name for name in names if name != "outcome")
-    columns: dict[str, tuple[str, ...]] = dict(zip(captured, zip(*rows)))
-    if escaped:
-        try:
-            columns = {name: _unescaped(column) for name, column in columns.items()}
-        except ValueError:
-            return None
-    blank = ("",) * len(lines)
-    text_of = {name: columns.get(name, blank) for name in _WRITTEN_TEXTS}
-    number_of = {name: tuple(map(int, columns.get(name, ()))) for name in _WRITTEN_NUMBERS}
-    return WrittenEntries(
-        keys=text_of["key"],
-        sha256=text_of["sha256"],
-        labels=text_of["label"],
-        offsets=number_of["offset"],
-        lengths=number_of["length"],
-        formats=text_of["format"],
-        stored=text_of["stored"],
-        digests=text_of["digest"],
-        fingerprints=text_of["fingerprint"],
-        widths=number_of["source_width"],
-        heights=number_of["source_height"],
-        sizes=number_of["source_bytes"],
-    )
-
-
-def _unescaped(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the strings that texts of JSON, without their quotation marks, encode.
-
-    Raises:
-      ValueError: if one of them has an unknown escape.
-    """
-    joined = '","'.join(texts)
-    return tuple(json.loads(f'["{joined}"]')) if "\\" in joined else texts
-
-
-def _escaped(texts: Sequence[str]) -> Sequence[str]:
-    """Returns texts as JSON has them between quotation marks."""
-    joined = "".join(texts)
-    if joined.isascii() and joined.isprintable() and not any(char in joined for char in '"\\'):
-        return texts
-    return [json.dumps(text)[1:-1] for text in texts]
-
-
-def written_runs(lines: Sequence[bytes]) -> Iterator[tuple[Sequence[bytes], WrittenEntries | None]]:
-    """Yields the lines of a ledger: runs that can be read by column, and the lines between them.
-
-    Args:
-      lines: lines without line ends.
-
-    Yields:
-      Pairs (lines, columns). The columns are None for lines that must be parsed one by one.
-    """
-    if not lines:
-        return
-    columns = written_columns(lines)
-    if columns is not None or len(lines) < _MIN_TOGETHER:
-        yield lines, columns
-        return
-    for _, run in groupby(lines, _NAME.findall):
-        alike = list(run)
-        yield alike, written_columns(alike) if len(alike) >= _MIN_TOGETHER else None
-
-
-@lru_cache(maxsize=64)
-def _written_line(names: tuple[str, ...]) -> re.Pattern[str]:
-    """Returns the regular expression of a line with some fields, and a group for each but the outcome."""
-    values = {"outcome": f'"{Outcome.WRITTEN.value}"', **dict.fromkeys(_WRITTEN_NUMBERS, _NUMBER)}
-    fields_ = (f'"{name}": {values.get(name, _TEXT)}' for name in names)
-    return re.compile(rf"^\{{{', '.join(fields_)}\}}$", re.MULTILINE)
-
-
 @dataclass(frozen=True, slots=True)
 class ShardHeader:
     """The header of a shard's ledger: facts about the shard, and the sums of its entries.
@@ -428,7 +211,7 @@ class ShardHeader:
         """Returns the first line of the shard's ledger."""
         values = {name: getattr(self, name) for name in _HEADER_FIELDS}
         header = {"ledger_version": LEDGER_VERSION, **values}
-        for name in OPTIONAL_TOTALS:  # ledgers from before these fields keep their bytes
+        for name in OPTIONAL_TOTALS:
             if not header[name]:
                 del header[name]
         return header
@@ -500,17 +283,17 @@ def line_blocks(data: bytes) -> Iterator[list[bytes]]:
       OSError, EOFError, zlib.error, ValueError, RecursionError: if it is damaged.
     """
     left = -1
-    partial: list[bytes] = []
-    partial_bytes = 0
-    for block in _unpacked(data):
-        partial_bytes += len(block)
-        if partial_bytes > _MAX_LINE:
+    begun: list[bytes] = []
+    begun_bytes = 0
+    for block in iter(partial(gzip.GzipFile(fileobj=io.BytesIO(data)).read1, _BLOCK_BYTES), b""):
+        begun_bytes += len(block)
+        if begun_bytes > _MAX_LINE:
             raise ValueError("a line is too long")
-        partial.append(block)
+        begun.append(block)
         if b"\n" not in block:
             continue
-        *lines, rest = b"".join(partial).split(b"\n")
-        partial, partial_bytes = [rest], len(rest)
+        *lines, rest = b"".join(begun).split(b"\n")
+        begun, begun_bytes = [rest], len(rest)
         if left < 0 and lines:
             left = _counted_lines(lines[0])
             yield [lines.pop(0)]
@@ -518,35 +301,10 @@ def line_blocks(data: bytes) -> Iterator[list[bytes]]:
         if lines and left < 0:
             raise ValueError("it has more lines than its header counts")
         yield lines
-    rest = b"".join(partial)
+    rest = b"".join(begun)
     if rest and left == 0:
         raise ValueError("it has more lines than its header counts")
     yield [rest] if rest else []
-
-
-def _unpacked(data: bytes) -> Iterator[bytes]:
-    """Yields the content of a gzip file in blocks, in half of the time that `gzip.GzipFile` takes.
-
-    Raises:
-      EOFError: if its end is missing.
-      zlib.error: if it is damaged.
-    """
-    at = 0
-    while at < len(data):
-        member, waiting = zlib.decompressobj(wbits=31), b""  # checks the checksum and the length, too
-        while not member.eof:
-            if not waiting:
-                waiting = data[at : at + _PACKED_BYTES]
-                at += len(waiting)
-            block = member.decompress(waiting, _BLOCK_BYTES)
-            if block:
-                yield block
-            elif not (waiting or member.eof):
-                raise EOFError("the end of the file is missing")
-            waiting = member.unconsumed_tail
-        at -= len(member.unused_data)
-        while data[at : at + 1] == b"\0":  # files may be padded
-            at += 1
 
 
 def _counted_lines(header: bytes) -> int:
@@ -572,7 +330,7 @@ def header_from_json(header: Mapping[str, Any]) -> ShardHeader:
       ValueError: if it is of another version.
       KeyError or TypeError: if it lacks a field.
     """
-    if header["ledger_version"] not in READABLE_VERSIONS:
+    if header["ledger_version"] != LEDGER_VERSION:
         raise ValueError("the shard ledger is of another version")
     return ShardHeader(**{name: value for name, value in header.items() if name in _HEADER_FIELDS})
 
@@ -597,88 +355,25 @@ def pack_ledger(header: ShardHeader, lines: Iterable[bytes]) -> bytes:
     return buffer.getvalue()
 
 
-#: Consecutive entries of a ledger: as columns if possible.
-EntryBlock = WrittenEntries | list[Entry]
-
-
 def load_ledger(data: bytes) -> tuple[ShardHeader, Iterator[Entry]]:
     """Reads a shard's ledger.
 
-    Raises:
-      ValueError: if it is damaged or of another version.
-    """
-    header, blocks = load_blocks(data)
-    return header, chain.from_iterable(map(entries_of, blocks))
-
-
-def load_lines(data: bytes) -> tuple[ShardHeader, list[bytes]]:
-    """Reads a shard's ledger, and returns its other lines without line ends.
+    The entries are parsed when they are needed, which raises ValueError, TypeError or RecursionError if a
+    line is wrong.
 
     Raises:
       ValueError: if it is damaged or of another version.
     """
     try:
-        header, lines = b"", list[bytes]()
-        for number, group in enumerate(line_blocks(data)):
-            if number == 0:
-                (header,) = group
-            else:
-                lines += group
-        return _header_of(header), lines
-    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"the shard ledger is damaged: {error}") from error
-
-
-def entries_of(block: EntryBlock) -> Iterable[Entry]:
-    """Returns the entries of a block."""
-    return block.entries() if isinstance(block, WrittenEntries) else block
-
-
-def load_blocks(data: bytes) -> tuple[ShardHeader, Iterator[EntryBlock]]:
-    """Reads a shard's ledger in blocks of consecutive entries.
-
-    The blocks are parsed when they are needed, which raises ValueError, TypeError or RecursionError if a line
-    is wrong.
-
-    Raises:
-      ValueError: if it is damaged or of another version.
-    """
-    try:
-        first, kept, kept_bytes = b"", list[list[bytes]](), 0
-        for number, lines in enumerate(
-            line_blocks(data)
-        ):  # read all lines first, to find damage before the entries are used
-            if number == 0:
-                (first,) = lines
-            elif kept_bytes <= _KEPT_BYTES:
-                kept.append(lines)
-                kept_bytes += sum(map(len, lines))
+        blocks = line_blocks(data)
+        (first,) = next(blocks)
         header = _header_of(first)
+        for _ in blocks:  # finds damage before the entries are used
+            pass
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"the shard ledger is damaged: {error}") from error
-    blocks = kept if kept_bytes <= _KEPT_BYTES else islice(line_blocks(data), 1, None)
-    return header, chain.from_iterable(map(_parsed_blocks, blocks))
-
-
-def _parsed_blocks(lines: Sequence[bytes]) -> Iterator[EntryBlock]:
-    """Parses lines of a ledger, mostly by column.
-
-    Raises:
-      ValueError or RecursionError: if a line is not an object.
-      TypeError: if a line is not one of a ledger.
-    """
-    for run, columns in written_runs(lines):
-        yield columns or parsed_entries(run)
-
-
-def parsed_entries(lines: Sequence[bytes]) -> list[Entry]:
-    """Parses lines of a ledger one by one.
-
-    Raises:
-      ValueError or RecursionError: if a line is not an object.
-      TypeError: if a line is not one of a ledger.
-    """
-    return [Entry.from_json(line) for line in parsed_lines(lines)]
+    lines = chain.from_iterable(map(parsed_lines, islice(line_blocks(data), 1, None)))
+    return header, map(Entry.from_json, lines)
 
 
 def parsed_lines(lines: Sequence[bytes]) -> list[dict[str, Any]]:

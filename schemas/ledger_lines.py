@@ -9,7 +9,6 @@ from itertools import chain
 from shardwright.schemas.ledger import (
     Entry,
     ShardHeader,
-    WrittenEntries,
     dump_index,
     entry_lines,
     pack_ledger,
@@ -49,12 +48,6 @@ class LedgerLines:
         self._entries.append(entry)
         if len(self._entries) >= _ENTRIES_TOGETHER:
             self._settle()
-
-    def add_written(self, entries: WrittenEntries) -> None:
-        """Adds some entries at once, as `add` adds each of them."""
-        self._settle()
-        self._totals.add_written(entries)
-        self._put(entries.index_lines(), entries.lines())
 
     def _settle(self) -> None:
         if self._entries:

@@ -6,7 +6,7 @@ from collections import Counter
 
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
-from shardwright.schemas.ledger import Entry, ShardHeader, WrittenEntries
+from shardwright.schemas.ledger import Entry, ShardHeader
 from shardwright.schemas.source_sizes import SourceSizes
 
 #: Maximum number of images for which a shard says why boxes were dropped.
@@ -67,20 +67,6 @@ class ShardTotals:
         self._animated += bool(entry.animated)
         self._damaged += bool(entry.damaged)
         self._warned += bool(entry.decoder_warning) and not entry.damaged
-
-    def add_written(self, entries: WrittenEntries) -> None:
-        """Adds some entries at once, as `add` adds each of them."""
-        self._counts[_WRITTEN] += len(entries.labels)
-        self._source_key = ""
-        for label, count in Counter(entries.labels).items():
-            if label:
-                for name in label.split(LABEL_SEPARATOR):
-                    self._classes[name] += count
-        for name, count in Counter(entries.formats).items():
-            if name:
-                self._formats[name] += count
-        self._sources.add_written(entries)
-        self._kept += entries.stored.count("kept")
 
     def header(self, split: str, shard: int, num_shards: int) -> ShardHeader:
         """Returns the totals as a header, without the fields that need the shard's file.

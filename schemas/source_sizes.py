@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shardwright.schemas.ledger import Entry, WrittenEntries
+from shardwright.schemas.ledger import Entry
 from shardwright.schemas.statistics.sketches import Moments
 
 _MEASURES = ("width", "height", "bytes")
@@ -29,13 +29,6 @@ class SourceSizes:
             moments["width"].add(width or 0)
             moments["height"].add(height or 0)
             moments["bytes"].add(size or 0)
-
-    def add_written(self, entries: WrittenEntries) -> None:
-        """Adds the sizes in some entries of a ledger, if they have any."""
-        sizes = entries.widths, entries.heights, entries.sizes
-        if all(sizes):
-            for name, values in zip(_MEASURES, sizes):
-                self.moments[name].add_integers(values)
 
     @property
     def images(self) -> int:

@@ -11,9 +11,8 @@ from __future__ import annotations
 import math
 import sys
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import accumulate, pairwise
-from operator import mul
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -122,14 +121,6 @@ class Moments:
             self.low = value
         if value > self.high:
             self.high = value
-
-    def add_integers(self, values: Sequence[int]) -> None:
-        """Adds some integers, at least one; `bits` must be 0."""
-        self.count += len(values)
-        self.total += sum(values)
-        self.squares += sum(map(mul, values, values))
-        self.low = min(self.low, min(values))
-        self.high = max(self.high, max(values))
 
     def merge(self, other: Self) -> Self:
         """Adds the numbers of another; returns itself."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import shutil
@@ -23,7 +22,7 @@ from helpers.from_nothing import (
     work,
     write_bmps,
 )
-from helpers.hostile import make_tree, picture, shard_hashes
+from helpers.hostile import make_tree, picture
 
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused
@@ -356,26 +355,3 @@ def test_untouched_shards_are_the_same_files(make: Make, tmp_path: Path) -> None
     assert work(rebuilt)[0] == 3
     after = inodes(rebuilt.latest)
     assert sum(before[name] == after[name] for name in before) == 3
-
-
-@pytest.mark.slow
-def test_ledgers_without_sizes_of_sources_can_be_reused(make: Make, tmp_path: Path) -> None:
-    paths = write_bmps(tmp_path / "in", 10)
-    rebuilt = make(shards="2")
-    for path in (rebuilt.latest / "_shards").iterdir():  # as version 1 wrote them
-        header, *lines = map(json.loads, gzip.decompress(path.read_bytes()).splitlines())
-        header = {**header, "ledger_version": 1}
-        del header["sources"]
-        lines = [{n: value for n, value in line.items() if not n.startswith("source_")} for line in lines]
-        text = "".join(f"{json.dumps(line)}\n" for line in (header, *lines))
-        path.unlink()  # it may be a hard link to another version's file
-        path.write_bytes(gzip.compress(text.encode()))
-    assert unchanged(rebuilt)
-    paths[0].write_bytes(picture(77, "BMP", 8))
-    result = rebuilt.again(compared=False)
-    done = result.outcome["work"]
-    assert (done["reused_shards"], done["copied"] + done["converted"], done["converted"]) == (1, 5, 1)
-    fresh = rebuilt.from_nothing(rebuilt.latest)
-    assert shard_hashes(rebuilt.latest) == shard_hashes(fresh)  # the bytes of shards do not depend on it
-    assert json.loads((rebuilt.latest / "run.json").read_text())["sources"]["images"] == 1
-    assert validate(str(rebuilt.latest), mode="full").sound

@@ -5,14 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import tracemalloc
-import zlib
 
 import pytest
 from helpers.ledgers import dump_ledger
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from shardwright.schemas import ledger
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.ledger import (
     Entry,
@@ -64,39 +60,3 @@ def test_a_header_without_counts_is_damage(counts: object) -> None:
     assert not is_whole(data)
     with pytest.raises(ValueError, match="damaged"):
         load_ledger(data)
-
-
-def _content(data: bytes) -> bytes | None:
-    """Returns what Python's gzip unpacks; None if the file is damaged."""
-    try:
-        return gzip.decompress(data)
-    except (OSError, EOFError, zlib.error):
-        return None
-
-
-def _unpacked(data: bytes) -> bytes | None:
-    try:
-        blocks = list(ledger._unpacked(data))
-    except (EOFError, zlib.error):
-        return None
-    assert all(0 < len(block) <= ledger._BLOCK_BYTES for block in blocks)
-    return b"".join(blocks)
-
-
-@given(
-    st.lists(st.binary(max_size=8) | st.integers(0, 400_000).map(bytes), min_size=1, max_size=4),
-    st.integers(0, 9),
-    st.integers(0, 9),
-    st.data(),
-)
-@settings(max_examples=50, deadline=None)
-def test_ledgers_are_unpacked_as_gzip_does(
-    texts: list[bytes], level: int, padding: int, data: st.DataObject
-) -> None:
-    packed = b"".join(gzip.compress(text, level, mtime=0) for text in texts)
-    assert _unpacked(packed + bytes(padding)) == b"".join(texts)
-    cut = packed[: data.draw(st.integers(1, len(packed)))]
-    assert _unpacked(cut) == _content(cut)
-    damaged = bytearray(packed)
-    damaged[data.draw(st.integers(0, len(packed) - 1))] ^= 1 << data.draw(st.integers(0, 7))
-    assert _unpacked(bytes(damaged)) in (_content(bytes(damaged)), None)  # zlib checks more of the header

@@ -17,9 +17,7 @@ from shardwright.schemas.codes import FilterReason, Outcome
 from shardwright.schemas.ledger import (
     Entry,
     dump_index,
-    entry_lines,
     load_ledger,
-    written_columns,
     written_entries,
 )
 from shardwright.schemas.ledger_lines import LedgerLines
@@ -71,33 +69,6 @@ def test_groups_do_not_change_the_files(entries: list[Entry], together: int, blo
     for entry in entries:
         totals.add(entry)
     assert lines.header(*_PLACE) == totals.header(*_PLACE)
-
-
-@given(st.lists(st.integers(0, 3), max_size=30), st.integers(1, 5), st.integers(1, 2000))
-def test_entries_that_are_added_together_give_the_same_files(
-    kinds: list[int], together: int, block_bytes: int
-) -> None:
-    one_by_one, mixed = LedgerLines(), LedgerLines()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ledger_lines, "_ENTRIES_TOGETHER", together)
-        patch.setattr(ledger_lines, "_BLOCK_BYTES", block_bytes)
-        for number, kind in enumerate(kinds):
-            entries = [
-                Entry(f"{number}-{copy}.jpg", "written", "5:7", "a" * 64, "cat|dog", number, 20, "kept",
-                      format="jpg", source_width=number, source_height=7, source_bytes=number * 1000)
-                for copy in range(kind)
-            ] or [filtered(number)]  # fmt: skip
-            for entry in entries:
-                one_by_one.add(entry)
-            columns = written_columns(entry_lines(entries).splitlines())
-            if columns is None:
-                mixed.add(entries[0])
-            else:
-                mixed.add_written(columns)
-        header = mixed.header(*_PLACE)
-        assert header == one_by_one.header(*_PLACE)
-        assert mixed.dump(header) == one_by_one.dump(header)
-        assert mixed.index == one_by_one.index
 
 
 @pytest.mark.slow

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
-from shardwright.schemas.ledger import Entry, entries_of, load_lines, parsed_entries, written_runs
+from shardwright.schemas.ledger import Entry, ShardHeader, load_ledger
 from shardwright.schemas.plan import ledger_file
 from shardwright.transforms import hash_buckets, storage
 
 #: Number of hex digits of a sha256 that is enough to avoid collisions.
 _ENOUGH = 32
 _ROWS_PER_BUCKET = 20_000
-#: Number of lines that are parsed together. One unusual line makes the others of its group slower to parse.
-_LINES_TOGETHER = 256
 #: Number of rows of a bucket, from any shards, that are packed together.
 _WAITING = 100_000
 
@@ -119,123 +115,36 @@ def count_of_ledger(data: bytes, directory: str, file: str, sha256: str) -> int:
     Raises:
       UsageError: If it is damaged, or does not belong to the shard with this checksum.
     """
-    return open_ledger(data, directory, file, sha256).records
+    where = printable(storage.join(directory, file))
+    try:
+        header, _ = load_ledger(data)
+        _check_build(header, sha256, where)
+        return int(header.records)
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise _damaged(where, error) from None
 
 
-class OpenedLedger(NamedTuple):
-    """The lines of a shard's ledger.
-
-    Attributes:
-      where: Its place, for messages.
-      records: Number of records of the shard.
-      lines: Its lines without line ends and without the header.
-    """
-
-    where: str
-    records: int
-    lines: Sequence[bytes]
-
-
-def open_ledger(data: bytes, directory: str, file: str, sha256: str) -> OpenedLedger:
-    """Reads a ledger without parsing its lines.
+def rows_of(data: bytes, directory: str, file: str, sha256: str, split: str) -> list[LedgerRow]:
+    """Returns the rows of a ledger.
 
     Raises:
       UsageError: If it is damaged, or does not belong to the shard with this checksum.
     """
     where = printable(storage.join(directory, file))
     try:
-        header, lines = load_lines(data)
-        records = int(header.records)
+        header, entries = load_ledger(data)
+        _check_build(header, sha256, where)
+        return [_row(entry, split) for entry in entries]
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise _damaged(where, error) from None
+
+
+def _check_build(header: ShardHeader, sha256: str, where: str) -> None:
     if header.sha256 != sha256:
         raise UsageError(
             f"{where} belongs to another build than the dataset.json there; compare again when nothing "
             "writes to the dataset, or convert again."
         )
-    return OpenedLedger(where, records, lines)
-
-
-def rows_of(ledger: OpenedLedger, split: str) -> list[LedgerRow]:
-    """Parses the lines of a ledger.
-
-    Raises:
-      UsageError: If it is damaged.
-    """
-    lines = ledger.lines
-    try:
-        groups = (lines[first : first + _LINES_TOGETHER] for first in range(0, len(lines), _LINES_TOGETHER))
-        runs = chain.from_iterable(map(written_runs, groups))
-        blocks = (columns or parsed_entries(run) for run, columns in runs)
-        return [_row(entry, split) for block in blocks for entry in entries_of(block)]
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise _damaged(ledger.where, error) from None
-
-
-class DifferingRows(NamedTuple):
-    """The rows of two ledgers that may differ.
-
-    Attributes:
-      old: Rows of the old ledger that the new one does not have.
-      new: Rows of the new ledger that the old one does not have.
-      equal: Number of records that are equal in both. They have no rows here.
-    """
-
-    old: list[LedgerRow]
-    new: list[LedgerRow]
-    equal: int
-
-
-def differing_rows(old: OpenedLedger | None, new: OpenedLedger | None, split: str) -> DifferingRows:
-    """Returns the rows of two ledgers of one split, without most of those that are equal.
-
-    Equal lines are not parsed, which takes most of the time that a comparison takes otherwise.
-
-    Args:
-      old: The old ledger; None if there is none.
-      new: The new ledger; None if there is none.
-      split: Name of the split.
-
-    Raises:
-      UsageError: If a ledger is damaged.
-    """
-    old_texts, new_texts = _without_places(old), _without_places(new)
-    equal: set[bytes] = set()
-    if _has_own_keys(old_texts) and _has_own_keys(new_texts):
-        equal = {text for text in set(old_texts).intersection(new_texts) if _WRITTEN in text}
-    old_rows = _other_rows(old, old_texts, equal, split)
-    return DifferingRows(old_rows, _other_rows(new, new_texts, equal, split), len(equal))
-
-
-#: The fields of a line that may differ although the record is the same, and what the line of a record has.
-_PLACE = re.compile(rb'"offset": [0-9]+, ')
-_DIGEST = re.compile(rb'"digest": "[0-9a-f]*", ')
-_WRITTEN = b'", "outcome": "written", "'
-#: What lines begin with, and what follows their keys. An unescaped quotation mark is not part of a key.
-_BEGIN, _END_OF_KEY = b'{"key": "', b'", "'
-
-
-def _without_places(ledger: OpenedLedger | None) -> Sequence[bytes]:
-    """Returns the lines of a ledger without the offsets of records and the digests of references."""
-    if ledger is None or not ledger.lines:
-        return ()
-    return _DIGEST.sub(b"", _PLACE.sub(b"", b"\n".join(ledger.lines))).split(b"\n")
-
-
-def _has_own_keys(lines: Sequence[bytes]) -> bool:
-    """Returns whether all lines begin with a key, and no key occurs twice."""
-    keys = {line.partition(_END_OF_KEY)[0] for line in lines}
-    return len(keys) == len(lines) and all(key.startswith(_BEGIN) for key in keys)
-
-
-def _other_rows(
-    ledger: OpenedLedger | None, texts: Sequence[bytes], equal: Container[bytes], split: str
-) -> list[LedgerRow]:
-    """Returns the rows of the lines whose texts are not among the equal ones."""
-    if ledger is None:
-        return []
-    lines = [line for line, text in zip(ledger.lines, texts) if text not in equal]
-    return rows_of(ledger._replace(lines=lines), split)
 
 
 def _damaged(where: str, error: Exception) -> UsageError:

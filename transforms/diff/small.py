@@ -14,9 +14,8 @@ from shardwright.transforms.diff.rows import (
     LedgerRow,
     by_key,
     count_of_ledger,
-    differing_rows,
-    open_ledger,
     read_ledger,
+    rows_of,
 )
 
 #: Number of records of both datasets together up to which starting Beam takes longer than the comparison.
@@ -59,12 +58,10 @@ def _compare_pair(pair: LedgerPair, changes: Changes, elsewhere: _Rows) -> None:
     if same is not None and datas[OLD] == same and pair.sha256[OLD] == pair.sha256[NEW]:
         changes.unchanged += count_of_ledger(same, str(pair.places[NEW]), pair.file, pair.sha256[NEW])
         return
-    old, new = (
-        open_ledger(data, str(place), pair.file, sha256) if data is not None else None
+    rows = [
+        rows_of(data, str(place), pair.file, sha256, pair.split) if data is not None else []
         for data, place, sha256 in zip(datas, pair.places, pair.sha256, strict=True)
-    )
-    rows = differing_rows(old, new, pair.split)
-    changes.unchanged += rows.equal
-    PROGRESS.add(listed=2 * rows.equal + len(rows.old) + len(rows.new))
-    for side, row in compare_rows(by_key(rows.old, _WHOSE[OLD]), by_key(rows.new, _WHOSE[NEW]), changes):
+    ]
+    PROGRESS.add(listed=sum(map(len, rows)))
+    for side, row in compare_rows(by_key(rows[OLD], _WHOSE[OLD]), by_key(rows[NEW], _WHOSE[NEW]), changes):
         elsewhere[side].append(row)

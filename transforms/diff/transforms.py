@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -18,17 +18,14 @@ from shardwright.transforms.diff.compare import compare_rows, note_added_or_remo
 from shardwright.transforms.diff.rows import (
     NEW,
     OLD,
-    DifferingRows,
     LedgerPair,
     LedgerRow,
-    OpenedLedger,
     Packer,
     bucket_count,
     by_key,
     count_of_ledger,
-    differing_rows,
-    open_ledger,
     read_ledger,
+    rows_of,
     unpack_rows,
 )
 from shardwright.transforms.global_window import in_global_window
@@ -86,10 +83,9 @@ class _CompareLedgers(_Comparing):
                 new_data, str(pair.places[NEW]), pair.file, pair.sha256[NEW]
             )
             return
-        rows = self._differing_rows(pair, datas)
-        self._changes.unchanged += rows.equal
-        PROGRESS.add(listed=2 * rows.equal + len(rows.old) + len(rows.new))
-        old, new = by_key(rows.old, _WHOSE[OLD]), by_key(rows.new, _WHOSE[NEW])
+        rows = [self._rows(pair, side, data) for side, data in enumerate(datas)]
+        PROGRESS.add(listed=sum(map(len, rows)))
+        old, new = (by_key(found, whose) for found, whose in zip(rows, _WHOSE, strict=True))
         for side, row in compare_rows(old, new, self._changes):
             for packed in self._packer.add(side, row, bucket_count(pair.records)):
                 yield beam.pvalue.TaggedOutput(_ROWS, packed)
@@ -103,18 +99,11 @@ class _CompareLedgers(_Comparing):
             return read_ledger(place, pair.file)
         return None
 
-    def _differing_rows(self, pair: LedgerPair, datas: Sequence[bytes | None]) -> DifferingRows:
-        old, new = (self._opened(pair, side, data) for side, data in enumerate(datas))
-        with self._losses(OLD):
-            return differing_rows(old, new, pair.split)
-        return differing_rows(None, new, pair.split)
-
-    def _opened(self, pair: LedgerPair, side: int, data: bytes | None) -> OpenedLedger | None:
-        if data is None:
-            return None
-        with self._losses(side):
-            return open_ledger(data, str(pair.places[side]), pair.file, pair.sha256[side])
-        return None
+    def _rows(self, pair: LedgerPair, side: int, data: bytes | None) -> list[LedgerRow]:
+        if data is not None:
+            with self._losses(side):
+                return rows_of(data, str(pair.places[side]), pair.file, pair.sha256[side], pair.split)
+        return []
 
     def _losses(self, side: int) -> contextlib.AbstractContextManager[None]:
         """Suppresses the error about a lost ledger where that is allowed."""

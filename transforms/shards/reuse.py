@@ -7,7 +7,6 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
 from types import TracebackType
 from typing import IO, NamedTuple
 
@@ -15,13 +14,10 @@ from shardwright.schemas.codes import Outcome, QuarantineReason, Stage
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import (
     Entry,
-    EntryBlock,
     ShardHeader,
     ShardResult,
     dump_index,
-    entries_of,
     ledger_header,
-    load_blocks,
     load_ledger,
 )
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file, shard_file
@@ -312,10 +308,10 @@ class _OldLedger:
         self._data = data
 
     @cached_property
-    def blocks(self) -> Sequence[EntryBlock]:
+    def entries(self) -> Sequence[Entry]:
         """The entries of the ledger; empty if it is damaged."""
         try:
-            return list(load_blocks(self._data)[1])
+            return list(load_ledger(self._data)[1])
         except (ValueError, TypeError):
             return ()
 
@@ -428,7 +424,7 @@ class PreviousRecords:
         if ledger is None:
             return
         same_refs: dict[str, list[Entry]] = {}
-        for entry in chain.from_iterable(map(entries_of, ledger.blocks)):
+        for entry in ledger.entries:
             source = entry.source
             if source in wanted and wanted[source][1] == entry.digest and self._stays(entry):
                 same_refs.setdefault(source, []).append(entry)

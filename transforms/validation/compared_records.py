@@ -55,11 +55,6 @@ class ComparedRecords:
         for column, value in zip(self.columns, record):
             column.append(value)
 
-    def extend(self, *columns: Iterable[Any]) -> None:
-        """Adds records, given as one column for each field, which are equally long."""
-        for column, values in zip(self.columns, columns, strict=True):
-            column += values
-
     def __iter__(self) -> Iterator[ComparedRecord]:
         return map(ComparedRecord, *self.columns)
 

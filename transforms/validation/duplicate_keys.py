@@ -10,7 +10,7 @@ from typing import Any
 
 from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.findings import Finding, Where
-from shardwright.schemas.ledger import line_blocks, parsed_lines, written_runs
+from shardwright.schemas.ledger import line_blocks, parsed_lines
 from shardwright.transforms.hash_buckets import MAX_BUCKETS, pack_columns, places_by_bucket, unpack_columns
 from shardwright.transforms.validation.compared_records import ComparedRecord, ComparedRecords
 from shardwright.transforms.validation.equal_pictures import SAME_SOURCE, EqualPictures, describe_pair
@@ -107,25 +107,12 @@ def rows_of_ledger(data: bytes, split: str, file: str) -> ComparedRecords:
       OSError, EOFError, zlib.error, ValueError, LookupError: If the ledger is damaged.
     """
     rows = ComparedRecords()
-    for lines, columns in chain.from_iterable(map(written_runs, line_blocks(data))):
-        if columns is None:
-            for line in parsed_lines(lines):
-                if line.get("outcome") == Outcome.WRITTEN:
-                    # Images that --map made of one source may have different classes.
-                    label = "" if line.get("source_key") else line.get("label", "")
-                    place = split, file, len(rows), line["offset"]
-                    rows.append(ComparedRecord(line["key"], line.get("sha256"), *place, label))
-            continue
-        count, first = len(columns.keys), len(rows)
-        rows.extend(
-            columns.keys,
-            [sha256 or None for sha256 in columns.sha256],
-            [split] * count,
-            [file] * count,
-            range(first, first + count),
-            columns.offsets,
-            columns.labels,
-        )
+    for line in chain.from_iterable(map(parsed_lines, line_blocks(data))):
+        if line.get("outcome") == Outcome.WRITTEN:
+            # Images that --map made of one source may have different classes.
+            label = "" if line.get("source_key") else line.get("label", "")
+            place = split, file, len(rows), line["offset"]
+            rows.append(ComparedRecord(line["key"], line.get("sha256"), *place, label))
     return rows
 
 

@@ -14,8 +14,8 @@ from shardwright.schemas.dataset import Shard
 from shardwright.schemas.digests import PlanDigest
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.ledger import (
+    LEDGER_VERSION,
     OPTIONAL_TOTALS,
-    READABLE_VERSIONS,
     Entry,
     ShardHeader,
     header_from_json,
@@ -110,7 +110,7 @@ class LedgerCheck:
         self._last: tuple[int, str] | None = None
         self._header: dict[str, Any] = {}
         header = self._next_line()
-        if header is not None and header.get("ledger_version") not in READABLE_VERSIONS:
+        if header is not None and header.get("ledger_version") != LEDGER_VERSION:
             self._give_up("it is of another version")
         elif header is not None and header.get("sha256") != shard.sha256:
             self._give_up("it belongs to another shard: its sha256 is not the one in dataset.json")
