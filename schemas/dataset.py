@@ -37,8 +37,6 @@ LABELS_TXT = "labels.txt"
 LABEL_MAP_PBTXT = "label_map.pbtxt"
 QUARANTINE_JSONL = "quarantine.jsonl"
 FINDINGS_JSON = "findings.json"
-#: Name of `findings.json` up to version 0.1. It is read if the new file is missing.
-OLD_FINDINGS_JSON = "validation.json"
 STATISTICS_JSON = "statistics.json"
 STATS_PB = "stats.pb"
 REPORT_HTML = "report.html"
@@ -86,7 +84,7 @@ class Dataset:
       formats: split -> format of the stored images (jpg, png, webp, raw) -> records.
       sidecars: File for other tools -> its sha256.
       files: Path of every other file that was published with the shards -> its sha256.
-      statements_version: `STATEMENTS_VERSION` of the code that wrote it; 0 if that code had none.
+      statements_version: `STATEMENTS_VERSION` of the code that wrote it; 0 if it is not known.
       provenance: What the user states about the dataset: license, creators and so on.
       dtypes: Type of the stored samples (uint8, uint16, float32) -> records, in all splits. Empty if the
         dataset does not state it, because all are uint8.
@@ -204,8 +202,6 @@ class Dataset:
             document["dtypes"] = dict(self.dtypes)
         if provenance := self.provenance.as_json():
             document["provenance"] = provenance
-        if not self.statements_version:  # datasets from before these digests existed
-            return document
         document |= {"files": dict(sorted(self.files.items())), "statements_version": self.statements_version}
         return with_digest(document)
 
@@ -301,7 +297,7 @@ def picture_shape(dataset: Dataset) -> PictureShape:
 def stored_formats(dataset: Dataset) -> tuple[str, ...]:
     """Returns the formats in which pictures may be stored, as `--image_format` spells them.
 
-    If originals are kept, the dataset counts its formats, unless an older version wrote it.
+    If originals are kept, these are the formats that the dataset counts.
     """
     counted: Counter[str] = Counter()
     for counts in dataset.formats.values():
@@ -368,8 +364,8 @@ def with_digest(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_own_digest(document: Mapping[str, Any]) -> bool:
-    """Returns whether a document matches its digest, or has none because an older version wrote it."""
-    return DIGEST not in document or document[DIGEST] == with_digest(document)[DIGEST]
+    """Returns whether a document has its own digest."""
+    return document.get(DIGEST) == with_digest(document)[DIGEST]
 
 
 def _whole(value: Any) -> int:

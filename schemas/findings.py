@@ -156,7 +156,7 @@ class ValidationReport:
     Attributes:
       dataset: the dataset that was validated.
       mode: how deep this check looked, as a word of `CheckDepth`: none, frames, fast (every Example), full
-        (every image decoded) or quality (every image measured). Earlier releases wrote fast for frames, too.
+        (every image decoded) or quality (every image measured).
       fingerprint: fingerprint of the dataset; None for foreign files.
       shards: number of shards read.
       records: number of sound records read.
@@ -165,8 +165,7 @@ class ValidationReport:
       findings: at most `MAX_STORED_PER_CODE` of each code, by place.
       gates: codes whose severity a gate changed.
       against: source that the dataset was compared with, as the user wrote it.
-      depth: how deep this check looked (`CheckDepth`); it differs from `mode` only in reports of earlier
-        releases.
+      depth: the same word as `mode`.
       time: when it ended, in UTC; empty if unknown.
       found: finding code -> number of findings of this check alone; None if there is no earlier check.
       previous: earlier checks whose findings are still valid, the newest first.
@@ -297,13 +296,13 @@ class ValidationReport:
     def from_json(value: Mapping[str, Any]) -> ValidationReport:
         """Reads a stored report."""
         names = ("dataset", "mode", "fingerprint", "shards", "records", "bytes", "counts")
-        depth, time = str(value.get("depth", "")) or value["mode"], str(value.get("time", ""))
-        checks = [CheckRun.from_json(item) for item in value.get("checks", ())]
+        depth, time = str(value["depth"]), str(value["time"])
+        checks = [CheckRun.from_json(item) for item in value["checks"]]
         return ValidationReport(
             **{name: value[name] for name in names},
             findings=tuple(_finding_of(item, depth, time) for item in value["findings"]),
-            gates=Gates(tuple(value.get("fail_on", ())), tuple(value.get("warn_on", ()))),
-            against=tuple(value.get("against", ())),
+            gates=Gates(tuple(value["fail_on"]), tuple(value["warn_on"])),
+            against=tuple(value["against"]),
             depth=depth,
             time=time,
             found=checks[0].counts if len(checks) > 1 else None,
@@ -314,7 +313,7 @@ class ValidationReport:
 def _finding_of(value: Mapping[str, Any], depth: str, time: str) -> Finding:
     """Reads a finding of a stored report; its own check has a depth and a time."""
     finding = Finding.from_json(value)
-    made_by = str(value.get("depth", depth)), str(value.get("time", time))
+    made_by = str(value["depth"]), str(value["time"])
     return finding if made_by == (depth, time) else replace(finding, depth=made_by[0], time=made_by[1])
 
 

@@ -50,7 +50,7 @@ class Lease:
         """
         try:
             value = json.loads(data)
-            lease = Lease(**{field.name: value[field.name] for field in fields(Lease) if field.name in value})
+            lease = Lease(**{field.name: value[field.name] for field in fields(Lease)})
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"it is damaged ({error!r})") from error
         for field in fields(Lease):

@@ -16,13 +16,13 @@ def with_page_digest(page: str) -> str:
 
 
 def states_page_digest(data: bytes) -> bool:
-    """Returns whether a page states its digest. Older versions wrote pages without one."""
+    """Returns whether a page states a digest."""
     return _BEGIN in data
 
 
 def has_page_digest(data: bytes) -> bool:
-    """Returns whether a page matches its digest, or has none because an older version wrote it."""
+    """Returns whether a page has its own digest as the last line."""
     match = _LINE.search(data)
     if match is None:
-        return not states_page_digest(data)
+        return False
     return hashlib.sha256(data[: match.start()]).hexdigest().encode() == match[1]

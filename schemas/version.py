@@ -145,13 +145,16 @@ class VersionRecord:
 
     @staticmethod
     def loads(data: bytes) -> VersionRecord:
-        """Reads a stored document; older versions of the software wrote no digest.
+        """Reads a stored document.
 
         Raises:
           ValueError: if this version of the software cannot read it, or its digest is wrong.
         """
         with _damaged():
-            value = _document(data)
+            document = strict_json(data)
+            if not has_own_digest(document):
+                raise ValueError(f"its fields are not those that its field {DIGEST!r} was made of")
+            value = _fields(document)
             value["state"] = VersionState(value["state"])
             if value["state"] is VersionState.DAMAGED:
                 raise ValueError("its state is not one that is stored")
@@ -193,7 +196,7 @@ class Pointer:
           ValueError: if this version of the software cannot read it.
         """
         with _damaged():
-            pointer = Pointer(**_document(data))
+            pointer = Pointer(**_fields(strict_json(data)))
             _check_types(pointer)
         if not is_version(pointer.version):
             raise ValueError(f"{pointer.version!r} is not a version")
@@ -209,11 +212,9 @@ def _damaged() -> Iterator[None]:
         raise ValueError(f"it is damaged ({error!r})") from error
 
 
-def _document(data: bytes) -> dict[str, Any]:
+def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of a stored document of this format."""
-    value = dict(strict_json(data))
-    if not has_own_digest(value):
-        raise ValueError(f"its fields are not those that its field {DIGEST!r} was made of")
+    value = dict(document)
     value.pop(DIGEST, None)
     if value.pop("format_version") != FORMAT_VERSION:
         raise ValueError("it has another format_version")
@@ -307,12 +308,12 @@ def pin_text(when: float) -> str:
 
 
 def is_pin(data: bytes) -> bool:
-    """Returns whether `pinned.json` matches its digest, or has none because older software wrote it."""
+    """Returns whether `pinned.json` matches its digest."""
     try:
         value = strict_json(data)
     except (ValueError, RecursionError):
         return False
-    return isinstance(value, dict) and value.keys() | {DIGEST} == {"pinned", DIGEST} and has_own_digest(value)
+    return isinstance(value, dict) and value.keys() == {"pinned", DIGEST} and has_own_digest(value)
 
 
 def version_path(output: str, version: str) -> str:

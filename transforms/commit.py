@@ -40,7 +40,6 @@ from shardwright.transforms.dataset_files import (
     left_behind,
     machine_facts,
     missing_shards,
-    remove_old_findings,
     utc,
     write_commit,
     write_text,
@@ -275,8 +274,6 @@ def _write_findings(
             digests[name] = hashlib.sha256(content).hexdigest()
     text = report_text(with_previous_checks(report, [earlier]), digests)
     write_text(job.directory, dataset.FINDINGS_JSON, text, job.hold)
-    if job.settings.resume:
-        remove_old_findings(job.directory)
     return report
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -65,29 +64,12 @@ def read_dataset(directory: str) -> Dataset:
             raise storage.changed(path) from None
 
 
-def stored_names(file: str) -> tuple[str, ...]:
-    """Returns the names under which a file of a dataset may be stored, the current name first."""
-    return (file, dataset.OLD_FINDINGS_JSON) if file == dataset.FINDINGS_JSON else (file,)
-
-
-def remove_old_findings(directory: str) -> None:
-    """Removes the `validation.json` of version 0.1, which the pattern `validation*` matches.
-
-    Call this after the new file is written. A user's own file of that name stays.
-    """
-    path = storage.join(directory, dataset.OLD_FINDINGS_JSON)
-    with contextlib.suppress(OSError, EngineError, ValueError, RecursionError):
-        document = json.loads(storage.read_bytes(path))
-        if isinstance(document, Mapping) and {"mode", "counts", "findings"} <= document.keys():
-            storage.remove(path)
-
-
 def read_measured(directory: str, file: str, fingerprint: str) -> Mapping[str, Any] | None:
     """Reads the `findings.json` or `statistics.json` of a dataset.
 
     Args:
       directory: The dataset directory.
-      file: Name of the file. Findings are also read from the file that version 0.1 wrote.
+      file: Name of the file.
       fingerprint: Fingerprint of the dataset.
 
     Returns:
@@ -97,19 +79,17 @@ def read_measured(directory: str, file: str, fingerprint: str) -> Mapping[str, A
       ValueError: If the document is damaged.
       EngineError: If the storage failed.
     """
-    for name in stored_names(file):
-        path = storage.join(directory, name)
-        with storage.translated_errors("read", path):
-            try:
-                document = json.loads(storage.read_bytes(path))
-            except FileNotFoundError:
-                continue
-            except RecursionError as error:
-                raise ValueError(str(error)) from error
-        if not isinstance(document, Mapping):
-            raise ValueError(f"{name} is not a JSON object")
-        return document if dataset.is_about(document, fingerprint) else None
-    return None
+    path = storage.join(directory, file)
+    with storage.translated_errors("read", path):
+        try:
+            document = json.loads(storage.read_bytes(path))
+        except FileNotFoundError:
+            return None
+        except RecursionError as error:
+            raise ValueError(str(error)) from error
+    if not isinstance(document, Mapping):
+        raise ValueError(f"{file} is not a JSON object")
+    return document if dataset.is_about(document, fingerprint) else None
 
 
 def write_text(directory: str, name: str, text: str, hold: HeldLease | None = None) -> str:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from shardwright.schemas.dataset import with_digest
 from shardwright.transforms import storage
 
 V1, V2, V3, V4 = (f"2026112{day}T020000Z" for day in range(1, 5))
@@ -31,7 +32,7 @@ def add_version(
         "previous": "", "fingerprint": fingerprint, "records": 7, "total_bytes": 7000, "work": {},
         "changes": {}, "refusals": [], "accepted": [], **fields,
     }  # fmt: skip
-    storage.write_bytes(f"{directory}/version.json", json.dumps(document).encode())
+    storage.write_bytes(f"{directory}/version.json", json.dumps(with_digest(document)).encode())
     return directory
 
 

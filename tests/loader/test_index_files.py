@@ -229,15 +229,6 @@ def test_missing_and_unexpected_indexes_are_reported(dataset: Path) -> None:
     }
 
 
-def test_a_dataset_from_before_indexes_existed_is_sound(dataset: Path) -> None:
-    shutil.rmtree(dataset / "_index")
-    document = json.loads((dataset / "dataset.json").read_text())
-    for name in ("files", "statements_version", "digest"):
-        del document[name]
-    (dataset / "dataset.json").write_text(json.dumps(document))
-    assert codes(dataset) == {"NOT_COMPARED": 1}
-
-
 def test_the_index_of_a_damaged_shard_is_not_reported(dataset: Path) -> None:
     shard = shard_of(dataset / INDEXES[0])
     data = bytearray(shard.read_bytes())

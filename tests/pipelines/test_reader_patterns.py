@@ -13,10 +13,7 @@ from helpers.fewer_imports import late
 from helpers.hostile import run
 
 from shardwright.pipelines.validate import validate
-from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.side_files import SIDE_FILES
-from shardwright.transforms.dataset_files import read_measured
-from shardwright.transforms.report.gather import gather
 
 tf = late("tensorflow")
 
@@ -54,35 +51,6 @@ def test_tfx_reads_the_patterns_that_the_documents_name(sound_dataset: Path) -> 
         with beam.Pipeline() as pipeline:
             read = pipeline | beam.io.ReadFromTFRecord(file_pattern=f"{sound_dataset}/{split}-*")
             assert_that(read | beam.combiners.Count.Globally(), equal_to([records]))
-
-
-def renamed(dataset: Path) -> Path:
-    """Renames the findings of a dataset as version 0.1 did."""
-    return (dataset / "findings.json").rename(dataset / "validation.json")
-
-
-def test_findings_under_their_old_name_are_read(copied: Path) -> None:
-    made = Dataset.from_bytes((copied / "dataset.json").read_bytes(), "dataset.json")
-    validate(copied, mode="fast")
-    old = renamed(copied)
-    found = read_measured(str(copied), "findings.json", made.fingerprint)
-    assert found is not None and found["mode"] == "fast"
-    checked = gather(str(copied)).checked
-    assert checked is not None and checked.current and checked.when
-    old.unlink()
-    assert read_measured(str(copied), "findings.json", made.fingerprint) is None
-    assert gather(str(copied)).checked is None
-
-
-def test_a_new_validation_replaces_the_file_with_the_old_name(copied: Path) -> None:
-    old = renamed(copied)
-    validate(copied, mode="fast", report=copied.parent / "elsewhere.json")
-    assert old.exists()
-    validate(copied, mode="fast")
-    assert not old.exists() and (copied / "findings.json").exists()
-    old.write_text('{"of": "somebody else"}')
-    validate(copied, mode="fast")
-    assert old.read_text() == '{"of": "somebody else"}'
 
 
 def test_splits_of_a_source_that_clash_are_refused_before_anything_is_written(

@@ -11,11 +11,8 @@ from pathlib import Path
 import pytest
 from helpers.depths import DEPTHS, codes_at, codes_of_command, placed_images
 from helpers.mutations import KEPT, MUTATIONS, OBJECTS, RESIZED, Mutation, make_datasets, sources_of
-from helpers.resealing import read_document, write_document
 
 from shardwright.pipelines.cli import main
-from shardwright.pipelines.validate import validate
-from shardwright.schemas.dataset import Dataset
 
 DOC = Path(__file__).resolve().parents[2] / "docs" / "validating.md"
 BEGIN, END = "<!-- mutations -->\n", "<!-- end of mutations -->\n"
@@ -109,20 +106,6 @@ def test_the_command_names_file_and_field(
     assert main(["validate", str(path), "--fast"]) == 1
     out = capsys.readouterr().out
     assert "COUNT_MISMATCH" in out and "dataset.json" in out and "'class_counts.train.birds'" in out
-
-
-def test_a_dataset_without_the_new_fields_has_no_error(root: Path, tmp_path: Path) -> None:
-    """Earlier versions wrote such datasets. Only a note says that not everything could be compared."""
-    path = tmp_path / "copy" / "dataset"
-    shutil.copytree(root / RESIZED, path)
-    document = read_document(path)
-    for name in ("files", "statements_version", "digest"):
-        del document[name]
-    write_document(path, document)
-    made = Dataset.from_json(document, "it")
-    assert made.as_json() == document
-    report = validate(path, report=tmp_path / "f.json", html=tmp_path / "r.html", **sources_of(root, RESIZED))
-    assert report.run.counts == {"NOT_COMPARED": 1} and report.sound
 
 
 @pytest.mark.slow

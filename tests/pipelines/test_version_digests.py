@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -110,21 +109,6 @@ def test_versions_marks_a_record_that_somebody_changed(
 def test_the_list_of_versions_keeps_its_fields(version: Path) -> None:
     for row in versions(version.parents[1]).as_json()["versions"]:
         assert not {"digest", "files", "format_version"} & row.keys()
-
-
-def test_a_version_of_older_software_is_sound(version: Path) -> None:
-    """`version.json` and `pinned.json` had no digest, and there was no list of stored checks."""
-    path = version / "version.json"
-    document = json.loads(path.read_text())
-    for name in ("digest", "files"):
-        del document[name]
-    path.write_text(json.dumps(document))
-    pin = json.loads((version / "pinned.json").read_text())
-    (version / "pinned.json").write_text(json.dumps({"pinned": pin["pinned"]}))
-    os.unlink(version / "_checks" / "sha256.json")
-    assert validated(version).counts == {}
-    record = versions(version.parents[1]).versions[0]
-    assert (record.state.value, record.pinned, record.problem) == ("published", True, "")
 
 
 def test_a_version_keeps_its_digests_when_its_record_changes(version: Path) -> None:

@@ -128,17 +128,6 @@ def test_another_build_and_damaged_reports_are_forgotten() -> None:
     assert with_previous_checks(foreign, [check("quality", 7, fingerprint="").as_json()]) == foreign
 
 
-def test_a_report_of_version_0_1_counts_as_its_mode_says() -> None:
-    old = check("quality", 7, found(CODE.DARK)).as_json()
-    for name in ("depth", "time", "checks", "passed"):
-        del old[name]
-    for item in old["findings"]:
-        del item["depth"], item["time"]
-    report = with_previous_checks(check("full", 9), [old])
-    assert report.counts == {"DARK": 1} and report.previous[0].time == ""
-    assert ValidationReport.from_json(report.as_json()) == report
-
-
 def test_findings_in_a_repaired_shard_are_dropped() -> None:
     damaged = [found(CODE.SHARD_CHECKSUM), found(CODE.UNDECODABLE, 3), found(CODE.UNDECODABLE, 4, "train-1")]
     repaired = after(check("fast", 9), check("full", 7, *damaged))

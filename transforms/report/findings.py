@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardwright.schemas.check_depths import CheckDepth, time_in_words
+from shardwright.schemas.check_depths import time_in_words
 from shardwright.schemas.codes import NOTES, QUALITY, FindingCode, Severity
 from shardwright.transforms.report.data import (
     MAX_ROWS,
@@ -125,7 +125,7 @@ def _checked(document: Mapping[str, Any], fingerprint: str, when: str) -> Checke
     codes = sorted(counts.keys() | findings.keys(), key=lambda code: (_ORDER.get(severities[code], 3), code))
     share = max(1, min(MAX_ROWS_PER_CODE, MAX_ROWS // max(1, len(codes))))
     return Checked(
-        mode=str(document.get("depth") or document["mode"]),
+        mode=str(document["depth"]),
         sound=_is_sound(document),
         errors=int(document["errors"]),
         warnings=int(document["warnings"]),
@@ -145,11 +145,7 @@ def _checked(document: Mapping[str, Any], fingerprint: str, when: str) -> Checke
 
 
 def _is_sound(document: Mapping[str, Any]) -> bool | None:
-    """Returns whether a dataset is sound; None if it was not read, for which earlier releases wrote true."""
-    depths = [run["depth"] for run in document.get("checks", ())]
-    depths.append(document.get("depth") or document["mode"])
-    if document["sound"] and all(depth == CheckDepth.NONE.word for depth in depths):
-        return None
+    """Returns whether a dataset is sound; None if it was not read."""
     return None if document["sound"] is None else bool(document["sound"])
 
 

@@ -32,7 +32,7 @@ from shardwright.schemas.version import (
     split_version,
 )
 from shardwright.transforms import storage
-from shardwright.transforms.dataset_files import dataset_name, stored_names
+from shardwright.transforms.dataset_files import dataset_name
 from shardwright.transforms.records.framing import Record
 from shardwright.transforms.records.record_schema import RecordSchema, infer_schema, schema_of_plan
 from shardwright.transforms.records.sample import read_lazily
@@ -286,9 +286,9 @@ def _stored(
 
 
 def _path_of(directory: str, name: str) -> str:
-    """Returns the path of a file of a dataset, maybe under its old name; empty if it is missing."""
-    paths = (storage.join(directory, stored) for stored in stored_names(name))
-    return next((path for path in paths if storage.exists(path)), "")
+    """Returns the path of a file of a dataset; empty if it is missing."""
+    path = storage.join(directory, name)
+    return path if storage.exists(path) else ""
 
 
 def _written(directory: str, name: str) -> str:
@@ -324,8 +324,7 @@ def _drawn(sheets: Sequence[ClassSheet], seen: Mapping[RecordAt, Seen]) -> tuple
 
 def _inputs(run: Document) -> tuple[Input, ...]:
     """Returns the inputs of the conversion from `run.json`."""
-    # Older versions called the second list `taken_for`.
-    paths, kinds = run.get("input"), run.get("detected_as", run.get("taken_for"))
+    paths, kinds = run.get("input"), run.get("detected_as")
     if not isinstance(paths, list):
         return ()
     kinds = kinds if isinstance(kinds, list) and len(kinds) == len(paths) else [""] * len(paths)

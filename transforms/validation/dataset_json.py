@@ -43,8 +43,6 @@ from shardwright.transforms.shards.shard_plan import Recipes, recipes_of
 from shardwright.transforms.validation.ledger import LedgerSummary, ledger_summary, mismatch
 from shardwright.transforms.validation.shard import ShardCheck
 
-#: Fields of `dataset.json` that older versions did not write.
-_NEWER = ("first_label", "formats", "dtypes", "sidecars", "files", "statements_version", DIGEST)
 #: Fields that are compared with the shards' ledgers instead of the rest of the document.
 _FROM_LEDGERS = ("ledger", "class_counts", "formats", "dtypes")
 _NOTE = FindingCode.NOT_COMPARED
@@ -89,12 +87,12 @@ def check_document(document: Mapping[str, Any], dataset: Dataset) -> Iterator[Fi
     except (TypeError, AttributeError):
         pass
     for name, value in true.items():
-        if name in _FROM_LEDGERS or name == DIGEST or (name in _NEWER and name not in document):
+        if name in _FROM_LEDGERS or name == DIGEST:
             continue
         yield from _differences(name, document.get(name), value)
     shards = {split: len(found) for split, found in dataset.splits.items()}
     yield from _differences("plan.shards", dict(dataset.plan.shards), shards)
-    if DIGEST not in document and dataset.statements_version:
+    if DIGEST not in document:
         message = f"field {DIGEST!r} is missing; convert wrote it"
         yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
     if dataset.statements_version == STATEMENTS_VERSION:
@@ -206,15 +204,13 @@ def check_counts(document: Mapping[str, Any], dataset: Dataset, ledgers: Dataset
     }
     if dtypes or "dtypes" in document:
         true["dtypes"] = dict(dtypes)
-    if sum(map(len, formats.values())) == 0 and dataset.all_records:
-        del true["formats"]  # ledgers of an older version do not contain them
     recorded = document.get("ledger")
     if isinstance(recorded, Mapping) and not _balances(recorded, dataset):
         # The check of the whole directory reports these.
         true["ledger"] = {**true["ledger"], **{name: recorded.get(name) for name in ("listed", *Outcome)}}
     for name, value in true.items():
-        if name in document or name not in _NEWER:
-            for finding in _differences(name, document.get(name), value):
+        if name in document:  # otherwise its digest is wrong
+            for finding in _differences(name, document[name], value):
                 yield finding_as(FindingCode.COUNT_MISMATCH, finding)
 
 
@@ -474,7 +470,7 @@ def check_reports(directory: str, dataset: Dataset, files: Sequence[str]) -> Ite
             found = None
         if not isinstance(found, Mapping):
             yield wrong(file, "the file is damaged")
-        elif DIGEST not in found and dataset.statements_version:
+        elif DIGEST not in found:
             yield wrong(file, f"its field {DIGEST!r} is missing")
         elif not has_own_digest(found):
             yield wrong(file, f"its fields are not those that its field {DIGEST!r} was made of")
@@ -485,10 +481,10 @@ def check_reports(directory: str, dataset: Dataset, files: Sequence[str]) -> Ite
                     yield wrong(name, _other_digest(data, recorded, FINDINGS_JSON))
     if REPORT_HTML in present:
         page = read(REPORT_HTML)
-        if not has_page_digest(page):
-            yield wrong(REPORT_HTML, "its sha256 differs from the one in its last line")
-        elif not states_page_digest(page) and dataset.statements_version:
+        if not states_page_digest(page):
             yield wrong(REPORT_HTML, "its last line states no sha256; report writes the page again")
+        elif not has_page_digest(page):
+            yield wrong(REPORT_HTML, "its sha256 differs from the one in its last line")
 
 
 def check_dataset_json(

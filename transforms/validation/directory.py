@@ -73,10 +73,10 @@ def _indexes(files: Sequence[str]) -> list[str]:
 
 
 def _check_indexes(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]:
-    """Compares the indexes with the shards; a dataset of an older version has no indexes."""
+    """Compares the indexes with the shards."""
     present = set(_indexes(files))
     for file, index in index_files(dataset).items():
-        if (present or index in dataset.files) and index not in present:
+        if index not in present:
             yield Finding(FindingCode.INDEX_MISMATCH, f"its index {index} is missing", file)
     own = set(index_files(dataset, empty=True).values())
     for index in (file for file in files if file.startswith(f"{INDEX_DIR}/") and file not in own):

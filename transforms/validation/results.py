@@ -26,7 +26,7 @@ from shardwright.schemas.findings import FindingSummary, Gates, ValidationReport
 from shardwright.schemas.previous_checks import with_previous_checks
 from shardwright.schemas.statistics.dataset_statistics import Statistics, statistics_text
 from shardwright.transforms import storage
-from shardwright.transforms.dataset_files import read_dataset, read_measured, remove_old_findings, utc
+from shardwright.transforms.dataset_files import read_dataset, read_measured, utc
 from shardwright.transforms.images.quality_metrics import SCORES
 from shardwright.transforms.lease import HeldLease
 from shardwright.transforms.report.gather import as_time, gather, gather_files
@@ -185,8 +185,6 @@ def write_results(
     digests = _digests_beside(contents, files, results.directory, fingerprint)
     text = report_text(report, digests).encode()
     write_result(files.report, text, "--report", hold=files.hold)
-    if results.directory and files.report == storage.join(results.directory, FINDINGS_JSON):
-        remove_old_findings(results.directory)
     if files.page:
         write_result(files.page, _page(results, report, measured, files.page).encode(), "--html")
     if files.answer:

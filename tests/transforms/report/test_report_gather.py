@@ -131,7 +131,7 @@ def test_findings_are_shown_with_their_pictures(copied: Path) -> None:
         {"severity": "odd", "code": "OF_A_LATER_VERSION", "message": "new", **first},
     ]
     validation = {
-        "mode": "quality", "sound": True, "fingerprint": _dataset(copied).fingerprint, "records": 60,
+        "mode": "quality", "depth": "quality", "sound": True, "fingerprint": _dataset(copied).fingerprint, "records": 60,
         "errors": 0, "warnings": 0, "notes": 4, "findings": findings,
         "counts": {"NEAR_DUPLICATE": 1, "DARK": 1, "BLURRY": 1, "LIGHT": 1, "OF_A_LATER_VERSION": 1},
     }  # fmt: skip
@@ -148,7 +148,7 @@ def test_findings_are_shown_with_their_pictures(copied: Path) -> None:
 
 
 def test_a_validation_of_another_build_is_not_used(copied: Path) -> None:
-    validation = {"mode": "full", "sound": True, "fingerprint": "0" * 64, "records": 1, "errors": 0,
+    validation = {"mode": "full", "depth": "full", "sound": True, "fingerprint": "0" * 64, "records": 1, "errors": 0,
                   "warnings": 0, "findings": [], "counts": {}}  # fmt: skip
     (copied / "findings.json").write_text(json.dumps(validation))
     page = render(gather(str(copied)))
@@ -206,7 +206,7 @@ def test_files_without_a_dataset_show_pictures_and_findings(sound_dataset: Path)
     files = sorted(map(str, sound_dataset.glob("*.tfrecord")))
     name = os.path.basename(files[0])
     validation = {
-        "mode": "full", "sound": False, "fingerprint": None, "records": 60, "errors": 1, "warnings": 0,
+        "mode": "full", "depth": "full", "sound": False, "fingerprint": None, "records": 60, "errors": 1, "warnings": 0,
         "counts": {"SIZE_MISMATCH": 1},
         "findings": [{"severity": "error", "code": "SIZE_MISMATCH", "message": "small", "shard": name,
                       "record": 0, "offset": 0, "key": None}],
@@ -318,15 +318,6 @@ def test_a_dataset_of_an_older_version_has_no_sizes_of_originals(copied: Path) -
     assert gather(str(copied)).inputs == ()
 
 
-def test_an_older_run_json_calls_the_kinds_of_inputs_by_another_name(copied: Path) -> None:
-    def rename(run: dict[str, Any]) -> None:
-        run["taken_for"] = run.pop("detected_as")
-
-    inputs = gather(str(copied)).inputs
-    _change(copied / "run.json", rename)
-    assert inputs and gather(str(copied)).inputs == inputs
-
-
 @pytest.mark.parametrize(
     "damaged",
     [
@@ -364,6 +355,6 @@ def test_settings_that_had_no_effect_are_not_shown() -> None:
     assert shown == {"splits", "split_by", "seed", "shard_size", "image_format", "unlabelled"}
     _, shown = settings_of("hash", "train", "test", fit="pad", resize="8", of_a_later_version="x")
     assert {"fit", "resize", "of_a_later_version"} <= shown
-    # Datasets of older versions do not state it, but their names show it.
+    # Without a run.json, the names show it.
     assert settings_of("", "train", "extra")[0] == "train, extra, as the source names them"
     assert settings_of("", "train", "test")[0].startswith("train 90%, test 10%, by a hash")

@@ -241,14 +241,3 @@ def test_a_document_that_contradicts_its_settings_is_found(made: Dataset, docume
     messages = [message for *_, message in parts_of(dataset_json.check_document(broken, dataset))]
     assert any("field 'settings' chooses no layout" in message for message in messages)
     assert [*dataset_json.check_document({**document, "features": 3}, made)]
-
-
-def test_ledgers_without_formats_are_of_an_older_version(
-    made: Dataset, ledgers: DatasetLedgers, document: Any
-) -> None:
-    by_shard = {
-        name: summary._replace(counted=replace(summary.counted, formats={}))
-        for name, summary in ledgers.by_shard.items()
-        if summary is not None
-    }
-    assert not [*dataset_json.check_counts(document, made, ledgers._replace(by_shard=by_shard))]
