@@ -213,12 +213,11 @@ def _gates(thresholds: Thresholds | Mapping[str, Any] | str | None) -> JobGates 
         gates = read_gate_file("--thresholds", path)
         unread = (*gates.findings.fail_on, *gates.findings.warn_on)
         names = (*(["fail_on and warn_on"] if unread else []), *gates.expectations.names_read_from_shards())
-        notes = list(gates.notes)
         if names:
-            notes.append(
+            note = (
                 f"diff reads no shards, so it ignores {', '.join(names)}; use shardwright validate for them"
             )
-        tell(path, notes)
+            tell(path, [note])
         return gates
     from shardwright.schemas.configuration.gate_file import gates_from  # and with it pydantic
 

@@ -45,10 +45,9 @@ def _schema_of(model: type[FileModel], title: str) -> dict[str, Any]:
 
 def _job_schema() -> dict[str, Any]:
     schema = _schema_of(Sections, "A job file of Shardwright")
-    gates = schema["$defs"]["JobGateBlock"]["properties"]
+    gates = schema["$defs"]["GateFile"]["properties"]
     for name, gate in gates.items():
-        if name != "expect":
-            gates[name] = {"anyOf": [gate, PLACEHOLDER], "description": gate["description"]}
+        gates[name] = {"anyOf": [gate, PLACEHOLDER], "description": gate["description"]}
     for name, item in setting_fields().items():
         setting = {**_setting_schema(name, item), "description": item.metadata["help"]}
         schema["properties"][name] = setting

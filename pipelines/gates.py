@@ -77,13 +77,12 @@ def expected_of(gates: JobGates, path: str) -> Expectations:
       path: Path of the file.
     """
     others = [name for name in gates.limits.names if name != "max_bad_fraction"]
-    notes = list(gates.notes)
     if others:
-        notes.append(
+        note = (
             f"{', '.join(others)} compare two datasets, so they are ignored here; use shardwright diff "
             "for them"
         )
-    tell(path, notes)
+        tell(path, [note])
     return gates.alone
 
 

@@ -7,13 +7,12 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from shardwright.pipelines.gates import read_gate_file
 from shardwright.schemas.codes import OF_FILES, OF_SOURCE, QUALITY, FindingCode
-from shardwright.schemas.configuration.gate_file import EXPECT, gates_from, notes_of, with_expectations
+from shardwright.schemas.configuration.gate_file import gates_from
 from shardwright.schemas.configuration.job import EVENTS, Hook, JobGates
 from shardwright.schemas.configuration.job_model import HookBlock, Hooks, default_of, reader_of, scalar_names
 from shardwright.schemas.configuration.job_values import Variables, expanded
@@ -38,32 +37,23 @@ def read_job_gates(section: Any, path: str) -> JobGates:
       WrongValue: The value is wrong; the error has its keys, the mistake and a correct value.
     """
     if isinstance(section, str) and section:
-        return _gate_file(section, path, "gates")
+        return _gate_file(section, path)
     section = _mapping(section, "max_count_drop: 0.2", "gates")
-    named = section.get(EXPECT)
     try:
-        if not isinstance(named, str):
-            return gates_from(section)
-        gates = gates_from({key: value for key, value in section.items() if key != EXPECT})
-        block = _gate_file(named, path, "gates", EXPECT)
-        notes = (*gates.notes, *block.notes, *notes_of(section))
-        return replace(with_expectations(gates, block.alone), notes=notes)
+        return gates_from(section)
     except WrongValue as error:
-        below = error.path[1:] if error.path[:1] == ("gates",) else error.path
-        raise WrongValue(str(error), "gates", *below) from None
+        raise WrongValue(str(error), "gates", *error.path) from None
 
 
-def _gate_file(name: str, path: str, *keys: str) -> JobGates:
+def _gate_file(name: str, path: str) -> JobGates:
     """Reads a gate file that lies beside the job file."""
     beside, remote = os.path.dirname(path), storage.is_remote(path)
-    if name and not (storage.is_remote(name) or os.path.isabs(name)) and beside:
+    if not (storage.is_remote(name) or os.path.isabs(name)) and beside:
         name = storage.join(beside, name) if remote else os.path.join(beside, name)
-    if not name:
-        raise WrongValue("expect: write the gates of the dataset below it, or the path of a gate file", *keys)
     try:
-        return read_gate_file(keys[-1], name)
+        return read_gate_file("gates", name)
     except UsageError as error:
-        raise WrongValue(error.message, *keys) from None
+        raise WrongValue(error.message, "gates") from None
 
 
 def verification_for(verify: str, gates: JobGates) -> str:

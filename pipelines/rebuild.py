@@ -339,7 +339,6 @@ def _notes(job: JobFile, request: ConversionRequest) -> Iterator[str]:
     """Yields a sentence for each option that has no effect."""
     if job.retention.keep_days and not job.retention.keep:
         yield "keep_days has no effect with keep: 0, which keeps all versions."
-    yield from (f"gates: {note}." for note in job.gates.notes)
     yield from without_effect(request.given, request.facts)
 
 

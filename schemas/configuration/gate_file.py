@@ -13,11 +13,11 @@ vanished_classes: refuse
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, TypeAdapter, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.configuration.expectations import Expectations
@@ -62,10 +62,6 @@ def _codes(value: Any) -> Any:
     return [code for code in value.split(",") if code.strip()] if isinstance(value, str) else value
 
 
-def _records(value: Any) -> Any:
-    return (_COUNT_PER_SPLIT if isinstance(value, Mapping) else _A_COUNT).validate_python(value)
-
-
 _Count = Annotated[int, Field(strict=True, ge=0), write("a whole number from 0 on")]
 _Ratio = Annotated[
     float,
@@ -105,20 +101,6 @@ _GrowthPerNumber = Annotated[
     dict[_Name, _Growth], write("a limit for each name, such as {brightness.mean: 0.1}")
 ]
 _Policy = Annotated[Policy, write("refuse, warn or allow")]
-_A_COUNT: TypeAdapter[Any] = TypeAdapter(_Count)
-_COUNT_PER_SPLIT: TypeAdapter[Any] = TypeAdapter(_PerSplit)
-_Records = Annotated[
-    Any,
-    BeforeValidator(_records),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "integer", "minimum": 0},
-                {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}},
-            ]
-        }
-    ),
-]
 
 
 def _known_formats(value: Any) -> Any:
@@ -221,19 +203,15 @@ class GateFile(DatasetGates):
     """Other settings."""
     changed_versions: _Policy | None = None
     """Other software."""
-    min_records: Annotated[_Records, Field(deprecated=True)] = None
-    """The older name of min_images and min_images_per_split."""
 
 
-#: Key of a block that holds the gates of the dataset.
-EXPECT = "expect"
 _EXAMPLE = "min_images: 1000"
 _PAIRS = ("images", "images_per_class", "classes", "width", "height")
 
 
 def gate_names() -> tuple[str, ...]:
     """Returns every key of a gate file."""
-    return (*GateFile.model_fields, EXPECT)
+    return tuple(GateFile.model_fields)
 
 
 def parse_gates(text: str, option: str, path: str) -> JobGates:
@@ -269,12 +247,8 @@ def gates_from(value: Any) -> JobGates:
     Raises:
       WrongValue: if a value is wrong; it has the keys of the first one, and says what to write instead.
     """
-    value = {} if value is None else value
-    expected = value.get(EXPECT) if isinstance(value, Mapping) else None
-    model = read_model(GateFile, _without(value, EXPECT), "gate", _EXAMPLE)
-    given = {name: getattr(model, name) for name in model.model_fields_set if name != "min_records"}
-    if "min_records" in model.model_fields_set:
-        given["min_records"] = model.__dict__["min_records"]
+    model = read_model(GateFile, {} if value is None else value, "gate", _EXAMPLE)
+    given = {name: getattr(model, name) for name in model.model_fields_set}
     _check_pairs(given)
     codes = {name: tuple(given.get(name) or ()) for name in ("fail_on", "warn_on")}
     for code in codes["fail_on"]:
@@ -282,44 +256,7 @@ def gates_from(value: Any) -> JobGates:
             raise WrongValue(f"{code} is in both fail_on and warn_on; choose one", "fail_on")
     limits = Thresholds(**_chosen(given, Thresholds))
     expectations = Expectations(**_chosen({**given, "max_bad_fraction": None}, Expectations))
-    gates = JobGates(Gates(**codes), expectations, limits, tuple(notes_of(value)))
-    if EXPECT not in value:
-        return gates
-    if isinstance(expected, Mapping):
-        try:
-            block = _expectations_from(expected)
-        except WrongValue as error:
-            raise WrongValue(str(error), EXPECT, *error.path) from None
-        return with_expectations(gates, block)
-    raise WrongValue("expect: write the gates of the dataset below it", EXPECT)
-
-
-def with_expectations(gates: JobGates, block: Expectations) -> JobGates:
-    """Returns gates together with those of a block or file `expect`.
-
-    Raises:
-      WrongValue: if a gate occurs in both.
-    """
-    for name in block.names:
-        if name in gates.expectations.names:
-            raise WrongValue(f"{name} occurs twice, here and below expect; leave one out", name)
-    both = {name: getattr(block, name) for name in block.names}
-    return replace(gates, expectations=replace(gates.expectations, **both))
-
-
-def _expectations_from(values: Mapping[str, Any]) -> Expectations:
-    if not values:
-        raise WrongValue(f"write one `gate: value` on each line, such as {_EXAMPLE}")
-    model = read_model(DatasetGates, values, "gate", _EXAMPLE)
-    given = {name: getattr(model, name) for name in model.model_fields_set}
-    _check_pairs(given)
-    return Expectations(**_chosen(given, Expectations))
-
-
-def _without(entry: Any, name: str) -> Any:
-    return (
-        {key: value for key, value in entry.items() if key != name} if isinstance(entry, Mapping) else entry
-    )
+    return JobGates(Gates(**codes), expectations, limits)
 
 
 def _chosen(given: Mapping[str, Any], cls: type) -> dict[str, Any]:
@@ -337,12 +274,3 @@ def _check_pairs(given: Mapping[str, Any]) -> None:
         low, high = given.get(f"min_{what}"), given.get(f"max_{what}")
         if low is not None and high is not None and low > high:
             raise WrongValue(f"min_{what} {low} is above max_{what} {high}", f"min_{what}")
-
-
-def notes_of(values: Mapping[str, Any]) -> Iterator[str]:
-    """Yields a note for each gate in an old form: how to write it now."""
-    if EXPECT in values:
-        yield "expect: its gates can now stand directly below gates:, without expect:"
-    if "min_records" in values:
-        per_split = isinstance(values["min_records"], Mapping)
-        yield f"min_records: write {'min_images_per_split' if per_split else 'min_images'} instead"

@@ -23,13 +23,11 @@ class JobGates:
       findings: Which findings of the validation are errors.
       expectations: Requirements of the dataset.
       limits: Limits on how it may differ from the previous dataset.
-      notes: How to write gates that are in an old form.
     """
 
     findings: Gates = field(default_factory=Gates)
     expectations: Expectations = field(default_factory=Expectations)
     limits: Thresholds = field(default_factory=Thresholds)
-    notes: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def alone(self) -> Expectations:

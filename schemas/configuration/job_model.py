@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
 
-from shardwright.schemas.configuration.gate_file import DatasetGates, GateFile
+from shardwright.schemas.configuration.gate_file import GateFile
 from shardwright.schemas.configuration.typed_yaml import FileModel, wrong
 from shardwright.schemas.scrub import DEFAULT_SCRUB
 
@@ -134,17 +134,10 @@ class Hooks(FileModel):
     """After a run that failed."""
 
 
-class JobGateBlock(GateFile):
-    """The checks that a new version has to pass."""
-
-    expect: Annotated[DatasetGates | str | None, Field(deprecated=True)] = None
-    """The old way to write gates of the dataset. Write them directly below `gates`."""
-
-
 class Sections(Scalars):
     """The sections of a job file besides settings."""
 
-    gates: JobGateBlock | str | None = None
+    gates: GateFile | str | None = None
     """The checks that a new version has to pass, or the path of a gate file."""
     hooks: Hooks | None = None
     """The commands and URLs to call at the end of a run."""

@@ -35,7 +35,6 @@ class Thresholds:
     dataset and to each split that both datasets have.
 
     Attributes:
-      min_records: minimum number of records in the new dataset, or split -> minimum.
       max_count_drop: share of its records that the dataset, or a split, may lose.
       max_count_jump: share by which the number of records, also of a split, may grow.
       max_added_fraction: images that were added.
@@ -59,7 +58,6 @@ class Thresholds:
       changed_versions: changed versions of software.
     """
 
-    min_records: int | Mapping[str, int] | None = None
     max_count_drop: float | None = None
     max_count_jump: float | None = None
     max_added_fraction: float | None = None
@@ -141,14 +139,6 @@ def _over(
 
 
 def _check_records(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
-    least = thresholds.min_records
-    wanted = {"": least} if isinstance(least, int) else dict(least or {})
-    for split, limit in wanted.items():
-        count = (drift.records.get(split, Pair(0, 0)) if split else drift.all_records).new or 0
-        if count < limit:
-            what = f"split {split!r}" if split else "the new dataset"
-            message = f"min_records: {what} has {counted(count, 'record')} (limit {limit:,})"
-            yield Violation(_DRIFT, "min_records", Severity.ERROR, message, count, limit)
     sizes = {"the dataset": drift.all_records}
     sizes |= {f"split {split!r}": pair for split, pair in drift.records.items()}
     for what, (old, new) in sizes.items():

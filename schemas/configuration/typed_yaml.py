@@ -92,10 +92,9 @@ def read_model(model: type[_Model], value: Any, what: str, example: str) -> _Mod
     """
     if not isinstance(value, Mapping):
         raise WrongValue(f"write one `{what}: value` on each line, such as {example}")
-    known = [*(name for name, item in model.model_fields.items() if not item.deprecated)]
-    older = [name for name in model.model_fields if name not in known]
+    known = list(model.model_fields)
     for name in value:
-        if name not in known and name not in older:
+        if name not in known:
             hint = nearest(str(name), known) or f"; choose from {', '.join(known)}"
             raise WrongValue(f"there is no {what} {quoted_value(name)}{hint}", name)
         if value[name] is None:

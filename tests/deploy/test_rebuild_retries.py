@@ -274,7 +274,7 @@ def test_an_abandoned_worker_does_not_undo_a_rollback(folder: Path) -> None:
 
 def test_an_abandoned_worker_does_not_refuse_an_accepted_version(folder: Path) -> None:
     with pytest.raises(DataRefused):
-        _rebuild(folder, "gates: {max_count_drop: 0.1, expect: {max_images: 5}}")
+        _rebuild(folder, "gates: {max_count_drop: 0.1, max_images: 5}")
     made = list_versions(str(folder / "out"))[-1]
     assert made.state is REFUSED and _outcomes(folder)[-1] == "refused"
     accept(f"{folder}/out@{made.version}", accept="all")
@@ -366,7 +366,7 @@ def test_a_refused_job_that_is_repeated_is_refused_again(
 
     monkeypatch.setattr("shardwright.pipelines.rebuild.run_pipeline", run)
     with pytest.raises(DataRefused, match="was refused"):
-        _rebuild(folder, "gates: {expect: {max_images: 5}}")
+        _rebuild(folder, "gates: {max_images: 5}")
     assert _states(folder) == [PUBLISHED, REFUSED] and _outcomes(folder) == ["success", "refused"]
 
 

@@ -105,18 +105,22 @@ def test_limits_decide_the_exit_code(
         "--report",
         str(report),
     ]
-    limits.write_text("max_removed_fraction: 0.05\nmin_records: 50\nnew_classes: warn\n")
+    limits.write_text("max_removed_fraction: 0.05\nmin_images: 50\nnew_classes: warn\n")
     assert main(arguments) == 0
     assert "warning: new_classes: 1" in capsys.readouterr().out
     limits.write_text(
-        "max_removed_fraction: 0.01\nmin_records: 500\nnew_classes: warn\nmax_rise: {DARK: 0}\n"
+        "max_removed_fraction: 0.01\nmax_added_fraction: 0\nnew_classes: warn\nmax_rise: {DARK: 0}\n"
     )
     assert main(arguments) == 1
     refused = [line for line in capsys.readouterr().out.splitlines() if "refused: " in line]
-    assert [line.split()[1] for line in refused] == ["min_records:", "max_removed_fraction:", "max_rise:"]
+    assert [line.split()[1] for line in refused] == [
+        "max_added_fraction:",
+        "max_removed_fraction:",
+        "max_rise:",
+    ]
     stored = json.loads(report.read_text())
     assert not stored["passed"] and len(stored["refusals"]) == 4
-    assert stored["thresholds"]["min_records"] == 500
+    assert stored["thresholds"]["max_added_fraction"] == 0
 
 
 def test_a_gate_file_can_state_requirements_for_the_new_dataset(
@@ -146,7 +150,7 @@ def test_equal_datasets_are_identical_and_no_ledger_is_read(
     shutil.rmtree(other / "_shards")
     assert main(["diff", str(sound_dataset), str(other)]) == 0
     assert "are identical: 61 records" in capsys.readouterr().out
-    found = diff(str(sound_dataset), str(other), {"min_records": 61, "max_rise": {"DARK": 0}})
+    found = diff(str(sound_dataset), str(other), {"min_images": 61, "max_rise": {"DARK": 0}})
     assert found.passed and found.drift.identical
     assert found.drift.changes.unchanged == 61
     assert not any(found.drift.changes.total(kind) for kind in Kind)

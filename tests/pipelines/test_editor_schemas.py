@@ -36,8 +36,8 @@ def test_the_files_are_current_and_valid_schemas(kind: str) -> None:
 def test_they_know_every_key() -> None:
     keys = {key.replace("-", "_") for key in SCHEMAS["job"]["properties"]}
     assert keys == {*setting_fields(), *SECTIONS}
-    assert set(SCHEMAS["gates"]["properties"]) == set(gate_names()) - {"expect"}
-    assert set(SCHEMAS["job"]["$defs"]["JobGateBlock"]["properties"]) == set(gate_names())
+    assert set(SCHEMAS["gates"]["properties"]) == set(gate_names())
+    assert set(SCHEMAS["job"]["$defs"]["GateFile"]["properties"]) == set(gate_names())
     assert set(SCHEMAS["layout"]["properties"]) == set(layout_file._KEYS)
     assert set(SCHEMAS["layout"]["$defs"]["FeatureBlock"]["properties"]) == set(layout_file._FEATURE_KEYS)
 
@@ -52,7 +52,7 @@ def test_they_know_every_key() -> None:
             "{input: {new: a}, image-format: png, source: '${SOURCE}', keep: '${KEEP:-3}', scrub: 1/4}",
             True,
         ),
-        ("job", "{gates: {max_count_drop: '${DROP:-0.2}', expect: {min_images: 3}}}", True),
+        ("job", "{gates: {max_count_drop: '${DROP:-0.2}', min_images: 3}}", True),
         (
             "job",
             "{gates: gates.yaml, hooks: {on_any: [notify.sh, a], on_failure: {webhook: 'https://h'}}}",

@@ -50,12 +50,11 @@ def test_a_gate_file_may_name_findings_and_limits_on_differences_are_ignored(
     copy, gates = Path(shutil.copytree(dataset, tmp_path / "copy")), tmp_path / "gates.yaml"
     (copy / "parse.py").unlink()
     gates.write_text(
-        "warn_on: [SIDECAR_MISMATCH]\nmax_count_drop: 0.1\nmin_records: 1000\nmax_bad_fraction: 0.5\n"
+        "warn_on: [SIDECAR_MISMATCH]\nmax_count_drop: 0.1\nnew_classes: refuse\nmax_bad_fraction: 0.5\n"
     )
     assert run(copy, "--expect", str(gates)) == 0
     err = capsys.readouterr().err
-    assert f"{gates}: min_records: write min_images instead\n" in err
-    assert f"{gates}: min_records, max_count_drop compare two datasets, so they are ignored here; use" in err
+    assert f"{gates}: max_count_drop, new_classes compare two datasets, so they are ignored here; use" in err
     assert run(copy, "--expect", str(gates), "--fail_on", "SIDECAR_MISMATCH") == 1, "options count more"
     gates.write_text("# nothing\n")
     assert run(copy, "--expect", str(gates)) == 2

@@ -30,9 +30,9 @@ strip_metadata: ${STRIP:-true}
 gates:
   fail_on: [SPLIT_LEAKAGE, box_range]
   warn_on: COUNT_MISMATCH
-  expect: {min_images: 5, required_classes: [ant]}
+  min_images: ${LEAST:-5}
+  required_classes: [ant]
   max_count_drop: ${DROP:-0.2}
-  min_records: ${LEAST:-3}
   vanished_classes: refuse
 keep: ${KEEP:-3}
 keep_days: 1.5
@@ -83,7 +83,7 @@ def test_a_complete_file_is_read(tmp_path: Path) -> None:
         gates=JobGates(
             Gates(("SPLIT_LEAKAGE", "BOX_RANGE"), ("COUNT_MISMATCH",)),
             Expectations(min_images=5, required_classes=("ant",)),
-            Thresholds(max_count_drop=0.2, min_records=3, vanished_classes=Policy.REFUSE),
+            Thresholds(max_count_drop=0.2, vanished_classes=Policy.REFUSE),
         ),
         retention=Retention(3, 1.5),
         hooks={
@@ -141,13 +141,13 @@ def test_the_command_line_overrides_values_which_are_not_read(tmp_path: Path) ->
         ("verify: full", "warn_on: [NEAR_DUPLICATE]", "quality"),
         ("verify: fast", "fail_on: [DARK, BOX_RANGE]", "quality"),
         ("", "max_rise: {BLURRY: 0.1}", "quality"),
-        ("", "expect: {min_width: 3}", "quality"),
-        ("", "expect: {min_images: 3}", "fast"),
+        ("", "min_width: 3", "quality"),
+        ("", "min_images: 3", "fast"),
         ("", "fail_on: [SPLIT_LEAKAGE, DATA_CRC]", "fast"),
         ("", "fail_on: [SPLIT_LEAKAGE, BOX_RANGE]", "full"),
-        ("verify: fast", "expect: {max_fraction: {UNDECODABLE: 0}}", "full"),
+        ("verify: fast", "max_fraction: {UNDECODABLE: 0}", "full"),
         ("verify: quality", "fail_on: [BOX_RANGE]", "quality"),
-        ("verify: none", "expect: {min_images: 3}", "none"),
+        ("verify: none", "min_images: 3", "none"),
     ],
 )
 def test_gates_decide_how_a_version_is_checked(
@@ -165,7 +165,7 @@ def test_paths_of_expectations_are_relative_to_the_job_file(
     (tmp_path / "jobs").mkdir()
     expect = tmp_path / "jobs" / "expect.yaml"
     expect.write_text("min_images: 7\n")
-    text = "input: a\noutput: b\ngates: {expect: %s}\n"
+    text = "input: a\noutput: b\ngates: %s\n"
     monkeypatch.chdir(tmp_path / "jobs")
     for path, name in (("job.yaml", "expect.yaml"), (tmp_path / "jobs/job.yaml", expect)):
         Path(path).write_text(text % name)
@@ -174,9 +174,7 @@ def test_paths_of_expectations_are_relative_to_the_job_file(
     Path("jobs/job.yaml").write_text(text % "./expect.yaml")
     assert read_job("jobs/job.yaml").gates.expectations == Expectations(min_images=7)
     expect.write_text("min_imges: 7\n")
-    with pytest.raises(
-        UsageError, match=r"line 3, column 9: expect .*expect.yaml, line 1, column 1: there is no"
-    ):
+    with pytest.raises(UsageError, match=r"line 3: gates .*expect.yaml, line 1, column 1: there is no"):
         read_job("jobs/job.yaml")
 
 
@@ -239,15 +237,14 @@ WRONG: list[tuple[str, str]] = [
         "line 3, column 9: DARK is in both fail_on and warn_on; choose",
     ),
     (
-        "gates:\n  expect:\n    max_clases: 3",
-        "line 5, column 5: there is no gate 'max_clases'; did you",
+        "gates:\n  max_clases: 3",
+        "line 4, column 3: there is no gate 'max_clases'; did you",
     ),
     (
-        "gates:\n  expect:\n    min_images: x",
-        "line 5, column 5: min_images: write a whole number from 0 on, not 'x'.",
+        "gates:\n  min_images: x",
+        "line 4, column 3: min_images: write a whole number from 0 on, not 'x'.",
     ),
-    ("gates:\n  expect: {}", "line 4, column 3: write one `gate: value` on each line"),
-    ("gates:\n  expect: nope", "line 4, column 3: expect "),
+    ("gates:\n  expect: nope", "line 4, column 3: there is no gate 'expect'"),
     (
         "gates:\n  warn_on: [SOURCE_CHANGED]",
         "line 4, column 3: warn_on: SOURCE_CHANGED is found by validate --against, and a rebuild reads its",

@@ -262,7 +262,7 @@ def test_a_refused_first_version_leaves_no_latest_version(tmp_path: Path) -> Non
     for shade in range(3):
         _draw(tmp_path / "source", f"ant/{shade}.png", shade)
     with pytest.raises(DataRefused, match="was refused and readers get none yet: "):
-        rebuild(_job(tmp_path, "  expect: {min_images: 9}\n"))
+        rebuild(_job(tmp_path, "  min_images: 9\n"))
 
 
 def test_a_rebuild_prints_a_summary(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,14 +89,6 @@ def test_the_number_of_records_may_fall_and_grow_to_its_limits() -> None:
     assert [refusal.value for refusal in check(gone, Thresholds(max_count_drop=0.3))] == [1.0]
 
 
-def test_a_minimum_number_of_records_is_required() -> None:
-    assert names(SAME, min_records=100) == []
-    assert names(SAME, min_records=101) == ["min_records"]
-    assert names(SAME, min_records={"train": 80, "test": 20}) == []
-    found = check(SAME, Thresholds(min_records={"train": 80, "test": 21, "other": 1}))
-    assert [refusal.value for refusal in found] == [20, 0]
-
-
 def test_distances_of_classes_have_limits() -> None:
     classes = replace(SAME.classes, splits={"train": Distance(0.2, "cat\n", 0.3)})
     drift = replace(SAME, classes=classes)
@@ -165,7 +157,6 @@ def test_by_default_only_a_class_with_another_id_is_refused() -> None:
 def test_a_file_may_contain_every_limit_or_none() -> None:
     text = "\n".join(
         {
-            "min_records": "min_records: {train: 5}",
             "max_rise": "max_rise:\n  DARK: 0.01\n  UNDECODABLE: 0",
             "max_statistics_change": "max_statistics_change: {brightness.mean: 1e-1}",
         }.get(item.name, f"{item.name}: {'warn' if item.name in POLICIES else 0.5}")
@@ -173,7 +164,6 @@ def test_a_file_may_contain_every_limit_or_none() -> None:
     )
     found = parse_thresholds(text)
     assert found.max_rise == {"DARK": 0.01, "UNDECODABLE": 0.0}
-    assert found.min_records == {"train": 5}
     assert found.vanished_classes is Policy.WARN
     assert found.as_json().keys() == {item.name for item in fields(Thresholds)}
     for empty in ("", "# nothing\n", "{}"):
@@ -195,14 +185,14 @@ def test_a_file_may_contain_every_limit_or_none() -> None:
         ("max_added_fraction: true", "write a number"),
         ("max_added_fraction: 5%", "not '5%'"),
         ("max_added_fraction:", "max_added_fraction has no value"),
-        ("min_records: 1.5", "write a whole number"),
-        ("min_records: {train: -1}", r"column 15: .*whole number"),
+        ("min_images_per_split: {train: 1.5}", "write a whole number"),
+        ("min_images_per_split: {train: -1}", r"column 24: .*whole number"),
         ("new_classes: no", "write refuse, warn or allow, not 'false'"),
         ("new_classes: [a]", "write refuse, warn or allow"),
         ("- a", "write one `gate: value` on each line"),
         ("max_rise: {a", r"not YAML in line 1"),
         ("a: &x 1\nb: *x", "write out what"),
-        ("min_records: 1\nmin_records: 2", "occurs twice"),
+        ("min_images: 1\nmin_images: 2", "occurs twice"),
         ("[a]: 1", "not YAML"),
     ],
 )

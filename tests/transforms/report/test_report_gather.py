@@ -131,8 +131,8 @@ def test_findings_are_shown_with_their_pictures(copied: Path) -> None:
         {"severity": "odd", "code": "OF_A_LATER_VERSION", "message": "new", **first},
     ]
     validation = {
-        "mode": "quality", "depth": "quality", "sound": True, "fingerprint": _dataset(copied).fingerprint, "records": 60,
-        "errors": 0, "warnings": 0, "notes": 4, "findings": findings,
+        "mode": "quality", "depth": "quality", "sound": True, "records": 60,
+        "fingerprint": _dataset(copied).fingerprint, "errors": 0, "warnings": 0, "notes": 4, "findings": findings,
         "counts": {"NEAR_DUPLICATE": 1, "DARK": 1, "BLURRY": 1, "LIGHT": 1, "OF_A_LATER_VERSION": 1},
     }  # fmt: skip
     (copied / "findings.json").write_text(json.dumps(validation))
@@ -148,8 +148,8 @@ def test_findings_are_shown_with_their_pictures(copied: Path) -> None:
 
 
 def test_a_validation_of_another_build_is_not_used(copied: Path) -> None:
-    validation = {"mode": "full", "depth": "full", "sound": True, "fingerprint": "0" * 64, "records": 1, "errors": 0,
-                  "warnings": 0, "findings": [], "counts": {}}  # fmt: skip
+    validation = {"mode": "full", "depth": "full", "sound": True, "fingerprint": "0" * 64,
+                  "records": 1, "errors": 0, "warnings": 0, "findings": [], "counts": {}}  # fmt: skip
     (copied / "findings.json").write_text(json.dumps(validation))
     page = render(gather(str(copied)))
     assert "Changed since it was validated" in page and "✓ Sound" not in page
@@ -206,7 +206,8 @@ def test_files_without_a_dataset_show_pictures_and_findings(sound_dataset: Path)
     files = sorted(map(str, sound_dataset.glob("*.tfrecord")))
     name = os.path.basename(files[0])
     validation = {
-        "mode": "full", "depth": "full", "sound": False, "fingerprint": None, "records": 60, "errors": 1, "warnings": 0,
+        "mode": "full", "depth": "full", "sound": False, "fingerprint": None, "records": 60,
+        "errors": 1, "warnings": 0,
         "counts": {"SIZE_MISMATCH": 1},
         "findings": [{"severity": "error", "code": "SIZE_MISMATCH", "message": "small", "shard": name,
                       "record": 0, "offset": 0, "key": None}],

@@ -16,7 +16,7 @@ from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.units import counted
-from shardwright.transforms.sources.arrays.plain_pickle import PickledArray, PickleError, read_pickle
+from shardwright.transforms.sources.arrays.pickles import PickledArray, PickleError, read_pickle
 from shardwright.transforms.sources.arrays.rows import (
     FileSlice,
     Rows,
