@@ -365,7 +365,7 @@ def with_digest(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def has_own_digest(document: Mapping[str, Any]) -> bool:
     """Returns whether a document has its own digest."""
-    return document.get(DIGEST) == with_digest(document)[DIGEST]
+    return bool(document.get(DIGEST) == with_digest(document)[DIGEST])
 
 
 def _whole(value: Any) -> int:

@@ -132,7 +132,8 @@ def test_findings_are_shown_with_their_pictures(copied: Path) -> None:
     ]
     validation = {
         "mode": "quality", "depth": "quality", "sound": True, "records": 60,
-        "fingerprint": _dataset(copied).fingerprint, "errors": 0, "warnings": 0, "notes": 4, "findings": findings,
+        "fingerprint": _dataset(copied).fingerprint,
+        "errors": 0, "warnings": 0, "notes": 4, "findings": findings,
         "counts": {"NEAR_DUPLICATE": 1, "DARK": 1, "BLURRY": 1, "LIGHT": 1, "OF_A_LATER_VERSION": 1},
     }  # fmt: skip
     (copied / "findings.json").write_text(json.dumps(validation))

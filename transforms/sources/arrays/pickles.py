@@ -212,7 +212,7 @@ def _check_operations(file: IO[bytes], size: int) -> None:
     for count, (operation, argument, _) in enumerate(pickletools.genops(file), 1):
         if operation.name not in _OPERATIONS:
             raise PickleError(f"it holds more than plain data ({operation.name}), which is never run")
-        if count > _MAX_OPERATIONS or (operation.name in _NUMBERED and int(argument) > size):
+        if count > _MAX_OPERATIONS or (operation.name in _NUMBERED and int(argument or 0) > size):
             raise PickleError("it has more values than plain data of its size")
 
 
