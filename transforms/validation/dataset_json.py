@@ -43,8 +43,8 @@ from shardwright.transforms.shards.shard_plan import Recipes, recipes_of
 from shardwright.transforms.validation.ledger import LedgerSummary, ledger_summary, mismatch
 from shardwright.transforms.validation.shard import ShardCheck
 
-#: Fields that are compared with the shards' ledgers instead of the rest of the document.
-_FROM_LEDGERS = ("ledger", "class_counts", "formats", "dtypes")
+#: Fields that are compared with the shards' ledgers or with the layout instead of the rest of the document.
+_COMPARED_ELSEWHERE = ("ledger", "class_counts", "formats", "dtypes", "first_label")
 _NOTE = FindingCode.NOT_COMPARED
 
 
@@ -87,7 +87,7 @@ def check_document(document: Mapping[str, Any], dataset: Dataset) -> Iterator[Fi
     except (TypeError, AttributeError):
         pass
     for name, value in true.items():
-        if name in _FROM_LEDGERS or name == DIGEST:
+        if name in _COMPARED_ELSEWHERE or name == DIGEST:
             continue
         yield from _differences(name, document.get(name), value)
     shards = {split: len(found) for split, found in dataset.splits.items()}

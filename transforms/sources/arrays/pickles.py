@@ -227,5 +227,4 @@ def _from_buffer(data: Any, dtype: Any, shape: Any, order: Any) -> PickledArray:
 
 
 def _scalar(dtype: Any, data: Any) -> int:
-    number = _from_buffer(data, dtype, (), "C").integers()
-    return int(number)
+    return int(_from_buffer(data, dtype, (1,), "C").integers()[0])
