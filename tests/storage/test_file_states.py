@@ -13,8 +13,12 @@ from helpers.listing import listed
 from helpers.storage.buckets import Bucket
 
 from shardwright.pipelines.convert import convert
+from shardwright.schemas.annotations import Annotations
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import EngineError, ImageFault
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.transforms import storage
+from shardwright.transforms.images.annotate import read_mask
 from shardwright.transforms.sources import file_states
 from shardwright.transforms.sources.file_states import FileStates, with_states
 
@@ -93,3 +97,25 @@ def test_a_folder_is_listed_unless_it_has_far_more_files(
     for ref in (*found[:3], found[4]):
         assert storage.StoredObject(ref.uri, ref.size, ref.version, ref.crc32c) == storage.stat(ref.uri)
     assert len(drawn) == min(len(names), most + 1)
+
+
+SETTINGS = ConvertSettings(input=("in",), output="out", layout="segmentation")
+
+
+def test_a_mask_that_changed_since_its_listing_stops_the_job(bucket: Bucket) -> None:
+    bucket.put("mask.png", b"first")
+    uri = f"{bucket.url}/mask.png"
+    found = storage.stat(uri)
+    assert found is not None
+    annotations = Annotations(semantic_mask=uri, mask_size=found.size, mask_version=found.version)
+    ref = ImageRef("a.jpg", "a.jpg", annotations=annotations.encode())
+    assert read_mask(ref, SETTINGS) == b"first"
+    bucket.put("mask.png", b"other")
+    with pytest.raises(EngineError, match="changed"):
+        read_mask(ref, SETTINGS)
+
+
+def test_a_missing_mask_is_a_fault_of_its_image(bucket: Bucket) -> None:
+    annotations = Annotations(semantic_mask=f"{bucket.url}/none.png")
+    with pytest.raises(ImageFault, match=r"its mask none\.png: no such object"):
+        read_mask(ImageRef("a.jpg", "a.jpg", annotations=annotations.encode()), SETTINGS)

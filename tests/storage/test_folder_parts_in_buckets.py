@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import pytest
+from helpers.packing import by_key, list_refs
 from helpers.storage.buckets import Bucket
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -71,6 +74,40 @@ def test_parts_of_file_names_in_a_bucket_are_the_whole(bucket: Bucket, files: di
     label_regex = r"(?P<label>\d).*"
     (parts, whole), _ = in_parts_and_whole(f"{bucket.url}/{root}", "file_names", label_regex=label_regex)
     assert parts == whole and isinstance(whole, Counter) and set(whole.values()) <= {1}
+
+
+#: Paths -> a part of the refusal; empty if the paths have one meaning.
+TREES = {
+    "splits": (("Train/cat/1.jpg", "Train/x.jpg", "val/dog/2.jpg", "docs/a/LICENSE", "docs/b.txt"), ""),
+    "classes": (("cat/1.jpg", "dog/a/2.jpg", "test/x.txt"), ""),
+    "mixed": (("train/cat/1.jpg", "unlabelled/a/2.jpg"), "and unlabelled, which holds images too, is not"),
+    "flat": (("train/1.jpg", "test/2.jpg"), "the images lie directly in train and test"),
+    "shards": (("00000/1.jpg", "00001/2.jpg", "more/x.txt"), "named like shards"),
+}
+
+
+@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize("by_folder", [True, False])
+def test_folders_mean_the_same_as_on_a_disk_however_a_bucket_is_listed(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tree: str, by_folder: bool
+) -> None:
+    paths, says = TREES[tree]
+    for path in paths:
+        (tmp_path / "in" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / path).write_bytes(b"\xff\xd8\xff\xe0" if path.endswith(".jpg") else b"text")
+    bucket.put_tree(tmp_path / "in", "in/")
+    monkeypatch.setattr(storage_of_project, "has_folders", lambda directory: by_folder)
+    for folders in ("auto", "splits", "classes", "ignore"):
+        found: list[Any] = []
+        for place in (str(tmp_path / "in"), f"{bucket.url}/in"):
+            try:
+                refs = by_key(list_refs(place, "class_folders", folders=folders))
+                found.append({key: (ref.split, ref.label, ref.reason) for key, ref in refs.items()})
+            except UsageError as error:
+                found.append(error.message.replace(place, "IN"))
+        assert found[0] == found[1]
+        if folders == "auto":
+            assert says in found[0] if says else isinstance(found[0], dict)
 
 
 def test_a_storage_that_lists_everything_at_once_has_one_part(

@@ -9,9 +9,6 @@ import pytest
 from helpers.storage.buckets import Bucket
 
 from shardwright.loader import Records
-from shardwright.pipelines.convert import convert
-from shardwright.pipelines.validate import validate
-from shardwright.schemas.errors import EngineError
 from shardwright.transforms import storage
 
 
@@ -40,26 +37,3 @@ def test_reading_a_shard_in_order_takes_one_request(
     )
     assert len(list(records)) == len(records) > len(asked) == 3
     assert len(list(records[::2])) == len(records[::2]) and len(asked) == 6
-
-
-def test_compressed_and_missing_shards_are_handled(bucket: Bucket, small_local: Path) -> None:
-    convert(input=str(small_local), output=f"{bucket.url}/packed", shards=2, compression="gzip")
-    packed = Records(f"{bucket.url}/packed", "all")
-    pictures = [packed[i]["image/encoded"] for i in range(len(packed))]
-    assert sorted(pictures) == sorted(record["image/encoded"] for record in Records(small_local, "all"))
-    bucket.put_tree(small_local, "gone/")
-    for number in range(2):
-        storage.remove(f"{bucket.url}/gone/train-0000{number}-of-00002.tfrecord")
-    records = Records(f"{bucket.url}/gone", "train")
-    with pytest.raises(EngineError, match=r"gs://.*train-0000\d-of-00002.tfrecord is missing"):
-        records[0]
-
-
-def test_a_conversion_to_a_bucket_writes_indexes(bucket: Bucket, small_local: Path) -> None:
-    convert(input=str(small_local), output=f"{bucket.url}/out", shards=2)
-    assert validate(f"{bucket.url}/out", mode="fast").sound
-    storage.write_bytes(f"{bucket.url}/out/_index/train-00000-of-00002.idx", b"0 9\n")
-    storage.remove(f"{bucket.url}/out/_index/train-00001-of-00002.idx")
-    assert validate(f"{bucket.url}/out", mode="fast").counts == {"INDEX_MISMATCH": 2}
-    convert(input=str(small_local), output=f"{bucket.url}/out", shards=2, resume=True)
-    assert validate(f"{bucket.url}/out", mode="fast").sound

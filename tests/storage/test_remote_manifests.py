@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pyarrow
 import pytest
-from helpers.listing import listed
+from helpers.annotation_sets.coco import save
+from helpers.annotation_sets.json_exports import export
+from helpers.listing import listed, put_photos
 from helpers.storage.buckets import Bucket
 from pyarrow import parquet
 
@@ -83,8 +85,15 @@ def test_a_manifest_that_changed_since_its_listing_stops_the_job(bucket: Bucket,
         list(manifest.SOURCE.list_part(part, context))
 
 
-def test_a_missing_image_is_quarantined(bucket: Bucket, tree: Path, tmp_path: Path) -> None:
-    bucket.put_tree(tree)
-    bucket.put("rows.csv", as_csv([("path", "label"), *rows_of(tree), ("no.jpg", "ant")]))
-    made = convert(input=f"{bucket.url}/rows.csv", output=str(tmp_path / "out"), max_bad_fraction=0.5)
-    assert made.dataset.ledger["reasons"]["quarantined"] == {"UNREADABLE": 1}
+def test_tasks_of_label_studio_may_name_objects_in_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
+    photos = put_photos(tmp_path / "in")
+    bucket.put_tree(tmp_path / "in", "sets/photos/")
+    tasks = export(photos)
+    for item, photo in zip(tasks, photos):
+        item["data"]["image"] = f"{bucket.url}/sets/photos/{photo.name}"
+    path = save(tmp_path / "alone" / "tasks.json", tasks)
+    made = convert(input=path, output=tmp_path / "out", layout="detection", verify="full")
+    assert made.dataset.ledger["written"] == len(photos)
+    bucket.delete(f"sets/photos/{photos[1].name}")
+    missing = listed(path).refs[f"sets/photos/{photos[1].name}"]
+    assert missing.reason == "BAD_ANNOTATION"

@@ -12,9 +12,12 @@ from helpers.storage.buckets import SETTINGS, Bucket
 from helpers.storage.proxy import Fault, Proxy
 
 from shardwright.pipelines.convert import convert
+from shardwright.pipelines.diff import diff
 from shardwright.pipelines.inspect import inspect
 from shardwright.pipelines.plan import plan
+from shardwright.pipelines.salvage import salvage
 from shardwright.pipelines.validate import validate
+from shardwright.transforms.report.gather import gather
 
 Capture = pytest.CaptureFixture[str]
 
@@ -95,6 +98,35 @@ def test_foreign_files_in_a_bucket_can_be_validated(converted: Bucket) -> None:
     assert [item["bytes"] for item in found["files"]] == [
         len(converted.get(f"out/train-0000{number}-of-00003.tfrecord")) for number in range(3)
     ]
+
+
+def test_a_report_a_comparison_and_a_salvage_stay_in_the_bucket(
+    bucket: Bucket, small_local: Path, tmp_path: Path
+) -> None:
+    bucket.put_tree(small_local, "out/")
+    output, shard = f"{bucket.url}/out", min(path.name for path in small_local.glob("*.tfrecord"))
+    validate(output, mode="fast", junit=f"{output}/ci/junit.xml")
+    assert b"<testsuites" in bucket.get("out/ci/junit.xml")
+    places = (output, str(bucket.fetch("out", tmp_path)))
+    pictures = [
+        [item.picture for sheet in gather(place).sheets for item in sheet.samples] for place in places
+    ]
+    assert pictures[0] == pictures[1]
+    diff(str(small_local), output, report=f"{bucket.url}/reports/diff.json")
+    assert json.loads(bucket.get("reports/diff.json"))["images"]["unchanged"] == 12
+    data = bytearray(bucket.get(f"out/{shard}"))
+    data[40] ^= 1
+    bucket.put(f"out/{shard}", bytes(data))
+    assert salvage(output, f"{bucket.url}/saved").lost == 1
+    assert json.loads(bucket.get("saved/lost.jsonl"))["shard"] == shard
+    assert not validate(f"{bucket.url}/saved").findings
+    assert not [name for name in bucket.names() if name.endswith(".tmp")]
+
+
+def test_a_pattern_in_a_bucket_selects_files(converted: Bucket, sound_dataset: Path, tmp_path: Path) -> None:
+    for name, place in (("local", str(sound_dataset)), ("remote", f"{converted.url}/out")):
+        convert(input=f"{place}/train-*", output=str(tmp_path / name), shards=2)
+    assert shard_hashes(tmp_path / "remote") == shard_hashes(tmp_path / "local")
 
 
 def test_plan_reads_a_bucket(shared: Bucket, converted: Bucket, photos: Path, proxy: Proxy) -> None:

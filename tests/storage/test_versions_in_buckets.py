@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+from helpers.storage.amazon import S3
 from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Proxy
 from helpers.versioned import (
@@ -34,6 +37,7 @@ from shardwright.pipelines.versions import versions
 from shardwright.schemas.errors import DataRefused, UsageError
 from shardwright.schemas.version import Pointer
 from shardwright.transforms import storage
+from shardwright.transforms.report.index_page import write_index
 from shardwright.transforms.versions.listing import list_versions, version_names
 from shardwright.transforms.versions.pointer import located, read_pointer, switch_pointer
 from shardwright.transforms.versions.retention import remove_version
@@ -130,3 +134,15 @@ def test_versions_need_few_requests(bucket: Bucket, proxy: Proxy, small_local: P
         assert located(f"{bucket.url}/plain") == f"{bucket.url}/plain"
         assert dict(proxy.counts()) == {"stat": 1}
     assert json.loads(bucket.get("out/latest.json"))["version"] == V3
+
+
+def test_a_browser_opens_the_pages_of_a_bucket(
+    bucket: Bucket, s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FileSystems, "_pipeline_options", FileSystems._pipeline_options)
+    storage.use_options(PipelineOptions([*s3.options]))
+    for one in (bucket, s3):
+        write_index(f"{one.url}/pets")
+        storage.write_bytes(f"{one.url}/pets/diff.json", b"{}")
+        assert one.kind_of("pets/index.html") == "text/html"
+        assert one.kind_of("pets/diff.json") == "application/json"

@@ -103,9 +103,9 @@ def _stored_npz(root: Path) -> Path:
 
 
 def _cifar(root: Path) -> Path:
-    write_cifar10(root / "batches")
-    (root / "cifar-10-python.tar.gz").write_bytes(tar_gz(root / "batches"))
-    shutil.rmtree(root / "batches")
+    write_cifar10(root / "cifar-10-batches-py")
+    (root / "cifar-10-python.tar.gz").write_bytes(tar_gz(root / "cifar-10-batches-py"))
+    shutil.rmtree(root / "cifar-10-batches-py")
     return root / "cifar-10-python.tar.gz"
 
 
