@@ -339,15 +339,6 @@ def test_bands_are_stored_whole_or_refused(
             assert np.array_equal(samples(kept(data, channels=count)), expected), (count, dtype)
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-def test_the_message_about_many_channels_names_the_option(dtype: type) -> None:
-    data = tiff_of(np.zeros((4, 6, 5), dtype))
-    for convert in (kept, lambda data: pictures.convert(data, "a")):
-        with pytest.raises(ImageFault, match="keep them with --channels 5") as fault:
-            convert(data)
-        assert (fault.value.reason, fault.value.stage) == ("UNSUPPORTED_FORMAT", "decode")
-
-
 def test_pictures_of_8_bits_stay_and_are_reencoded_as_png() -> None:
     photo = Image.fromarray(pictures.rgb_pixels())
     jpeg = pictures.file_of(photo, "JPEG")

@@ -1,10 +1,10 @@
-"""Findings in records that state the type of their samples, and measures of those."""
+"""Findings in records that state the type of their samples, measures of those, and what is alike."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import imagecodecs
@@ -20,6 +20,7 @@ from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.layouts import CLASSIFICATION, FeatureRole, FeatureSpec
 from shardwright.transforms.preview.picture import record_thumbnail
 from shardwright.transforms.records.record_schema import RecordSchema, infer_schema
+from shardwright.transforms.validation.against.record import ALIKE, _alike
 from shardwright.transforms.validation.record import CheckedRecord, RecordChecker
 
 DTYPE = FeatureSpec("image/dtype", FeatureType.BYTES, (), FeatureRole.DTYPE)
@@ -34,13 +35,17 @@ def noise(dtype: str, channels: int, height: int = 6, width: int = 5) -> Array:
     return rng.integers(0, np.iinfo(dtype).max, (height, width, channels), dtype, endpoint=True)
 
 
+def png(pixels: Array) -> bytes:
+    return bytes(imagecodecs.png_encode(pixels if pixels.shape[2] > 1 else pixels[:, :, 0]))
+
+
+def raw(pixels: Array) -> bytes:
+    return pixels.astype(pixels.dtype.newbyteorder("<")).tobytes()
+
+
 def record(pixels: Array, stored: str, changed: Mapping[str, Any] | None = None) -> bytes:
     """Returns a record with the given samples, with some values changed; None leaves one out."""
-    encoded = (
-        imagecodecs.png_encode(pixels if pixels.shape[2] > 1 else pixels[:, :, 0])
-        if stored == "png"
-        else pixels.astype(pixels.dtype.newbyteorder("<")).tobytes()
-    )
+    encoded = png(pixels) if stored == "png" else raw(pixels)
     height, width, channels = pixels.shape
     values: dict[str, Any] = {
         "image/encoded": encoded,
@@ -198,3 +203,37 @@ def test_a_thumbnail_of_numbers_that_are_not_finite_is_drawn() -> None:
     pixels = np.full((4, 4, 1), np.nan, np.float32)
     image = record_thumbnail(record(pixels, "raw"), SCHEMA)
     assert image is not None and image.getextrema() == ((0, 0),) * 3
+
+
+RNG = np.random.default_rng(0)
+DEEP = RNG.integers(20_000, 40_000, (20, 24, 3), np.uint16)
+FLOATS = RNG.normal(size=(20, 24, 1)).astype(np.float32)
+FLOATS[3, 4] = np.nan
+FLOATS[5, 6] = -np.inf
+
+
+@pytest.mark.parametrize("stored", [png, raw])
+def test_samples_of_16_bits_are_compared_in_8_bit_units(stored: Callable[[Array], bytes]) -> None:
+    one = stored(DEEP)
+    assert _alike(one, stored(DEEP + np.uint16(int(ALIKE * 257) - 2)), "uint16")
+    assert not _alike(one, stored(DEEP + np.uint16(int(ALIKE * 257) + 2)), "uint16")
+    assert not _alike(one, stored(DEEP[:-1]), "uint16")
+
+
+def test_a_changed_square_is_found() -> None:
+    other = DEEP.copy()
+    other[8:16, 8:16] += np.uint16(25 * 257)
+    assert not _alike(png(DEEP), png(other), "uint16")
+
+
+def test_floats_are_compared_by_the_range_of_the_image() -> None:
+    one, span = raw(FLOATS), np.ptp(FLOATS[np.isfinite(FLOATS)])
+    assert _alike(one, raw(FLOATS + np.float32(0.99 * ALIKE / 255 * span)), "float32")
+    assert not _alike(one, raw(FLOATS + np.float32(1.01 * ALIKE / 255 * span)), "float32")
+    nothing = raw(np.full((2, 2, 1), np.nan, np.float32))
+    assert _alike(nothing, nothing, "float32")
+    for place, value in (((0, 0), np.nan), ((3, 4), 1.0), ((5, 6), np.inf)):
+        other = FLOATS.copy()
+        other[place] = value
+        assert not _alike(one, raw(other), "float32")
+    assert not _alike(one, one[:-1], "float32")
