@@ -42,7 +42,7 @@ ELSEWHERE: dict[FindingCode, tuple[str, ...]] = {
     FindingCode.KEPT_BYTES: ("pipelines/test_against.py",),
     FindingCode.SHARD_REPAIRED: ("pipelines/test_scrub.py",),
     FindingCode.EXPECTATION: ("pipelines/test_gates.py",),
-    FindingCode.PRIVATE_METADATA: ("pipelines/test_private_originals.py",),
+    FindingCode.PRIVATE_METADATA: ("pipelines/test_report.py",),
     FindingCode.LABEL_CONFLICT: ("pipelines/test_equal_bytes.py",),
     **dict.fromkeys(
         QUALITY,

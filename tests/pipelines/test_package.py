@@ -1,17 +1,29 @@
-"""`import shardwright` and `python -m shardwright`."""
+"""The package, single steps in a custom pipeline, and notebooks."""
 
 from __future__ import annotations
 
 import inspect
+import runpy
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import apache_beam as beam
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing.util import assert_that
+from apache_beam.utils import interactive_utils
+from helpers.fewer_imports import late
 from helpers.hostile import make_tree
+from helpers.repository import PHOTOS, ROOT
+from helpers.tensorflow_records import read_records
 
 import shardwright
 from shardwright import loader, schemas, transforms
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.transforms import BuildExamples, DecodeAndResize, ReadImages
 
 
 @pytest.mark.parametrize("module", [shardwright, loader, transforms], ids=lambda module: module.__name__)
@@ -76,3 +88,64 @@ def test_the_dataset_has_one_name_in_all_functions() -> None:
     names = ("Records", "inspect", "load", "open_dataset", "pin", "salvage", "select", "validate")
     first = {next(iter(inspect.signature(getattr(shardwright, name)).parameters)) for name in names}
     assert first == {"dataset"}
+
+
+tf = late("tensorflow")
+
+
+def test_the_steps_compose_with_the_stock_writer_and_real_messages(tmp_path: Path) -> None:
+    (tmp_path / "birds").mkdir()
+    broken = tmp_path / "birds" / "broken.jpg"
+    broken.write_bytes((PHOTOS / "birds" / "owl.jpg").read_bytes()[:900])
+    paths = [str(path) for path in sorted((PHOTOS / "birds").iterdir())]
+
+    def check(quarantined: list) -> None:
+        (entry,) = quarantined
+        assert (entry.uri, entry.reason) == (str(broken), QuarantineReason.TRUNCATED)
+
+    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+        examples, quarantined = (
+            pipeline
+            | beam.Create([*paths, str(broken)])
+            | ReadImages()
+            | DecodeAndResize(resize=48, fit="pad", image_format="png")
+            | BuildExamples(labels=["birds", "fruit"], as_proto=True)
+        )
+        _ = examples | beam.io.WriteToTFRecord(
+            str(tmp_path / "out"), coder=beam.coders.ProtoCoder(tf.train.Example), num_shards=2
+        )
+        assert_that(quarantined, check)
+    names = set()
+    for record in read_records(sorted(tmp_path.glob("out-*"))):
+        feature = tf.train.Example.FromString(record).features.feature
+        names.add(feature["image/filename"].bytes_list.value[0].decode())
+        assert tf.io.decode_png(feature["image/encoded"].bytes_list.value[0]).shape == (48, 48, 3)
+        assert feature["image/class/label"].int64_list.value == [0]
+    assert len(names) == len(paths)
+
+
+def test_the_example_pipeline_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = str(ROOT / "examples" / "custom_pipeline.py")
+    monkeypatch.setattr(sys, "argv", [script, str(PHOTOS), str(tmp_path / "out")])
+    runpy.run_path(script, run_name="__main__")
+    assert len(read_records(tmp_path.glob("out-*"))) == 61
+
+
+def test_a_pipeline_is_built_without_the_interactive_runner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beam's interactive runner needs packages that we do not install, and older ones than we do."""
+    asked = []
+
+    def is_in_ipython() -> bool:
+        asked.append(True)
+        return True
+
+    monkeypatch.setattr(interactive_utils, "is_in_ipython", is_in_ipython)
+    photos = make_tree(tmp_path / "in")
+    with ThreadPoolExecutor(2) as pool:  # a notebook may convert two folders at once
+        runs = [pool.submit(convert, input=photos, output=tmp_path / f"out{number}") for number in range(2)]
+        results = [run.result() for run in runs]
+    assert results[0].dataset.fingerprint == results[1].dataset.fingerprint
+    assert not asked
+    assert interactive_utils.is_in_ipython is is_in_ipython

@@ -1,4 +1,4 @@
-"""Damaged datasets: what is salvaged, and what is reported about the rest."""
+"""Damaged datasets: what is salvaged, what is reported about the rest, and the lease."""
 
 from __future__ import annotations
 
@@ -14,13 +14,20 @@ from helpers.hostile import make_tree, picture
 
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
+from shardwright.pipelines.datasets import Target
+from shardwright.pipelines.one_writer import one_writer
+from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.results import ConvertResult
-from shardwright.pipelines.salvage import SalvageResult, print_salvage_summary, salvage
+from shardwright.pipelines.run import run_pipeline
+from shardwright.pipelines.salvage import SalvageResult, build_salvage, print_salvage_summary, salvage
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused, EngineError, UsageError
+from shardwright.schemas.lease import Lease
 from shardwright.schemas.ledger import Entry, load_ledger
 from shardwright.transforms import storage
+from shardwright.transforms.lease import HeldLease
 from shardwright.transforms.records.framing import FRAME_BYTES, Record, masked_crc32c, read_records
+from shardwright.transforms.salvage.commit import SalvageJob, outcome_of
 
 SHARD = "train-00001-of-00003.tfrecord"
 LEDGER = "_shards/train-00001-of-00003.jsonl.gz"
@@ -493,3 +500,44 @@ def test_an_interrupted_salvage_can_be_repeated(
         for item in damaged.glob("*.tfrecord"):
             item.write_bytes(b"junk")
         salvage(str(damaged), str(tmp_path / "nothing"))
+
+
+LEASE = "_work/lease.json"
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("foreign", [False, True])
+def test_a_described_salvage_takes_a_lease_each_time(
+    sound_dataset: Path, tmp_path: Path, foreign: bool
+) -> None:
+    output, options = tmp_path / "out", as_beam_options(None)
+    damaged = shutil.copytree(sound_dataset, tmp_path / "damaged")
+    target = Target("it", None, f"{damaged}/*.tfrecord") if foreign else Target("it", str(damaged), None)
+    with one_writer(str(output), options, described=True) as hold:
+        assert hold is not None
+    directory = "" if foreign else str(damaged)
+    job = SalvageJob("it", directory, str(output), True, {}, 1.0, hold, described=True)
+    holders = set()
+    for _ in range(2):
+        run_pipeline(lambda pipeline: build_salvage(pipeline, target, job), options)
+        outcome = json.loads((output / "_work" / "outcome.json").read_text())
+        holders.add(outcome["holder"])
+        assert outcome["records"] and not (output / LEASE).exists()
+    assert len(holders) == 2 and hold.holder not in holders
+    assert foreign or validate(str(output)).sound
+    before = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+    HeldLease(str(output), Lease("theirs", "", "elsewhere", 7), LEASE).acquire()
+    with pytest.raises(EngineError, match="process 7 on elsewhere"):
+        run_pipeline(lambda pipeline: build_salvage(pipeline, target, job), options)
+    (output / LEASE).unlink()
+    assert {path: path.read_bytes() for path in output.rglob("*") if path.is_file()} == before
+
+
+def test_an_engine_that_repeats_the_last_step_gets_its_outcome(tmp_path: Path) -> None:
+    hold = HeldLease(str(tmp_path), Lease("mine", ""), LEASE)
+    job = SalvageJob("it", "", str(tmp_path), True, hold=hold, described=True)
+    assert outcome_of(job) is None
+    (tmp_path / "_work").mkdir()
+    for holder, found in (("theirs", False), ("mine", True)):
+        (tmp_path / "_work" / "outcome.json").write_text(json.dumps({"holder": holder}))
+        assert (outcome_of(job) is not None) == found

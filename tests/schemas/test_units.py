@@ -1,14 +1,17 @@
-"""Values in the form in which users write them."""
+"""Values as users write them, and numbers and limits as they are printed."""
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.schemas import units
+from shardwright.schemas.units import beside_limit, counted, decimals_apart, is_or_are, percent_beside_limit
 
 
 @pytest.mark.parametrize(
@@ -129,3 +132,99 @@ def test_fractions_and_whole_numbers_are_parsed() -> None:
     for text in ("", "10", "-1", "7.0", "1e1", "seven", "9" * 30):
         with pytest.raises(ValueError):
             units.parse_int(text, 0, 9)
+
+
+ROOT = Path(__file__).parents[2]
+#: `{...} shards` in an f-string, but not `{...:,} of {...} shards` and similar.
+_BARE = re.compile(
+    r"\{[^{}]*\} (?:more )?"
+    r"(?:records|shards|images|files|classes|findings|errors|warnings|notes|keys|entries)\b"
+)
+#: Numbers that are never 1, or that are not counts.
+_ALLOWED = (
+    "images/s",
+    "_MAX_FILES",
+    "{images:,}/{total:,} images",
+    "{sample.tried:,} images tried",
+    "{unsupported:,} files",
+    "{have} images",
+)
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "text"),
+    [
+        (0, "image", "0 images"),
+        (1, "shard", "1 shard"),
+        (3781, "image", "3,781 images"),
+        (1, "class", "1 class"),
+        (1234567, "class", "1,234,567 classes"),
+        (2, "box", "2 boxes"),
+        (2, "copy", "2 copies"),
+        (2, "key", "2 keys"),
+        (2, "more class", "2 more classes"),
+    ],
+)
+def test_a_number_is_printed_with_its_noun(number: int, noun: str, text: str) -> None:
+    assert counted(number, noun) == text
+
+
+def test_a_noun_can_have_its_own_plural() -> None:
+    assert counted(2, "stretch or record", "stretches or records") == "2 stretches or records"
+    assert counted(1, "stretch or record", "stretches or records") == "1 stretch or record"
+    assert (is_or_are(0), is_or_are(1), is_or_are(2)) == ("are", "is", "are")
+
+
+def test_every_message_uses_counted() -> None:
+    found = []
+    for room in ("pipelines", "transforms", "schemas", "loader"):
+        for path in sorted((ROOT / room).rglob("*.py")):
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if _BARE.search(line) and not any(text in line for text in _ALLOWED):
+                    found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")
+    assert not found, "use schemas.units.counted:\n" + "\n".join(found)
+
+
+NUMBERS = st.floats(-1e9, 1e9, allow_nan=False).filter(lambda value: value == 0 or abs(value) > 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("value", "limit", "texts"),
+    [
+        (0.508197, 0.2, ("0.508", "0.2")),
+        (0.010001, 0.01, ("0.010001", "0.01")),
+        (0.01, 0.01, ("0.01", "0.01")),
+        (0.0099, 0.01, ("0.0099", "0.01")),
+        (0.28996, 0.29, ("0.28996", "0.29")),
+        (12_345.0, 4.0, ("12300", "4")),
+        (1.0, 0.0, ("1", "0")),
+        (3.5, 3.4, ("3.5", "3.4")),
+    ],
+)
+def test_numbers_get_enough_digits(value: float, limit: float, texts: tuple[str, str]) -> None:
+    assert beside_limit(value, limit) == texts
+
+
+@pytest.mark.parametrize(
+    ("value", "limit", "texts"),
+    [
+        (31 / 61, 0.2, ("51%", "20%")),
+        (0.07, 0.06, ("7%", "6%")),
+        (1.2, 0.5, ("120%", "50%")),
+        (0.0100004, 0.01, ("1.00004%", "1%")),
+        (2.0, 1.999, ("200%", "199.9%")),
+    ],
+)
+def test_shares_get_enough_digits(value: float, limit: float, texts: tuple[str, str]) -> None:
+    assert percent_beside_limit(value, limit) == texts
+
+
+@given(NUMBERS, NUMBERS)
+def test_printed_numbers_compare_like_the_numbers(value: float, limit: float) -> None:
+    text, bound = beside_limit(value, limit)
+    if abs(value - limit) > 1e-9 * max(abs(value), abs(limit)):
+        assert (float(text) > float(bound), float(text) < float(bound)) == (value > limit, value < limit)
+
+
+def test_enough_decimals_tell_numbers_apart() -> None:
+    assert [decimals_apart(40.2, limit) for limit in (39.0, 40.0, 40.19, 40.2)][:3] == [0, 1, 2]

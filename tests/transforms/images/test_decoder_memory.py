@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,11 +14,13 @@ from PIL import Image
 
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.image_ref import ImageRef
 from shardwright.transforms.images import color, png
 from shardwright.transforms.images.bounds import jpeg_frame
 from shardwright.transforms.images.convert import convert_image
 from shardwright.transforms.images.decode import decoder_bytes, open_image, reduce_jpeg
 from shardwright.transforms.images.memory import check_memory
+from shardwright.transforms.images.read import read_image
 
 SIDE = 64
 PIXELS = SIDE * SIDE
@@ -139,3 +142,12 @@ def test_large_pngs_are_checked_without_keeping_their_rows(monkeypatch: pytest.M
     wrong[24 - 1 - 3] += 1  # one more row than there are pixels for; the header's checksum is not compared
     with pytest.raises(ImageFault):
         pictures.opened(bytes(wrong))
+
+
+def test_a_file_of_unknown_size_is_measured_before_it_is_read(tmp_path: Path) -> None:
+    huge = tmp_path / "huge.jpg"
+    with huge.open("wb") as file:
+        file.truncate(1 << 40)  # a hole: to read it all would take all memory
+    with pytest.raises(ImageFault, match=r"are more than 1.0 MB; raise --max_bytes") as caught:
+        read_image(ImageRef("huge.jpg", str(huge)), 10**6)
+    assert caught.value.reason == "TOO_LARGE"

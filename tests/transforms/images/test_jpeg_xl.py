@@ -1,4 +1,4 @@
-"""JPEG XL: pixels, colors, orientation, and files that lie about themselves."""
+"""JPEG XL: pixels, colors, orientation, files that lie about themselves, and headers written bit by bit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from PIL import Image
 from shardwright.schemas.bounds import DEFAULT_BOUNDS
 from shardwright.schemas.errors import ImageFault
 from shardwright.transforms.images.decode import load, open_image, upright
-from shardwright.transforms.images.jpeg_xl import read_header
+from shardwright.transforms.images.jpeg_xl import Header, decode_jpeg_xl, read_header
 
 RGB = Image.fromarray(pictures.rgb_pixels(160, 120))
 GRAY = RGB.convert("L")
@@ -91,3 +91,154 @@ def test_a_header_of_absurd_size_is_refused_before_decoding(monkeypatch: pytest.
     with pytest.raises(ImageFault, match="3600000000 pixels") as fault:
         pictures.convert(data, "a.jxl")
     assert fault.value.reason == "TOO_MANY_PIXELS"
+
+
+#: A number and the number of its bits.
+Field = tuple[int, int]
+NO, YES = (0, 1), (1, 1)
+SIZE: list[Field] = [YES, (0, 5), (7, 3)]  # 8 pixels down, and twice as many across
+EIGHT_BITS: list[Field] = [NO, (0, 2)]
+SRGB: list[Field] = [YES]
+NO_CHANNELS: list[Field] = [(0, 2)]
+ONE_CHANNEL: list[Field] = [(1, 2)]
+#: A point with the smallest coordinates.
+POINT: list[Field] = [(0, 2), (0, 19)] * 2
+SRGB_TRANSFER: list[Field] = [NO, (2, 2), (11, 4)]
+
+
+def _codestream(*fields: Field) -> bytes:
+    bits = "".join(f"{value:0{count}b}"[::-1] for value, count in fields)
+    return b"\xff\x0a" + int(bits[::-1], 2).to_bytes(-(-len(bits) // 8), "little")
+
+
+def _picture(
+    *colors: Field,
+    more: list[Field] | None = None,
+    depth: list[Field] = EIGHT_BITS,
+    channels: list[Field] = NO_CHANNELS,
+    is_xyb: bool = False,
+) -> bytes:
+    """Returns a codestream that states its colors."""
+    optional = [NO] if more is None else [YES, *more]
+    xyb = YES if is_xyb else NO
+    return _codestream(*SIZE, NO, *optional, *depth, NO, *channels, xyb, *(colors or SRGB))
+
+
+def _channel(kind: list[Field], *rest: Field) -> list[Field]:
+    """Returns one channel with a name of three bytes."""
+    name = [(1, 2), (3, 4), *[(ord("x"), 8)] * 3]
+    return [*ONE_CHANNEL, NO, *kind, *EIGHT_BITS, (0, 2), *name, *rest]
+
+
+def _read(data: bytes) -> Header:
+    return read_header(data, DEFAULT_BOUNDS)
+
+
+def _fault(data: bytes) -> ImageFault:
+    with pytest.raises(ImageFault) as fault:
+        _read(data)
+    return fault.value
+
+
+def test_a_size_to_show_and_a_preview_are_skipped() -> None:
+    preview_in_eighths = [YES, YES, (0, 2), (0, 3), (0, 2)]
+    preview_in_pixels = [YES, NO, (1, 2), (200, 8), (1, 3)]
+    for preview in (preview_in_eighths, preview_in_pixels):
+        header = _read(_picture(more=[(5, 3), YES, *SIZE, *preview, NO]))
+        assert header == Header((8, 16), 8, False, False, "", False, 3, False)
+
+
+@pytest.mark.parametrize(
+    ("depth", "expected"),
+    [
+        ([NO, (1, 2)], (10, False)),
+        ([NO, (3, 2), (15, 6)], (16, False)),
+        ([YES, (0, 2), (7, 4)], (32, True)),
+        ([YES, (1, 2), (4, 4)], (16, True)),
+    ],
+)
+def test_the_depth_is_read(depth: list[Field], expected: tuple[int, bool]) -> None:
+    header = _read(_picture(depth=depth))
+    assert (header.bits, header.is_float, header.size) == (*expected, (16, 8))
+
+
+@pytest.mark.parametrize(
+    ("channels", "mode"),
+    [
+        ([*ONE_CHANNEL, YES], "RGBA"),
+        (_channel([(0, 2)], NO), "RGBA"),
+        (_channel([(0, 2)], YES), "RGBa"),
+        (_channel([(2, 2), (0, 4)], *[(0, 32)] * 2), "RGB"),  # a spot color
+        (_channel([(2, 2), (3, 4)], (0, 2)), "RGB"),  # a color filter
+        (_channel([(1, 2)]), "RGB"),  # depth
+    ],
+)
+def test_other_channels_than_alpha_are_not_shown(channels: list[Field], mode: str) -> None:
+    header = _read(_picture(channels=channels))
+    assert (header.mode, header.channels) == (mode, 4)
+
+
+def test_a_black_channel_is_refused() -> None:
+    fault = _fault(_picture(channels=_channel([(2, 2), (2, 4)])))
+    assert (fault.reason, "CMYK is not read" in fault.message) == ("UNSUPPORTED_FORMAT", True)
+
+
+def test_gray_srgb_is_read() -> None:
+    assert _read(_picture(NO, NO, (1, 2), (1, 2), *SRGB_TRANSFER)).mode == "L"
+
+
+@pytest.mark.parametrize(
+    ("colors", "message"),
+    [
+        ([NO, NO, (2, 2), (0, 4)], "its color space is not read"),
+        ([NO, YES, (0, 2)], "the ICC profile in its codestream is not read"),
+        ([NO, NO, (0, 2), (2, 2), (0, 4), *POINT, (1, 2), *SRGB_TRANSFER], "its colors are not sRGB"),
+        ([NO, NO, (0, 2), (1, 2), (2, 2), (0, 4), *POINT * 3, *SRGB_TRANSFER], "its colors are not sRGB"),
+        ([NO, NO, (0, 2), (1, 2), (1, 2), YES], "its colors are not sRGB"),
+    ],
+)
+def test_other_colors_are_named(colors: list[Field], message: str) -> None:
+    fault = _fault(_picture(*colors))
+    assert fault.reason == "UNSUPPORTED_FORMAT" and message in fault.message
+
+
+def test_a_profile_does_not_matter_if_libjxl_or_a_jpeg_replaces_it() -> None:
+    assert _read(_picture(NO, YES, (1, 2), is_xyb=True)).mode == "L"
+    with_jpeg = iso_files.box(b"jbrd", b"") + iso_files.box(b"jxlc", _picture(NO, YES, (0, 2)))
+    header = _read(with_jpeg)
+    assert (header.mode, header.is_jpeg) == ("RGB", True)
+
+
+def test_a_header_that_ends_early_is_truncated() -> None:
+    whole = _picture(NO, NO, (1, 2), (1, 2), *SRGB_TRANSFER)
+    for length in range(2, len(whole)):
+        assert _fault(whole[:length]).message == "jpeg_xl: it ends in its header"
+    assert _fault(iso_files.box(b"jbrd", b"")).message == "jpeg_xl: it has no pixels"
+
+
+def test_deep_pixels_get_eight_bits() -> None:
+    shares = np.linspace(0, 1, 16 * 8 * 3, dtype=np.float32).reshape(8, 16, 3)
+    expected = np.rint(shares * np.float32(255)).astype(int)
+    for pixels, bits in ((shares, 32), (np.rint(shares * 65535).astype(np.uint16), 16)):
+        data = bytes(imagecodecs.jpegxl_encode(pixels, lossless=True))
+        header = Header((16, 8), bits, bits == 32, False, "", False, 3, False)
+        found = np.asarray(decode_jpeg_xl(data, header)).astype(int)
+        assert np.abs(found - expected).max() <= (bits == 16)
+
+
+@pytest.mark.parametrize("value", [-0.5, 1.5, float("nan")])
+def test_a_brightness_without_a_definition_is_refused(value: float) -> None:
+    pixels = np.full((8, 16, 3), 0.5, np.float32)
+    pixels[3, 3] = value
+    data = bytes(imagecodecs.jpegxl_encode(pixels, lossless=True))
+    with pytest.raises(ImageFault, match=r"pixels outside 0\.\.1 have no defined brightness"):
+        decode_jpeg_xl(data, Header((16, 8), 32, True, False, "", False, 3, False))
+
+
+def test_pixels_of_another_size_than_the_header_are_damage() -> None:
+    data = bytes(imagecodecs.jpegxl_encode(pictures.rgb_pixels(16, 8), lossless=True))
+    with pytest.raises(ImageFault, match="do not have the size of its header") as fault:
+        decode_jpeg_xl(data, Header((8, 16), 8, False, False, "", False, 3, False))
+    assert fault.value.reason == "CORRUPT"
+    with pytest.raises(RuntimeError):
+        decode_jpeg_xl(b"\xff\x0a" + b"\xff" * 100, Header((16, 8), 8, False, False, "", False, 3, False))

@@ -1,19 +1,27 @@
-"""Measurements of pictures, compared with plain implementations of the formulas, for every mode and shape."""
+"""Measurements of pictures, compared with plain implementations of the formulas."""
 
 from __future__ import annotations
 
 import math
 import tracemalloc
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from helpers.examples import examples
+from hypothesis import given, settings
+from hypothesis.extra import numpy as arrays
 from PIL import Image, ImageFilter, ImageStat
 
 from shardwright.schemas.codes import QUALITY, FindingCode
 from shardwright.schemas.pictures import ImageQuality
+from shardwright.schemas.statistics.sketches import FLOAT32_BITS
 from shardwright.transforms.images import quality_metrics as module
+from shardwright.transforms.images import sample_sums
 from shardwright.transforms.images.quality_metrics import SCORES, describe_issue, measure_quality
+from shardwright.transforms.images.sample_sums import sum_samples
 
 MODES = (
     *("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX"),
@@ -169,3 +177,38 @@ def test_memory_is_bounded(mode: str) -> None:
         assert tracemalloc.get_traced_memory()[1] < 48_000_000  # one byte per pixel is 24,000,000
     finally:
         tracemalloc.stop()
+
+
+_SHAPES = arrays.array_shapes(min_dims=3, max_dims=3, max_side=6)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(arrays.arrays(np.float32, _SHAPES))
+def test_sums_of_floats_are_exact(pixels: np.ndarray[Any, Any]) -> None:
+    found = sum_samples(pixels)
+    assert found.dtype == "float32"
+    for number, channel in enumerate(found.channels):
+        values = pixels[:, :, number].ravel()
+        exact = [Fraction(float(value)) for value in values[np.isfinite(values)]]
+        assert channel.finite == len(exact)
+        assert channel.total == sum(exact) * 2**FLOAT32_BITS
+        assert channel.squares == sum(value**2 for value in exact) * 2 ** (2 * FLOAT32_BITS)
+        assert (channel.low, channel.high) == ((min(exact), max(exact)) if exact else (0, 0))
+        assert channel.nan == np.isnan(values).sum()
+        assert channel.infinite == np.isinf(values).sum()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+def test_sums_of_integers_are_exact(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample_sums, "_AT_ONCE", 50)  # several parts
+    limit = np.iinfo(dtype).max
+    pixels = np.random.default_rng(1).integers(limit - 9, limit, (20, 30, 5), dtype, endpoint=True)
+    for number, channel in enumerate(sum_samples(pixels).channels):
+        values = [int(value) for value in pixels[:, :, number].ravel()]
+        squares = sum(value**2 for value in values)
+        assert channel == (600, sum(values), squares, min(values), max(values), 0, 0)
+
+
+def test_zero_has_no_sign() -> None:
+    (channel,) = sum_samples(np.full((2, 2, 1), -0.0, np.float32)).channels
+    assert str(channel.low) == str(channel.high) == "0.0"

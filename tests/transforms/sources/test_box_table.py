@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from helpers.annotation_sets.box_table import HEADER, NAMES, put, rows_of
 from helpers.listing import Photo, listed, put_photos
-from helpers.records import balanced, examples, quarantine, value, values
 
-from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
 from shardwright.transforms.sources.row_runs import RowRuns
 
@@ -176,25 +174,6 @@ def test_tables_of_boxes_are_detected_or_refused(tmp_path: Path, photos: list[Ph
     listed(tmp_path / "far" / "away" / "boxes.csv", image_root=tmp_path / "images")
     with pytest.raises(UsageError, match="has no such column"):
         listed(several, source="box_table", label_column="klass")
-
-
-def test_records_contain_the_boxes(tmp_path: Path, photos: list[Photo]) -> None:
-    rows = [*rows_of(photos), f"{photos[1].name},,,cat,1,2,x,40"]
-    path = put(tmp_path / "boxes.csv", HEADER, rows)
-    made = convert(
-        input=path, output=tmp_path / "out", layout="detection", verify="full", max_bad_fraction=0.5
-    )
-    assert made.dataset.ledger["written"] == 3 and balanced(made.dataset.ledger)
-    assert made.dataset.labels == ("bird", "thing")
-    assert quarantine(tmp_path / "out")[photos[1].name]["reason"] == "BAD_ANNOTATION"
-    by_name = {photo.name: photo for photo in photos}
-    (records,) = examples(tmp_path / "out").values()
-    for record in records:
-        photo = by_name[value(record, "image/filename")]
-        for side, name in enumerate(("xmin", "ymin", "xmax", "ymax")):
-            expected = [box[1 + side] / photo.size[side % 2] for box in photo.boxes]
-            np.testing.assert_allclose(values(record, f"image/object/bbox/{name}"), expected, atol=1e-6)
-        assert values(record, "image/object/class/text") == [box[0] for box in photo.boxes]
 
 
 def test_memory_grows_only_with_runs_of_rows(tmp_path: Path) -> None:

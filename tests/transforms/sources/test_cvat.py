@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from helpers.annotation_sets.cvat import META, box_of, image_of, put_cvat, put_set
 from helpers.listing import Photo, listed, put_photos
-from helpers.records import balanced, examples, labels_by_key, quarantine, value, values
+from helpers.records import examples, labels_by_key, quarantine
 
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
@@ -191,14 +191,3 @@ def test_broken_files_and_videos_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="CVAT for video"):
         listed(tmp_path)
     assert len(photos) == 4
-
-
-def test_records_contain_the_boxes(tmp_path: Path) -> None:
-    photos = {f"images/{photo.name}": photo for photo in put_set(tmp_path / "in")}
-    made = convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection", verify="full")
-    assert made.dataset.ledger["written"] == 4 and balanced(made.dataset.ledger)
-    for record in examples(tmp_path / "out")["train"]:
-        photo = photos[value(record, "image/filename")]
-        expected = [box[4] / photo.size[1] for box in photo.boxes]
-        np.testing.assert_allclose(values(record, "image/object/bbox/ymax"), expected, atol=1e-6)
-        assert values(record, "image/object/class/text") == [box[0] for box in photo.boxes]

@@ -1,23 +1,32 @@
-"""Metadata files beside images, like img2dataset's `files` output, on a disk and in archives."""
+"""Metadata files and tables beside images, on a disk and in archives."""
 
 from __future__ import annotations
 
 import json
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.hostile import document
+from helpers.listing import put_photos
+from helpers.manifests import PICTURES, ROWS, write_csv, write_jsonl
 from helpers.packing import by_key, list_refs, tar_of, tree_members, zip_of
-from helpers.records import examples, value
+from helpers.records import balanced, examples, labels_by_key, value
 from helpers.repository import PHOTOS
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.labels import ClassId
+from shardwright.transforms.sources import input_probe as probe
 from shardwright.transforms.sources.files_beside import every_image_has_metadata, stem_of, without_metadata
 
 IMAGES = [PHOTOS / "fruit" / "apple.jpg", *sorted((PHOTOS / "birds").glob("*.jpg"))[:3]]
@@ -187,3 +196,150 @@ def test_groups_of_sorted_paths_contain_images_and_their_metadata(paths: list[st
     assert every_image_has_metadata(sorted(paths)) == (bool(shown) and shown <= metadata)
     left = [p for p in sorted(paths) if not (p.endswith(("json", "txt")) and stem_of(p) in images)]
     assert list(without_metadata(sorted(paths), str)) == left
+
+
+def made(folder: Path, tmp_path: Path) -> None:
+    convert(input=str(folder), output=str(tmp_path / "out"), resize=16)
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_metadata_beside_its_images_is_read(tmp_path: Path, kind: str) -> None:
+    root = tmp_path / "in"
+    root.mkdir()
+    rows = []
+    for path, label in ROWS:
+        shutil.copy(PHOTOS / path, root / Path(path).name)
+        rows.append((Path(path).name, label))
+    if kind == "csv":
+        write_csv(root / "metadata.csv", [("file_name", "label"), *rows])
+    else:
+        write_jsonl(root / "metadata.jsonl", [{"file_name": name, "label": label} for name, label in rows])
+    made(root, tmp_path)
+    assert labels_by_key(tmp_path / "out") == dict(rows)
+
+
+def test_metadata_in_a_large_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "_IMAGES", 3)
+    test_metadata_beside_its_images_is_read(tmp_path, "jsonl")
+
+
+def test_metadata_in_split_folders_is_read(tmp_path: Path) -> None:
+    root = tmp_path / "in"
+    for split in ("train", "test"):
+        (root / split).mkdir(parents=True)
+        shutil.copy(PHOTOS / PICTURES[0], root / split / "1.jpg")
+        write_csv(root / split / "metadata.csv", [("file_name", "label"), ("1.jpg", f"a {split}")])
+    made(root, tmp_path)
+    assert labels_by_key(tmp_path / "out") == {"train/1.jpg": "a train", "test/1.jpg": "a test"}
+    assert set(document(tmp_path / "out")["splits"]) == {"train", "test"}
+
+
+@pytest.mark.parametrize("rows", [
+    [("file_name", "text"), ("a/1.jpg", "no class")],
+    [("file_name", "label"), ("elsewhere.jpg", "b")],
+    [("file_name", "label"), ("a/1.jpg", "b")],
+    [("width", "height"), (1, 2)],
+])  # fmt: skip
+def test_class_folders_with_other_csv_files_are_not_manifests(
+    tmp_path: Path, rows: list[tuple[str, str]]
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        shutil.copy(PHOTOS / PICTURES[0], tmp_path / "in" / name / "1.jpg")
+    write_csv(tmp_path / "in" / "metadata.csv", rows)
+    made(tmp_path / "in", tmp_path)
+    assert labels_by_key(tmp_path / "out") == {"a/1.jpg": "a", "b/1.jpg": "b"}
+
+
+_ROWS = "filename,label\neagle.jpg,bird\napple.jpg,fruit\n"
+
+
+def _flat(root: Path) -> None:
+    put_photos(root, ["eagle", "apple"])
+    (root / "ann.csv").write_text(_ROWS)
+
+
+def _beside_a_folder(root: Path) -> None:
+    put_photos(root / "images", ["eagle", "apple"])
+    (root / "ann.csv").write_text(_ROWS.replace(",", ";"))
+
+
+def _celeba(root: Path) -> None:
+    put_photos(root / "Img" / "img_align", ["eagle", "apple"])
+    (root / "Anno").mkdir()
+    (root / "Anno" / "attributes.csv").write_text("image_id,Kind\neagle.jpg,bird\napple.jpg,fruit\n")
+
+
+def _json_lines(root: Path) -> None:
+    put_photos(root / "images", ["eagle", "apple"])
+    rows = [{"image": "images/eagle.jpg", "label": "bird"}, {"image": "images/apple.jpg", "label": "fruit"}]
+    (root / "ann.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+
+def _without_header(root: Path) -> None:
+    put_photos(root / "train", ["eagle", "apple"])
+    (root / "ann.tsv").write_text("eagle.jpg\tbird\napple.jpg\tfruit\n")
+
+
+@pytest.mark.parametrize("put", [_flat, _beside_a_folder, _celeba, _json_lines, _without_header])
+def test_the_command_stops_and_says_how_to_read_the_table(
+    tmp_path: Path, put: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, output = tmp_path / "in", tmp_path / "out"
+    root.mkdir()
+    put(root)
+    assert main(["convert", "--input", str(root), "--output", str(output)]) == 2
+    error = capsys.readouterr().err
+    found = re.search(r"names its images, .*; write (.*?), or --source class_folders if it is to be", error)
+    assert found, error
+    options = found[1].replace("COLUMN (Kind)", "Kind").split()
+    assert main(["convert", "--output", str(output), *options]) == 0
+    names = {Path(key).name: label for key, label in labels_by_key(output).items()}
+    assert names == {"eagle.jpg": "bird", "apple.jpg": "fruit"}
+
+
+def test_several_tables_are_all_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, output = tmp_path / "in", tmp_path / "out"
+    _beside_a_folder(root)
+    for name in ("ann2.csv", "ann3.csv"):
+        (root / name).write_text(_ROWS)
+    (root / "notes.csv").write_text("day,weather\n1,sun\n")
+    assert main(["convert", "--input", str(root), "--output", str(output)]) == 2
+    error = capsys.readouterr().err
+    for name in ("ann.csv", "ann2.csv", "ann3.csv"):
+        assert f"--input {root / name} --image_root {root / 'images'}, or " in error
+    assert "notes.csv" not in error and not output.exists()
+    args = ["convert", "--input", str(root), "--output", str(output), "--source", "class_folders"]
+    assert main(args) == 0
+    ledger = json.loads((output / "dataset.json").read_text())["ledger"]
+    assert balanced(ledger) and ledger["filtered"] == 4
+
+
+def test_class_folders_with_a_table_are_class_folders(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        for name in ("eagle", "apple"):
+            put_photos(tmp_path / "in" / split / name, [name])
+    (tmp_path / "in" / "birds.csv").write_text("path,label\ntrain/eagle/eagle.jpg,bird\n")
+    assert main(["convert", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]) == 0
+    assert Counter(labels_by_key(tmp_path / "out").values()) == {"eagle": 2, "apple": 2}
+
+
+def test_two_tables_of_boxes_for_one_image_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_photos(tmp_path / "images", ["eagle", "apple"])
+    for name in ("ann.csv", "ann2.csv"):
+        (tmp_path / name).write_text("filename,class,xmin,ymin,xmax,ymax\neagle.jpg,bird,1,1,9,9\n")
+    args = ["--layout", "detection", "--output", str(tmp_path.with_name("out"))]
+    assert main(["convert", "--input", str(tmp_path), *args]) == 2
+    advice = f"write --input {tmp_path / 'ann.csv'} or --input {tmp_path / 'ann2.csv'}."
+    assert advice in capsys.readouterr().err
+
+
+def test_two_metadata_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put_photos(tmp_path, ["eagle"])
+    (tmp_path / "metadata.csv").write_text("file_name,label\neagle.jpg,bird\n")
+    (tmp_path / "metadata.jsonl").write_text('{"file_name": "eagle.jpg", "label": "owl"}\n')
+    assert main(["convert", "--input", str(tmp_path), "--output", str(tmp_path.with_name("out"))]) == 2
+    advice = f"write --input {tmp_path / 'metadata.csv'} or --input {tmp_path / 'metadata.jsonl'}."
+    assert advice in capsys.readouterr().err

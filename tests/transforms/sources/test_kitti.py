@@ -5,13 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 from helpers.annotation_sets.kitti import DONT_CARE, put_kitti
 from helpers.listing import listed, put_photos
-from helpers.records import balanced, examples, value, values
 
-from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
 from shardwright.transforms.sources.annotation_files import AnnotationFault
 from shardwright.transforms.sources.kitti import parse_kitti
@@ -58,15 +55,6 @@ def test_all_folders_are_listed_however_many(tmp_path: Path) -> None:
     assert {Path(key).parts[0] for key in found.refs} == {f"train-{number:02}" for number in range(30)}
 
 
-def test_images_without_a_file_may_have_no_objects(tmp_path: Path) -> None:
-    put_kitti(tmp_path)
-    (tmp_path / "label_2" / "house.txt").unlink()
-    found = listed(tmp_path, missing_annotations="empty")
-    assert not found.reasons()
-    (key,) = [key for key in found.refs if "house" in key]
-    assert found.annotations_of(key).objects == ()
-
-
 def test_messages_about_faults_name_file_and_line(tmp_path: Path) -> None:
     photos = put_kitti(tmp_path)
     folder = tmp_path / "label_2"
@@ -83,14 +71,6 @@ def test_messages_about_faults_name_file_and_line(tmp_path: Path) -> None:
     assert len(photos) == 4
 
 
-def test_unreadable_images_are_faults(tmp_path: Path) -> None:
-    put_kitti(tmp_path)
-    (tmp_path / "image_2" / "new.psd").write_bytes(b"8BPS\0\1" + bytes(40))
-    (tmp_path / "label_2" / "new.txt").write_text(DONT_CARE)
-    found = listed(tmp_path)
-    assert found.reasons() == {"image_2/new.psd": "UNSUPPORTED_FORMAT"}
-
-
 def test_other_text_files_are_ignored() -> None:
     assert parse_kitti(b"\xef\xbb\xbf\n").objects == ()
     with pytest.raises(AnnotationFault, match="line 1"):
@@ -101,15 +81,3 @@ def test_other_folders_are_not_kitti(tmp_path: Path) -> None:
     put_photos(tmp_path / "image_2")
     with pytest.raises(UsageError, match="not a KITTI dataset"):
         listed(tmp_path, source="kitti")
-
-
-def test_records_contain_the_boxes(tmp_path: Path) -> None:
-    photos = {photo.name: photo for photo in put_kitti(tmp_path / "in" / "training")}
-    made = convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection", verify="full")
-    assert made.dataset.ledger["written"] == 4 and balanced(made.dataset.ledger)
-    assert made.dataset.labels == ("bird", "thing")
-    for record in examples(tmp_path / "out")["train"]:
-        photo = photos[Path(value(record, "image/filename")).name]
-        expected = [box[1] / photo.size[0] for box in photo.boxes]
-        np.testing.assert_allclose(values(record, "image/object/bbox/xmin"), expected, atol=1e-6)
-        assert values(record, "image/object/class/text") == [box[0] for box in photo.boxes]

@@ -49,14 +49,6 @@ def test_images_are_found_in_the_usual_places(tmp_path: Path) -> None:
     assert "labels/new.jpg" in listed(tmp_path).refs and not listed(tmp_path).reasons()
 
 
-def test_folders_give_splits(tmp_path: Path) -> None:
-    put_labelme(tmp_path / "train")
-    put_labelme(tmp_path / "val", ("rose",))
-    found = listed(tmp_path)
-    assert found.input.detected_as == "LabelMe, splits train, val"
-    assert {key: ref.split for key, ref in found.refs.items()}["val/rose.jpg"] == "val"
-
-
 def test_embedded_images_are_read(tmp_path: Path) -> None:
     """An image that exists only in the JSON file is read from there; a file beside it takes precedence."""
     photos = put_labelme(tmp_path / "in")
@@ -127,13 +119,6 @@ def test_broken_shapes_are_faults(broken: Any, why: str) -> None:
         parse_labelme({"shapes": [broken], "imageWidth": 9, "imageHeight": 9})
 
 
-def test_images_without_a_file_may_have_no_objects(tmp_path: Path) -> None:
-    put_labelme(tmp_path, ("eagle", "apple"))
-    (tmp_path / "apple.json").unlink()
-    found = listed(tmp_path, missing_annotations="empty")
-    assert not found.reasons() and found.annotations_of("apple.jpg").objects == ()
-
-
 def test_messages_about_faults_name_the_file(tmp_path: Path) -> None:
     photos = put_labelme(tmp_path, ("eagle", "apple", "house", "seagull", "rose"))
     (tmp_path / "eagle.json").write_text('{\n"shapes": [}')
@@ -149,15 +134,6 @@ def test_messages_about_faults_name_the_file(tmp_path: Path) -> None:
     assert messages["house.jpg"] == "house.json: shape 0: it is not an object"
     assert "again.json annotates the same image" in messages["seagull.json"]
     assert messages["gone.json"] == "its image is missing: gone.jpg"
-
-
-def test_unreadable_images_are_faults(tmp_path: Path) -> None:
-    photos = put_labelme(tmp_path)
-    for name in ("new.psd", "alone.psd"):
-        (tmp_path / name).write_bytes(b"8BPS\0\1" + bytes(40))
-    save(tmp_path / "new.json", document(photos[1]._replace(name="new.psd")))
-    found = listed(tmp_path)
-    assert found.reasons() == dict.fromkeys(("new.psd", "alone.psd"), "UNSUPPORTED_FORMAT")
 
 
 def test_class_folders_with_json_inside_stay_class_folders(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Lists with a path and a class on each line, in the form of Caffe and ImageNet."""
+"""Lists with a path and a class on each line, and splits that the names of files state."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from helpers.listing import listed, put_photos
 from helpers.records import balanced, examples, labels_by_key
 
 from shardwright.pipelines.convert import convert
+from shardwright.transforms.sources.image_files import splits_of_files
 from shardwright.transforms.sources.manifest.columns import is_path_list, path_and_label
 
 
@@ -94,3 +95,18 @@ def test_names_and_faults_are_read(tmp_path: Path) -> None:
         image_root=tmp_path / "images", label_separator=" ",
     )  # fmt: skip
     assert several.refs[photos[1].name].labels == ("3", "5")
+
+
+@pytest.mark.parametrize(
+    ("paths", "splits"),
+    [
+        ([""], [""]),
+        (["train.csv"], [""]),
+        (["train.csv", "train_more.csv"], ["", ""]),
+        (["train.csv", "val.csv", "notes.csv"], ["train", "val", ""]),
+        (["train/boxes.xml", "test/boxes.xml"], ["train", "test"]),
+        (["train/test.xml", "train/val.xml"], ["test", "val"]),
+    ],
+)
+def test_names_state_splits_only_if_they_differ(paths: list[str], splits: list[str]) -> None:
+    assert list(splits_of_files(paths).items()) == list(zip(paths, splits))

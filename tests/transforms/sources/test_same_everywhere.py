@@ -136,8 +136,8 @@ _CASES = {
         for name, (put, layout) in SETS.items()
     },
 }
-#: Their references hold the paths of masks.
-_HAVE_MASKS = ("semantic_masks",)
+#: Their references hold the paths of masks, so a moved input is converted again.
+_HAVE_MASKS = ("semantic_masks", "panoptic", "cityscapes")
 
 
 class _Backwards:
@@ -192,18 +192,16 @@ def _maker(name: str, tmp_path: Path) -> Callable[..., Made]:
     (tmp_path / "home" / "names").write_text("".join(f"class {number}\n" for number in range(6)))
 
     def made(output: str, home: Path | str = tmp_path / "home", pool: str = "threads", **more: Any) -> Made:
-        masks = (
-            {"mask_dir": f"{home}/in/masks", "class_names": f"{home}/names"} if name in _HAVE_MASKS else {}
-        )
+        masks = {"mask_dir": f"{home}/in/masks", "class_names": f"{home}/names"}
         out = tmp_path / output
         settings = {
             "splits": "a=0.6,b=0.4",
             "shards": 2,
             "max_bad_fraction": 1,
             **case.settings,
-            **masks,
             **more,
         }
+        settings |= masks if name == "semantic_masks" else {}
         convert(input=f"{home}/{path}", output=out, beam_options=[f"--pool={pool}"], **settings)
         check_books(out)
         ledger = document(out)["ledger"]

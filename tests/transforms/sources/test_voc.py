@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from helpers.annotation_sets.voc import put_list, put_voc, put_xml
 from helpers.listing import Photo, listed, put_photos
-from helpers.records import balanced, examples, quarantine, value, values
+from helpers.records import balanced, examples, quarantine, value
 from PIL import Image
 
 from shardwright.pipelines.convert import convert
@@ -175,21 +175,6 @@ def test_inner_folders_of_images_and_xml_may_differ(tmp_path: Path) -> None:
     check_boxes(found, f"JPEGImages/{photos[3].name}", photos[3])
 
 
-def test_images_without_xml_may_have_no_objects(tmp_path: Path) -> None:
-    put_voc(tmp_path / "in")
-    put_list(tmp_path / "in", "Main", train=("eagle", "apple", "house"), val=("seagull",))
-    (tmp_path / "in" / "Annotations" / "house.xml").unlink()
-    failing = listed(tmp_path / "in")
-    assert failing.reasons() == {"JPEGImages/house.jpg": "BAD_ANNOTATION"}
-    assert "--missing_annotations empty" in failing.refs["JPEGImages/house.jpg"].message
-    found = listed(tmp_path / "in", missing_annotations="empty")
-    assert not found.reasons() and found.annotations_of("JPEGImages/house.jpg").objects == ()
-    made = convert(
-        input=tmp_path / "in", output=tmp_path / "out", layout="detection", missing_annotations="empty"
-    )
-    assert made.dataset.ledger["written"] == 4 and balanced(made.dataset.ledger)
-
-
 def test_missing_partners_are_reported(tmp_path: Path) -> None:
     put_voc(tmp_path / "in")
     (tmp_path / "in" / "JPEGImages" / "apple.jpg").unlink()
@@ -209,25 +194,6 @@ def test_missing_partners_are_reported(tmp_path: Path) -> None:
     assert set(quarantine(tmp_path / "out")) == {
         key for key, reason in found.reasons().items() if reason == "BAD_ANNOTATION"
     }
-
-
-def test_records_match_the_xml(tmp_path: Path) -> None:
-    photos = {photo.name: photo for photo in put_voc(tmp_path / "in")}
-    put_list(tmp_path / "in", "Main", train=("eagle", "apple", "house"), val=("seagull",))
-    made = convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection", verify="full")
-    assert made.dataset.labels == ("bird", "thing")
-    for split, records in examples(tmp_path / "out").items():
-        for record in records:
-            photo = photos[Path(value(record, "image/filename")).name]
-            assert (split == "val") == (photo.name == "seagull.jpg")
-            assert values(record, "image/object/class/text") == [box[0] for box in photo.boxes]
-            for place, side in ((1, "xmin"), (2, "ymin"), (3, "xmax"), (4, "ymax")):
-                expected = [box[place] / photo.size[(place - 1) % 2] for box in photo.boxes]
-                np.testing.assert_allclose(values(record, f"image/object/bbox/{side}"), expected, atol=1e-6)
-            if photo.boxes:
-                assert values(record, "image/object/view") == ["Left"] * len(photo.boxes)
-                difficult = values(record, "image/object/difficult")
-                assert difficult == [i % 2 for i in range(len(difficult))]
 
 
 def put_masks(root: Path, photos: list[Photo]) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.annotation_sets.yolo import DARKNET, NAMES, SPLITS, YAML, put_darknet, put_labels, put_set
+from helpers.annotation_sets.yolo import DARKNET, SPLITS, YAML, put_darknet, put_labels, put_set
 from helpers.listing import Photo, listed, put_photos
-from helpers.records import balanced, examples, quarantine, value, values
+from helpers.records import balanced, examples, quarantine, value
 from PIL import Image
 
 from shardwright.pipelines.cli import main
@@ -43,22 +43,6 @@ def test_images_and_boxes_are_listed(tmp_path: Path) -> None:
                 key = f"images/{split}/{photo.name}"
                 assert found.refs[key].split == split and found.refs[key].size > 0
                 check_boxes(found, key, photo)
-
-
-def test_records_match_the_labels(tmp_path: Path) -> None:
-    photos = put_set(tmp_path / "in", SPLITS, YAML)
-    made = convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection", verify="full")
-    assert made.dataset.labels == ("thing", "no", "bird") and balanced(made.dataset.ledger)
-    by_name = {photo.name: photo for inner in photos.values() for photo in inner}
-    for records in examples(tmp_path / "out").values():
-        for record in records:
-            photo = by_name[Path(value(record, "image/filename")).name]
-            for place, (name, left, _, _, lower) in enumerate(photo.boxes):
-                assert values(record, "image/object/class/text")[place] == name
-                assert values(record, "image/object/class/label")[place] == NAMES.index(name) + 1
-                xmin = values(record, "image/object/bbox/xmin")[place]
-                ymax = values(record, "image/object/bbox/ymax")[place]
-                assert abs(xmin - left / photo.size[0]) < 1e-5 and abs(ymax - lower / photo.size[1]) < 1e-5
 
 
 def test_roboflows_export_and_names_by_id_are_read(tmp_path: Path) -> None:

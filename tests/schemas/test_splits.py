@@ -1,14 +1,21 @@
-"""Finds classes that are spread unevenly over the splits, or missing from one."""
+"""Splits: how they are spread over classes, their order, and how far they meet their shares."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
+from fractions import Fraction
+from pathlib import Path
 
+import pytest
+from helpers.hostile import document, picture
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardwright.pipelines import cli
 from shardwright.schemas.split_balance import compare_splits
+from shardwright.schemas.split_order import by_split, in_split_order
+from shardwright.schemas.split_shares import compare_shares
 
 
 def balance_of(**splits: dict[str, int]):  # type: ignore[no-untyped-def]
@@ -107,3 +114,75 @@ def test_any_counts_give_sentences(splits: dict[str, dict[str, int]]) -> None:
 def test_any_name_stays_on_one_line() -> None:
     found = balance_of(train={"a\n\x1b[31m" + "x" * 500: 5, "b": 5}, test={"b": 5})
     assert "\n" not in found.sentences[0] and len(found.sentences[0]) < 200
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.mark.parametrize(
+    ("names", "ordered"),
+    [
+        (["test", "train", "validation"], ["train", "validation", "test"]),
+        (["Test", "Val", "Train"], ["Train", "Val", "Test"]),
+        (["none", "extra", "test", "a", "train"], ["train", "test", "a", "extra", "none"]),
+        (["training", "testing", "dev", "eval"], ["training", "dev", "eval", "testing"]),
+        ([], []),
+    ],
+)
+def test_splits_have_one_order(names: list[str], ordered: list[str]) -> None:
+    assert in_split_order(names) == ordered
+    assert list(by_split(dict.fromkeys(names, 0))) == ordered
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_every_table_and_file_has_that_order(capsys: Capture, tmp_path: Path, own: bool) -> None:
+    wanted = ["train", "validation", "test"]
+    for split in wanted if own else [""]:
+        for name in ("ant", "bee"):
+            folder = tmp_path / "in" / split / name
+            folder.mkdir(parents=True)
+            for i in range(2 if own else 20):
+                (folder / f"{i}.png").write_bytes(picture(hash((split, name, i)) % 200))
+    out = str(tmp_path / "out")
+    options = [] if own else ["--splits", "test=0.3,train=0.4,validation=0.3"]
+
+    def shown() -> list[str]:
+        lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
+        return [line[0] for line in lines if line[0] in wanted]
+
+    assert cli.main(["plan", str(tmp_path / "in"), *options]) == 0
+    assert shown() == wanted
+    assert cli.main(["convert", str(tmp_path / "in"), out, *options]) == 0
+    assert shown() == wanted
+    assert cli.main(["inspect", out, "--records", "0"]) == 0
+    assert shown() == wanted * 2  # the splits, and the outcomes of their files
+    made = document(Path(out))
+    assert list(made["splits"]) == list(made["class_counts"]) == wanted
+    assert list(made["ledger"]["splits"]) == list(made["plan"]["shards"]) == wanted
+
+
+SHARES = {"train": Fraction(4, 5), "test": Fraction(1, 5)}
+COUNTS = {"train": {"cat": 70, "dog": 11}, "test": {"cat": 20, "bird": 1}}
+
+
+def test_exact_splits_say_how_many_records_were_wanted() -> None:
+    found = compare_shares("exact", SHARES, {"train": 81, "test": 21}, COUNTS)
+    assert found.sentence == "exact splits: train 81 (wanted 81.6), test 21 (wanted 20.4)"
+    assert found.as_json() == {
+        "mode": "exact",
+        "splits": {"train": {"records": 81, "wanted": 81.6}, "test": {"records": 21, "wanted": 20.4}},
+    }
+
+
+def test_stratified_splits_name_the_class_that_is_farthest_from_its_share() -> None:
+    found = compare_shares("stratified", SHARES, {"train": 81, "test": 21}, COUNTS)
+    assert found.sentence.endswith("; farthest from its share: class 'dog', train 11 (wanted 8.8)")
+    worst = {"class": "dog", "split": "train", "records": 11, "wanted": 8.8}
+    assert found.as_json()["worst_class"] == worst
+
+
+def test_a_sentence_stays_short() -> None:
+    shares = {f"s{i}": Fraction(1, 50) for i in range(50)}
+    found = compare_shares("stratified", shares, {}, {"s1": {"x" * 5000: 3}})
+    assert len(found.sentence) < 400
+    assert "and 44 more" in found.sentence
