@@ -81,6 +81,15 @@ def test_an_empty_path_is_refused() -> None:
         ({"dtype": "float8"}, "choose one of uint8"),
         ({"keep": 3}, "keep 3: write a list of class names"),
         ({"resplit": 3}, "resplit 3: write the share"),
+        ({"split": "tset"}, "did you mean test?"),
+        ({"split": "train[:0]"}, "holds no records"),
+        ({"keep": lambda key, label: False}, "holds no records that are kept"),
+        ({"batch_size": 0}, "batch_size 0"),
+        ({"image_size": (0, 3)}, "image_size (0, 3)"),
+        ({"image_size": (1, 2, 3)}, "image_size (1, 2, 3)"),
+        ({"dtype": "int8"}, "choose one of uint8"),
+        ({"shuffle": -1}, "shuffle -1"),
+        ({"repeat": -1}, "repeat -1"),
     ],
 )
 def test_wrong_arguments_of_load_are_refused(sound_dataset: Path, more: dict[str, Any], what: str) -> None:

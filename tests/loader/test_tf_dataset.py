@@ -194,26 +194,6 @@ def test_a_model_trains(small: Path) -> None:
     assert model.optimizer.iterations == 2 * int(train.cardinality())
 
 
-@pytest.mark.parametrize(
-    "more, what",
-    [
-        ({"split": "tset"}, "did you mean test?"),
-        ({"split": "train[:0]"}, "holds no records"),
-        ({"keep": lambda key, label: False}, "holds no records that are kept"),
-        ({"batch_size": 0}, "batch_size 0"),
-        ({"image_size": (0, 3)}, "image_size (0, 3)"),
-        ({"image_size": (1, 2, 3)}, "image_size (1, 2, 3)"),
-        ({"dtype": "int8"}, "choose one of uint8"),
-        ({"shuffle": -1}, "shuffle -1"),
-        ({"repeat": -1}, "repeat -1"),
-    ],
-)
-def test_wrong_arguments_are_refused(small: Path, more: dict[str, Any], what: str) -> None:
-    with pytest.raises(UsageError) as error:
-        loader.load(small, **more)
-    assert what in error.value.message
-
-
 def test_a_storage_that_tensorflow_cannot_read_is_refused(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.hostile import document, make_tree, outcomes, picture, run
+from helpers.hostile import document, make_tree, outcomes, run
 
 from shardwright.pipelines.convert import convert
 
@@ -46,17 +46,3 @@ def test_as_many_images_as_shards_fill_each_shard(capfd: pytest.CaptureFixture[s
     assert done.code == 0, done
     again = _made(source, tmp_path / "again", plan_from=str(output / "dataset.json"))
     assert document(again)["fingerprint"] == document(output)["fingerprint"]
-
-
-@pytest.mark.slow
-def test_a_rebuild_equals_a_full_build(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    source = make_tree(tmp_path / "in", images=10)
-    argv = ("rebuild", "--input", source, "--output", tmp_path / "out", "--shards=8")
-    assert run(capfd, *argv).code == 0
-    for i in range(3):
-        (source / f"ant/new{i}.png").write_bytes(picture(100 + i))
-    assert run(capfd, *argv).code == 0
-    first, second = sorted((tmp_path / "out/versions").iterdir())
-    assert 0 not in _records(first)["train"] and 0 not in _records(second)["train"]
-    full = _made(source, tmp_path / "full", plan_from=str(first / "dataset.json"))
-    assert document(full)["fingerprint"] == document(second)["fingerprint"]

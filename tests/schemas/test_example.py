@@ -1,7 +1,8 @@
-"""Serialized `tf.train.Example` messages, compared with TensorFlow's own."""
+"""Serialized `tf.train.Example` messages and the ranges of their values, compared with TensorFlow's own."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 import struct
@@ -14,7 +15,15 @@ from helpers.fewer_imports import late
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shardwright.schemas.example import Feature, FeatureType, encode_example, parse_example
+from shardwright.schemas.example import (
+    MAX_FEATURES,
+    ExampleSpans,
+    Feature,
+    FeatureType,
+    NotAnExample,
+    encode_example,
+    parse_example,
+)
 from shardwright.schemas.wire_format import write_varint
 
 tf = late("tensorflow")
@@ -78,7 +87,7 @@ def _plain(features: dict[str, Feature]) -> dict[str, tuple]:
 @settings(max_examples=examples(150), deadline=None)
 def test_bytes_equal_tensorflows_deterministic_serialization(features: dict[str, Feature]) -> None:
     encoded = encode_example(features)
-    assert parse_example(encoded) == features
+    assert parse_example(encoded) == _read_all(encoded) == features
     assert tf.train.Example.FromString(encoded) == _message(features)
     if not any(a != b and b.startswith(a) for a in features for b in features):
         assert encoded == _message(features).SerializeToString(deterministic=True)
@@ -159,13 +168,50 @@ _WIRES = {
     "length beyond 32 bits": b"\x0a\xff\xff\xff\xff\xff\x01",
     "cut in a packed int": _example_of(_field(3, 2, _field(1, 2, b"\x80"))),
     "cut in a packed float": _example_of(_field(2, 2, _field(1, 2, b"123"))),
+    "one packed, one not": _example_of(_field(3, 2, _field(1, 2, b"\1") + _field(1, 0, b"\3"))),
+    "texts in two values": _field(
+        1, 2, _field(1, 2, _field(2, 2, _field(1, 2, b"\x0a\1a")) + _field(2, 2, _field(1, 2, b"\x0a\1b")))
+    ),
+    "name in two pieces": _field(1, 2, _field(1, 2, _field(1, 2, b"a") + _field(1, 2, b"b"))),
+    "entry with a group": _field(1, 2, _field(1, 2, _field(1, 2, b"k") + b"\x4b\x4c")),
+    "long tag": b"\x8a\0\2\x0a\0",
+    "nothing": b"",
     "key not utf-8": _field(1, 2, _field(1, 2, _field(1, 2, b"\xff"))),
     "key a surrogate": _field(1, 2, _field(1, 2, _field(1, 2, b"\xed\xa0\x80"))),
 }  # fmt: skip
 
 
+def _read_all(data: bytes) -> dict[str, Feature]:
+    spans = ExampleSpans(data)
+    found = {}
+    for name in spans.features:
+        found[name] = spans.feature(name)
+        assert spans.kind_of(name) is found[name].type
+        stretches = spans.bytes_of(name)
+        assert (stretches is None) == (found[name].type is not BYTES)
+        if stretches is not None:
+            assert [data[span.begin : span.end] for span in stretches] == found[name].values
+    return found
+
+
+def _spans_agree(data: bytes) -> None:
+    """Whatever `parse_example` reads has the same values in its spans."""
+    try:
+        expected = parse_example(data)
+    except ValueError:
+        with contextlib.suppress(ValueError):
+            _read_all(data)  # may read a part, but must not fail in another way
+        return
+    try:
+        found = _read_all(data)
+    except NotAnExample:
+        return
+    assert repr(found) == repr(expected), data
+
+
 def _agrees_with_protobuf(data: bytes) -> bool:
-    """Asserts that both parsers give the same result; returns whether the bytes can be parsed."""
+    """Asserts that all parsers give the same result; returns whether the bytes can be parsed."""
+    _spans_agree(data)
     try:
         message = tf.train.Example.FromString(data)
         expected = _plain(_of_message(message))
@@ -269,3 +315,69 @@ def test_mutated_messages_parse_if_protobuf_parses_them() -> None:
                 del data[place : place + rng.randint(1, 4)]
         parsed += _agrees_with_protobuf(bytes(data))
     assert 500 < parsed < 5500, "the mutations must reach both answers"
+
+
+def test_the_last_of_two_equal_names_wins() -> None:
+    twice = encode_example({"a": Feature(INT64, [1])}) + encode_example({"a": Feature(INT64, [2])})
+    assert ExampleSpans(twice).feature("a") == Feature(INT64, [2])
+
+
+def test_a_sequence_example_is_named() -> None:
+    message = tf.train.SequenceExample()
+    message.context.feature["a"].int64_list.value.append(1)
+    message.feature_lists.feature_list["b"].feature.add().bytes_list.value.append(b"x")
+    with pytest.raises(NotAnExample, match="SequenceExample"):
+        ExampleSpans(message.SerializeToString())
+
+
+def _entry(number: int, content: bytes) -> bytes:
+    return bytes((number << 3 | 2,)) + write_varint(len(content)) + content
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
+        b"\x0a\x04\x0a\xff\xff\x7f",
+        b"\x0a\x08\x0a\x06\x0a\x01k\x12\xff\x7f",
+        b"\x4b" * 100_000,
+        _entry(1, b"\x4b" * 100_000),
+        _entry(1, _entry(1, _entry(1, b"k") + _entry(2, _entry(3, _entry(1, b"\xff" * 99))))),
+    ],
+)
+def test_hostile_messages_are_refused(data: bytes) -> None:
+    with pytest.raises(ValueError):
+        _read_all(data)
+
+
+def test_a_message_of_too_many_features_is_refused() -> None:
+    features = b"".join(_entry(1, _entry(1, b"%07d" % i)) for i in range(MAX_FEATURES + 2))
+    with pytest.raises(ValueError):
+        _read_all(_entry(1, features))
+
+
+def test_a_feature_in_very_many_lists_is_read_in_linear_time() -> None:
+    lists = _entry(3, _entry(1, b"\1")) * 100_000
+    message = _entry(1, _entry(1, _entry(1, b"k") + _entry(2, lists)))
+    assert _read_all(message) == {"k": Feature(INT64, [1] * 100_000)}
+
+
+def test_many_entries_of_one_name_and_lists_of_many_numbers_are_bounded() -> None:
+    many = _entry(1, b"\x0a\0" * 200_000)
+    assert _read_all(many) == {"": Feature(None, [])}
+    pieces = _entry(1, _entry(1, _entry(1, b"k") + _entry(2, b"\x0a\0") * 50_000))
+    assert _read_all(pieces) == {"k": Feature(BYTES, [])}
+    numbers = _entry(1, _entry(1, _entry(1, b"k") + _entry(2, _entry(3, _entry(1, bytes(1 << 25))))))
+    with pytest.raises(ValueError, match="too many"):
+        ExampleSpans(numbers).feature("k")
+
+
+def test_a_packed_list_of_numbers_is_one_range() -> None:
+    data = encode_example(
+        {"f": Feature(FLOAT, [0.5, 1.0]), "i": Feature(INT64, [1, 300]), "b": Feature(BYTES, [])}
+    )
+    spans = ExampleSpans(data)
+    floats, ints = spans.packed("f"), spans.packed("i")
+    assert floats and data[floats.begin : floats.end] == struct.pack("<2f", 0.5, 1.0)
+    assert ints and data[ints.begin : ints.end] == b"\1\xac\2"
+    assert spans.packed("b") is None and spans.packed("missing") is None

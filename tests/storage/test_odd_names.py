@@ -92,20 +92,6 @@ def test_objects_stored_compressed_give_the_same_dataset(
     assert made.dataset.fingerprint == document(small_local)["fingerprint"]
 
 
-@pytest.mark.slow
-def test_split_folders_are_recognized(bucket: Bucket, tree: Path, tmp_path: Path) -> None:
-    for split in ("train", "val", "test"):
-        bucket.put_tree(tree, f"in/{split}/")
-        for path in sorted(path for path in tree.rglob("*") if path.is_file()):
-            copy = tmp_path / "in" / split / path.relative_to(tree)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(path.read_bytes())
-    remote = convert(input=f"{bucket.url}/in", output=f"{bucket.url}/out").dataset
-    local = convert(input=str(tmp_path / "in"), output=str(tmp_path / "out")).dataset
-    assert set(remote.splits) == {"train", "val", "test"}
-    assert remote.fingerprint == local.fingerprint
-
-
 @pytest.mark.parametrize(
     ("source", "output", "what"),
     [

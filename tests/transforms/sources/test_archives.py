@@ -148,17 +148,6 @@ def test_only_archives_are_asked_for_their_state(tmp_path: Path, monkeypatch: py
     assert len(asked) == 4
 
 
-def test_archives_in_split_folders_give_splits(tmp_path: Path) -> None:
-    for split in ("train", "test"):
-        (tmp_path / "in" / split).mkdir(parents=True)
-        members = {f"data/{name}/1.png": picture(i) for i, name in enumerate(("ant", "bee"))}
-        (tmp_path / "in" / split / "a.tar").write_bytes(tar_of(members))
-    convert(input=str(tmp_path / "in"), output=str(tmp_path / "out"))
-    made = document(tmp_path / "out")
-    assert made["labels"] == ["ant", "bee"]
-    assert {name: split["records"] for name, split in made["splits"].items()} == {"train": 2, "test": 2}
-
-
 def test_members_that_are_not_images_are_filtered(tmp_path: Path) -> None:
     inner = zip_of({"ant/9.png": picture(9)})
     members = {

@@ -93,16 +93,6 @@ def test_a_version_removed_during_the_search_is_reported(out: str, monkeypatch: 
     assert located(out) == f"{out}/versions/{V2}"
 
 
-def test_the_pointer_is_switched(out: str) -> None:
-    found = read_pointer(out)
-    assert found is not None and found[0].version == V3
-    tag = found[1]
-    assert switch_pointer(out, Pointer(V2, "f", 1.0, V1), tag)
-    assert not switch_pointer(out, Pointer(V1, "f", 2.0), tag), "somebody else was faster"
-    assert switch_pointer(out, Pointer(V2, "f", 3.0, V1), tag), "the step is done again"
-    assert latest_of(out)["version"] == V2
-
-
 def test_the_pointer_can_be_created(tmp_path: Path) -> None:
     out = str(tmp_path / "new")
     assert read_pointer(out) is None
