@@ -12,8 +12,9 @@ from shardwright.schemas.units import counted
 from shardwright.transforms.concurrency.converters import converters
 from shardwright.transforms.concurrency.worker_process import can_start_processes
 from shardwright.transforms.concurrency.workers import PROCESSES, pool_of, usable_cpus, worker_threads
-from shardwright.transforms.conversion import convert
 
+#: Module that worker processes import when they start. This process needs it later.
+_CONVERSION = "shardwright.transforms.conversion.convert"
 #: Runners that work in this process.
 _RUNNERS_HERE = (DEFAULT_RUNNER, "DirectRunner")
 
@@ -51,7 +52,7 @@ def converting(tokens: Sequence[str] | None) -> AbstractContextManager[Any]:
     in_doubt = tokens is None or "runner" in values or "direct_running_mode" in values
     if in_doubt or not uses_processes(values.get("pool", "")):
         return nullcontext()
-    return converters(in_processes=True, preload=convert.__name__)
+    return converters(in_processes=True, preload=_CONVERSION)
 
 
 def uses_processes(pool: str) -> bool:

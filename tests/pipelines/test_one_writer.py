@@ -35,7 +35,7 @@ from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.run import run_pipeline
 from shardwright.pipelines.run_facts import run_facts, software_versions
 from shardwright.pipelines.validate import validate
-from shardwright.pipelines.workers import set_workers
+from shardwright.pipelines.workers import workers_of
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.lease import Lease
 from shardwright.transforms import commit, lease, overwrite, storage
@@ -291,7 +291,7 @@ def test_a_job_that_is_launched_twice_takes_a_lease_each_time(tmp_path: Path, tr
     request = make_request({"input": (str(tree),), "output": str(output), "shards": 2}, with_output=True)
     with one_writer(str(output), options, described=True) as hold:
         pass
-    facts = run_facts(request, options, set_workers(0, options))
+    facts = run_facts(request, options, workers_of(options))
     job = ConversionSpec(
         str(output), str(output), request.settings, software_versions(), facts, 1.0, hold=hold, described=True
     )

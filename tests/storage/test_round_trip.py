@@ -17,6 +17,7 @@ from shardwright.pipelines.inspect import inspect
 from shardwright.pipelines.plan import plan
 from shardwright.pipelines.salvage import salvage
 from shardwright.pipelines.validate import validate
+from shardwright.transforms.plan.estimate import SAMPLE_IMAGES
 from shardwright.transforms.report.gather import gather
 
 Capture = pytest.CaptureFixture[str]
@@ -162,7 +163,7 @@ def test_missing_files_in_a_bucket_are_reported(
     assert not (tmp_path / "out").exists()
 
 
-def test_each_image_takes_one_request_and_many_run_at_once(
+def test_each_image_takes_one_request_beside_the_sample_and_many_run_at_once(
     bucket: Bucket, google_client: object, proxy: Proxy, tmp_path: Path
 ) -> None:
     images = 150
@@ -176,7 +177,8 @@ def test_each_image_takes_one_request_and_many_run_at_once(
     with proxy.watch(slow, page_size=20):
         convert(input=f"{bucket.url}/in", output=f"{output.url}/out", shards=1)
     reads = Counter(name for name in proxy.names("media") if name.startswith("in/"))
-    assert len(reads) == images and set(reads.values()) == {1}  # those of the sample, too
+    assert len(reads) == images and set(reads.values()) == {1, 2}
+    assert reads.total() == images + SAMPLE_IMAGES  # the sample of the plan is read on its own
     assert set(proxy.counts(bucket.name)) == {"media", "list"}
     assert proxy.counts(bucket.name)["list"] < 60  # 8 pages, and the probes of --source auto
     assert proxy.max_in_flight["media"] >= 16
