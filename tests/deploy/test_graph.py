@@ -53,6 +53,7 @@ CROSSING = {
 }  # fmt: skip
 #: Steps whose element type Beam does not know; `test_boundaries.py` checks their actual data.
 UNTYPED = {
+    "CompareLedgers/GroupBySource",
     "DedupeExact/GroupBySha256",
     "GroupKeys",
     "VerifyShards/GroupByBucket",

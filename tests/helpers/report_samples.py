@@ -88,6 +88,7 @@ def validation_of(
         "format_version": 1,
         "dataset": "pets",
         "mode": "quality",
+        "depth": "quality",
         "sound": not any(item["severity"] == "error" for item in findings),
         "fingerprint": "f" * 64,
         "shards": 2,

@@ -149,7 +149,7 @@ def test_a_layout_file_says_whether_there_are_classes(text: str, message: str) -
 def test_a_source_of_annotations_names_the_folder_to_use(tmp_path: Path) -> None:
     picture(tmp_path / "in" / "1.png")
     settings = ConvertSettings(input=(str(tmp_path / "in"),), layout="images", source="labelme")
-    with pytest.raises(UsageError, match="name the folder of its images"):
+    with pytest.raises(UsageError, match="name the folder with a JSON file for each image"):
         check_inputs(settings, None)
 
 

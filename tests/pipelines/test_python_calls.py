@@ -34,7 +34,7 @@ def test_the_errors_are_public() -> None:
         ),
         (lambda: shardwright.convert(input="no photos", output="out"), "input='no photos' does not exist"),
         (lambda: shardwright.convert(input="photos"), "output= is missing"),
-        (lambda: shardwright.inspect("photos"), "finish it with convert resume=True"),
+        (lambda: shardwright.inspect("photos"), "name the output= of a conversion"),
         (lambda: shardwright.salvage("out", "saved"), "dataset='out' does not exist"),
     ],
 )
