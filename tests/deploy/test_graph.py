@@ -60,10 +60,12 @@ UNTYPED = {
     "RemoveCommit/RemoveDatasetJson side 0",
     "NamePlannedShards side 1",
     "CompareWithPrevious/Decide side 3",
+    "GateVersion/Gate side 2",
     "ForecastDataset/MakeForecast side 0",
     "ForecastDataset/MakeForecast side 1",
     "ForecastDataset/MakeForecast side 2",
     "ForecastDataset/MakeForecast side 3",
+    "VerifyVersion/CompareLedgers/GroupBySource",
     "VerifyVersion/VerifyShards/GroupByBucket",
 }
 #: Its rows and sums are those of `shardwright diff`.
