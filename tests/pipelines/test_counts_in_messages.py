@@ -24,7 +24,7 @@ _OTHERS = (
     "{have} images", "without images", "or {command} its files", "differ')} between splits",
     "percentage points", "one with shardwright", "{len(DIGITS)} splits", "in folds)", "{self.mode} splits",
     "{samples} channels that are not gray", "{_listed(counts)} channels", "{self.channels} channels",
-    "{self.map} receives pictures",
+    "{self.map} receives pictures", "{does} its images",
 )  # fmt: skip
 
 

@@ -64,20 +64,6 @@ def test_reading_by_an_earlier_check_counts() -> None:
     assert report.sound is True and verdict(report.as_json()) == ("✓ Sound", "good")
 
 
-def test_reports_of_earlier_releases_are_read() -> None:
-    frames = {**report_of(CheckDepth.FRAMES).as_json(), "mode": "fast"}
-    read = ValidationReport.from_json(frames)
-    assert (read.run.check_depth, read.sound) == (CheckDepth.FRAMES, True)
-    nobody = {**report_of(CheckDepth.NONE).as_json(), "sound": True}
-    assert ValidationReport.from_json(nobody).sound is None
-    assert verdict(nobody) == ("? Not verified", "unknown")
-    later = ("depth", "time", "checks", "passed")
-    older = {name: value for name, value in frames.items() if name not in later}
-    assert ValidationReport.from_json(older).run.check_depth is CheckDepth.FAST
-    assert verdict(older) == ("✓ Sound", "good")
-    assert verdict({**older, "mode": "none"}) == ("? Not verified", "unknown")
-
-
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("verify", "depth", "sound"), [("none", "none", None), ("fast", "frames", True)])
 def test_a_conversion_states_the_depth_of_its_check(

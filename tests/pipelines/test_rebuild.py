@@ -215,7 +215,7 @@ def test_a_changed_change_time_alone_makes_no_version(
     compared: list[str] = []
     read = comparison.read_ref
     monkeypatch.setattr(
-        comparison, "read_ref", lambda ref, recipe: compared.append(ref.key) or read(ref, recipe)
+        comparison, "read_ref", lambda ref, *more: compared.append(ref.key) or read(ref, *more)
     )
     assert unchanged(rebuilt) and sorted(compared) == ["a/0.bmp", "a/2.bmp", "b/1.bmp"]
     compared.clear()
