@@ -41,7 +41,6 @@ PACKAGES: Mapping[str, _Package] = {
     "jinja2": _Package("Jinja"),
     "pillow_heif": _Package("pillow-heif", "heif"),
     "prometheus_client": _Package("prometheus-client"),
-    "psutil": _Package("psutil"),
     "pyarrow": _Package("PyArrow"),
     "pycocotools": _Package("pycocotools"),
     "pycurl": _Package("pycurl", "", "gcs"),

@@ -31,7 +31,7 @@ _DISTRIBUTIONS = {
     "yaml": "pyyaml",
 }
 #: What every installation has, because reading needs it.
-_ALWAYS = {"protobuf", "google-crc32c", "numpy", "pillow", "rich", "simplejpeg"}
+_ALWAYS = {"protobuf", "psutil", "google-crc32c", "numpy", "pillow", "rich", "simplejpeg"}
 #: Without it, reads take more processor time, and there is no message.
 _ONLY_FASTER = {"obstore"}
 
