@@ -15,6 +15,7 @@ parser, which cannot tell where it found them.
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cache, lru_cache
@@ -133,6 +134,11 @@ def _entry_parts(name: str, feature: list[bytes]) -> list[bytes]:
     return [b"\x0a" + write_varint(len(head) + length), head, *feature]
 
 
+#: Held while messages are parsed: protobuf's parser has crashed while several threads used it at once. It
+#: holds Python's lock anyway, so this costs no time.
+_parsing = threading.RLock()
+
+
 @cache
 def _messages() -> Mapping[str, type[Any]]:
     """Returns the message classes `Example` and `Feature`."""
@@ -214,8 +220,9 @@ def parse_example(data: bytes) -> dict[str, Feature]:
     Raises:
       ValueError: if the bytes are not such a message.
     """
-    entries = _merged("Example", (data,)).features.feature
-    return {entry.key: _feature_of(entry.value) for entry in entries}
+    with _parsing:
+        message = _merged("Example", (data,))  # it owns the memory of its entries
+        return {entry.key: _feature_of(entry.value) for entry in message.features.feature}
 
 
 class ParsedExample:
@@ -228,18 +235,21 @@ class ParsedExample:
       ValueError: if the bytes are not such a message.
     """
 
-    __slots__ = ("_features",)
+    __slots__ = ("_features", "_message")
 
     def __init__(self, data: bytes) -> None:
-        entries = _merged("Example", (data,)).features.feature
-        self._features = {
-            entry.key: entry.value for entry in entries
-        }  # if a name occurs twice, the last wins
+        with _parsing:
+            self._message = _merged("Example", (data,))  # it owns the memory of its entries
+            # If a name occurs twice, the last wins.
+            self._features = {entry.key: entry.value for entry in self._message.features.feature}
 
     def feature(self, name: str) -> Feature:
         """Returns a feature with its values."""
         message = self._features.get(name)
-        return Feature(None, []) if message is None else _feature_of(message)
+        if message is None:
+            return Feature(None, [])
+        with _parsing:
+            return _feature_of(message)
 
 
 class Span(NamedTuple):
@@ -369,7 +379,8 @@ class ExampleSpans:
         if len(content) > 2 or (content and content[1] - content[0] > _MAX_VALUES):
             self._check_size(name)
         pieces = (self.data[begin:end] for begin, end in zip(content[::2], content[1::2]))
-        return _feature_of(_merged("Feature", pieces))
+        with _parsing:
+            return _feature_of(_merged("Feature", pieces))
 
     def _check_size(self, name: str) -> None:
         lists = self._lists(name)
