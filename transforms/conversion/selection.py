@@ -73,16 +73,6 @@ def check_quality(image: ConvertedImage, settings: ConvertSettings, reserve: Res
             raise LeftOut(FilterReason(code.lower()), Stage.ENCODE, message, upright_size(image.frame))
 
 
-def content_decides(keys: KeyRules, settings: ConvertSettings) -> bool:
-    """Returns whether images may be left out by their bytes or sides, so that `decides_same` may be false.
-
-    Args:
-      keys: rules of `--include` and `--exclude`.
-      settings: checked settings.
-    """
-    return bool(keys.need_bytes or settings.min_side or settings.max_aspect)
-
-
 def decides_same(entry: Entry, keys: KeyRules, settings: ConvertSettings, all_read: bool = True) -> bool:
     """Returns whether an earlier outcome is also the outcome under the present rules.
 

@@ -60,10 +60,6 @@ class OrderedRefs:
     def __iter__(self) -> Iterator[ImageRef]:
         return chain.from_iterable(self.parts())
 
-    def pack(self) -> None:
-        """Frees the memory of unpacked references; they are unpacked again when they are needed."""
-        self._whole = None
-
     def parts(self) -> Iterator[Sequence[ImageRef]]:
         """Yields the references in order, in parts that fit into memory."""
         if self._whole is None and len(self) <= _MAX_AT_ONCE:
