@@ -57,7 +57,7 @@ def renamed(folder: Path, name: Path) -> Iterator[None]:
 
 def alter(photos: Path, altered: Path, share: float) -> int:
     """Makes a folder of the same photos with some replaced by other pictures; returns how many."""
-    shutil.copytree(photos, altered, copy_function=os.link)
+    shutil.copytree(photos, altered)  # a link would give the original another ctime
     files = sorted(path for path in altered.rglob("*") if path.is_file())
     chosen = random.Random(share).sample(files, round(len(files) * share))
     for path in chosen:

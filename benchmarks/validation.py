@@ -85,7 +85,7 @@ def make_ways(dataset: Path, whole_shard: Path, one: Path) -> dict[str, Callable
     def check(depth: Depth, tasks: list[ShardTask] = tasks, aside: bool = True) -> int:
         seen, buckets = 0, buckets_of_rows(len(records))
         for task in tasks:
-            found = check_shard(task, schema, depth, executor, aside=aside)
+            found = check_shard(task, schema, depth, aside=aside)
             assert not found.findings, found.findings[0]
             for _ in bucket_rows(found.rows, buckets):
                 pass
