@@ -20,6 +20,7 @@ from shardwright.schemas.dataset import (
     Dataset,
     is_about,
 )
+from shardwright.schemas.drift_tables import as_mapping
 from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plan import SplitsFrom, settings_json
@@ -47,7 +48,6 @@ from shardwright.transforms.report.data import (
     Sample,
 )
 from shardwright.transforms.report.findings import read_validation
-from shardwright.transforms.report.measures import as_mapping
 from shardwright.transforms.report.objects import count_objects
 from shardwright.transforms.report.quarantine import read_quarantine, with_pictures
 from shardwright.transforms.report.samples import NO_CLASS, choose_sheets

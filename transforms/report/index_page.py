@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from shardwright.schemas import __version__
 from shardwright.schemas.changes import Kind
 from shardwright.schemas.dataset import DATASET_JSON, REPORT_HTML
+from shardwright.schemas.drift_tables import as_mapping
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.shell import shell_word
@@ -31,7 +32,6 @@ from shardwright.transforms.dataset_files import dataset_name
 from shardwright.transforms.report.charts import TimePoint, records_over_time
 from shardwright.transforms.report.data import MAX_PAGE_BYTES
 from shardwright.transforms.report.gather import as_time
-from shardwright.transforms.report.measures import as_mapping
 from shardwright.transforms.report.pages import draw_page
 from shardwright.transforms.report.version_view import (
     MAX_REFUSALS,

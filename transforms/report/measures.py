@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from shardwright.schemas.drift_tables import Document, as_mapping
 from shardwright.schemas.units import format_size
 from shardwright.transforms.report.charts import Chart, bins_of, histogram, size_scatter
 from shardwright.transforms.report.data import ReportData
@@ -19,8 +20,6 @@ _MAX_SPLITS = 12
 _MAX_SAMPLE = 1e39
 #: Largest number of rows of `sample_rows`.
 _MAX_SAMPLE_ROWS = 64
-
-Document = Mapping[str, Any]
 
 
 def size_charts(data: ReportData) -> list[Chart]:
@@ -250,8 +249,3 @@ def _numbers(values: Any) -> list[float]:
         isinstance(value, int | float) and abs(value) < _MAX_DRAWN for value in values
     )
     return list(values) if right else []
-
-
-def as_mapping(value: Any) -> Document:
-    """Returns an object from a JSON document; any other value gives an empty one."""
-    return value if isinstance(value, Mapping) else {}

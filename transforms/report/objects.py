@@ -9,10 +9,11 @@ from itertools import islice
 
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.drift_tables import as_mapping
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.transforms.report.charts import Chart, histogram
 from shardwright.transforms.report.data import ObjectCounts, ReportData
-from shardwright.transforms.report.measures import all_pictures, as_mapping, histogram_of
+from shardwright.transforms.report.measures import all_pictures, histogram_of
 from shardwright.transforms.report.samples import MAX_LEDGERS, MAX_LINES, ledger_entries, ranked
 from shardwright.transforms.report.view import ClassRow, class_rows
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from shardwright.schemas.drift_tables import as_mapping, drift_tables
 from shardwright.schemas.page_digest import with_page_digest
 from shardwright.schemas.shell import shell_word
 from shardwright.transforms.report.data import MAX_PAGE_BYTES, Checked, ReportData
-from shardwright.transforms.report.drift_view import drift_view
 from shardwright.transforms.report.flow import draw_flow, flow_nodes
 from shardwright.transforms.report.meanings import MEANINGS
 from shardwright.transforms.report.measures import (
@@ -39,6 +39,8 @@ from shardwright.transforms.report.view import (
 )
 
 _MAX_SPLITS = 40
+#: Largest number of limits of a comparison that are listed.
+_MAX_REFUSALS = 20
 #: Largest number of inputs that are named, and of classes in the sentences about the splits.
 _MAX_INPUTS, _NAMED = 12, 3
 #: Settings that are not shown, because they give no information.
@@ -91,7 +93,7 @@ def _render(data: ReportData, amount: Amount) -> str:
     nodes = flow_nodes(data.ledger, list(data.splits))
     listed = sum(node.files for node in nodes)
     groups = code_groups(data)
-    drift = drift_view(data.drift)
+    drift = None if data.drift is None else _drift(data.drift)
     checked = data.checked
     reasons = data.ledger.get("reasons", {}).get("quarantined", {})
     context = {
@@ -154,6 +156,21 @@ def _render(data: ReportData, amount: Amount) -> str:
         "most_letters": amount.letters,
     }
     return draw_page("report.html", context)
+
+
+def _drift(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the differences from the previous dataset for the page."""
+    refusals = document.get("refusals")
+    return {
+        "old": str(as_mapping(document.get("datasets")).get("old", "")),
+        "identical": bool(document.get("identical")),
+        "refusals": [
+            str(item.get("message") or item.get("limit") or item)
+            for item in (refusals if isinstance(refusals, list) else ())
+            if isinstance(item, Mapping)
+        ][:_MAX_REFUSALS],
+        "tables": drift_tables(document),
+    }
 
 
 class _Meanings(dict[str, str]):
