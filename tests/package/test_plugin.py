@@ -19,7 +19,7 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.plugins import entry_points_by_group
-from shardwright.transforms.images.plugin_decoders import plugin_decoders
+from shardwright.transforms.images.formats.plugin import plugin_decoders
 from shardwright.transforms.sources.source import plugin_sources
 
 tf = late("tensorflow")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import time
@@ -20,22 +21,23 @@ from shardwright.schemas.units import counted
 from shardwright.transforms.images import color, decode, deep_pixels
 from shardwright.transforms.images.deep_header import FLOAT32, UINT8, UINT16, DeepHeader
 from shardwright.transforms.images.encode import FORMAT_NAMES, encode_image
+from shardwright.transforms.images.formats.opened_image import OpenedImage
 from shardwright.transforms.images.geometry import Geometry, plan_geometry
 from shardwright.transforms.images.map_hook import MappedImage
 from shardwright.transforms.images.metadata import strip_metadata
-from shardwright.transforms.images.resize import resize, resize_steps
+from shardwright.transforms.images.resize import resize
 
 #: A function that reserves working memory, in bytes, while a picture is decoded.
 Reserve = Callable[[int], AbstractContextManager[None]]
 
-_KEEPABLE = frozenset(("jpeg", "png", "webp"))
 #: Bytes per pixel while a picture is decoded, rotated and converted to its color.
 BYTES_PER_PIXEL = 8
 #: The same for a picture that is flattened onto a background or scaled from 16 bits, with all steps.
 _FLATTENED_BYTES = 12
-#: Bytes per pixel of the resized picture: the pixel, and the rows between the two passes of resampling. Then
-#: #: bytes per pixel of the stored picture: a padded copy, or the encoded result.
-_RESIZED_BYTES, _STORED_BYTES = 8, 4
+#: Bytes per pixel of the resized picture: the pixel, and the rows between the two passes of resampling.
+_RESIZED_BYTES = 8
+#: Bytes per pixel of the stored picture: a padded copy, or the encoded result.
+_STORED_BYTES = 4
 #: Bytes per sample of a picture whose samples become uint16: the array and the stored bytes.
 _WIDENED_BYTES = 4
 #: Limit for pixels of a picture that was already accepted.
@@ -94,6 +96,11 @@ class ConvertedImage:
     dtype: str = "uint8"
 
 
+def reserve_nothing(_: int) -> AbstractContextManager[None]:
+    """Does nothing; used if there is no budget."""
+    return nullcontext()
+
+
 class Brightness(NamedTuple):
     """How bright an image of 16 bits is.
 
@@ -107,7 +114,7 @@ class Brightness(NamedTuple):
 
 
 def convert_image(
-    data: bytes, name: str, settings: ConvertSettings, reserve: Reserve | None = None
+    data: bytes, name: str, settings: ConvertSettings, reserve: Reserve = reserve_nothing
 ) -> ConvertedImage:
     """Decodes, rotates, converts, resizes and encodes one image, or keeps its bytes.
 
@@ -123,19 +130,28 @@ def convert_image(
       NotACandidate: if the file is not an image by content or by name.
     """
     opened = open_chosen(data, name, settings)
-    convert = _convert if opened.deep is None else _convert_deep
-    reserve = reserve or reserve_nothing
+    with transform_faults(opened.kind):
+        if opened.deep is None:
+            image = _convert_picture(data, opened, settings, reserve)
+        else:
+            image = _convert_samples(data, opened, opened.deep, settings, reserve)
+        if settings.record_layout.pixel_type not in ("", image.dtype):
+            image = _widened(image, settings, reserve)
+        return image
+
+
+@contextlib.contextmanager
+def transform_faults(kind: str) -> Iterator[None]:
+    """Turns any exception while a picture is transformed into an `ImageFault`."""
     try:
-        return _of_layout_type(convert(data, opened, settings, reserve), settings, reserve)
-    except (ImageFault, MemoryError):
+        yield
+    except (ImageFault, LeftOut, MemoryError):
         raise
     except Exception as error:
-        raise ImageFault(
-            QuarantineReason.CORRUPT, Stage.TRANSFORM, f"{opened.kind}: {words_of(error)}"
-        ) from error
+        raise ImageFault(QuarantineReason.CORRUPT, Stage.TRANSFORM, f"{kind}: {words_of(error)}") from error
 
 
-def open_chosen(data: bytes, name: str, settings: ConvertSettings) -> decode.OpenedImage:
+def open_chosen(data: bytes, name: str, settings: ConvertSettings) -> OpenedImage:
     """Reads an image's header, and checks that its sides are as the settings want them.
 
     Args:
@@ -160,10 +176,11 @@ def open_chosen(data: bytes, name: str, settings: ConvertSettings) -> decode.Ope
     )
     if opened.deep is not None:
         _check_channels(opened.deep, settings)
-    _check_type(opened.deep, settings)
-    found = side_reason(*opened.size, settings)
-    if found is not None:
-        raise LeftOut(found[0], Stage.DECODE, found[1], opened.size)
+    if settings.record_layout.pixel_type:
+        _check_type(opened.deep, settings)
+    left_out = side_reason(*opened.size, settings)
+    if left_out is not None:
+        raise LeftOut(left_out[0], Stage.DECODE, left_out[1], opened.size)
     return opened
 
 
@@ -196,23 +213,21 @@ def _check_type(header: DeepHeader | None, settings: ConvertSettings) -> None:
         which nothing says which value is white.
     """
     stored_type = settings.record_layout.pixel_type
-    found = header.dtype if header is not None and settings.depth == "keep" else UINT8
-    if stored_type and found != stored_type and (found, stored_type) != (UINT8, UINT16):
+    dtype = header.dtype if header is not None and settings.depth == "keep" else UINT8
+    if dtype != stored_type and (dtype, stored_type) != (UINT8, UINT16):
         raise ImageFault(
             QuarantineReason.WRONG_DTYPE,
             Stage.DECODE,
-            f"its samples are {found}, and the layout stores {stored_type}; choose a layout with "
-            f"dtype: {found}, or without dtype",
+            f"its samples are {dtype}, and the layout stores {stored_type}; choose a layout with "
+            f"dtype: {dtype}, or without dtype",
         )
 
 
-def _of_layout_type(image: ConvertedImage, settings: ConvertSettings, reserve: Reserve) -> ConvertedImage:
-    """Returns a picture with the sample type that the layout states, if it states one."""
-    stored_type = settings.record_layout.pixel_type
-    if stored_type in ("", image.dtype):
-        return image
+def _widened(image: ConvertedImage, settings: ConvertSettings, reserve: Reserve) -> ConvertedImage:
+    """Returns a picture of uint8 with the sample type that the layout states, uint16."""
     with reserve(len(image.encoded) * _WIDENED_BYTES):
-        return replace(image, encoded=deep_pixels.widened(image.encoded), dtype=stored_type)
+        encoded = deep_pixels.widened(image.encoded)
+        return replace(image, encoded=encoded, dtype=settings.record_layout.pixel_type)
 
 
 def side_reason(width: int, height: int, settings: ConvertSettings) -> tuple[FilterReason, str] | None:
@@ -266,67 +281,74 @@ def picture_of(image: ConvertedImage, settings: ConvertSettings) -> Image.Image:
     return decode.load_checked(opened, _ANY_SIZE, image.damaged).image
 
 
-def _convert(
-    data: bytes, opened: decode.OpenedImage, settings: ConvertSettings, reserve: Reserve
+class _Decoding(NamedTuple):
+    """How a picture was decoded.
+
+    Attributes:
+      seconds: seconds that it took.
+      warning: the decoder's warning about the file; empty without one.
+      damaged: whether a part of the pixels is missing in the file.
+    """
+
+    seconds: float
+    warning: str
+    damaged: bool
+
+
+def decode_upright(opened: OpenedImage, settings: ConvertSettings) -> tuple[Image.Image, _Decoding]:
+    """Decodes a picture, and turns it upright; `opened` lets go of it.
+
+    Raises:
+      ImageFault: if the pixels cannot be decoded or, unless damaged pictures are kept, some are missing.
+    """
+    started = time.perf_counter()
+    loaded = decode.load_checked(opened, settings.max_pixels, settings.damaged == "keep")
+    decoding = _Decoding(time.perf_counter() - started, loaded.damage or loaded.note, bool(loaded.damage))
+    # The source of a large picture is released as early as possible.
+    opened.image = _NO_PICTURE
+    return decode.upright(loaded.image, opened.orientation), decoding
+
+
+def _plan_frame(opened: OpenedImage, settings: ConvertSettings) -> Frame:
+    geometry = plan_geometry(*opened.size, settings.target, settings.fit)
+    return Frame(opened.image.size, opened.orientation, geometry)
+
+
+def _convert_picture(
+    data: bytes, opened: OpenedImage, settings: ConvertSettings, reserve: Reserve
 ) -> ConvertedImage:
-    upright_size = opened.size
-    geometry = plan_geometry(*upright_size, settings.target, settings.fit)
-    frame = Frame(opened.image.size, opened.orientation, geometry)
+    """Converts a picture that has 8 bits per channel when it is decoded."""
+    upright_size, frame = opened.size, _plan_frame(opened, settings)
+    geometry = frame.geometry
     keep = settings.stored_format == "keep" and _bytes_can_stay(opened, geometry, settings)
     # Kept bytes are decoded only to check them; at a scale of 1/8 the decoder still reads the whole file.
-    factor = decode.reduce_jpeg(opened, 8 if keep else geometry.reduction())
-    width, height = opened.image.size
-    working = max(width * height * BYTES_PER_PIXEL, decode.decoder_bytes(opened))
+    factor = opened.reduce(8 if keep else geometry.reduction())
+    pixels = math.prod(opened.image.size)
+    working = max(pixels * BYTES_PER_PIXEL, decode.decoder_bytes(opened))
     if not keep:
         if color.is_translucent(opened.image) or opened.image.mode[0] in "IF":
-            working = max(working, width * height * _FLATTENED_BYTES)
+            working = max(working, pixels * _FLATTENED_BYTES)
         working += math.prod(geometry.size) * _RESIZED_BYTES + math.prod(geometry.canvas) * _STORED_BYTES
     with reserve(working):
-        started = time.perf_counter()
-        loaded = decode.load_checked(opened, settings.max_pixels, settings.damaged == "keep")
-        decode_seconds = time.perf_counter() - started
+        picture, decoding = decode_upright(opened, settings)
         if keep:
-            return _keep(data, opened, loaded, frame, settings, decode_seconds)
-        damage, note = loaded.damage, loaded.note
-        image = decode.upright(loaded.image, opened.orientation)
-        # The source of a large picture is released as early as possible.
-        del loaded
-        opened.image = _NO_PICTURE
-        on_background = color.is_see_through(image) or geometry.canvas != geometry.size
-        image = color.to_color(image, settings.color, settings.background_rgb)
-        box = decode.reduced_box(geometry.box, upright_size, image.size, factor, opened.orientation)
-        for size, part in resize_steps(image.size, geometry.size, settings.resample, box):
-            image = resize(image, size, settings.resample, part)
-        if geometry.canvas != geometry.size:
-            image = _pad(image, geometry.canvas, geometry.offset, settings.background_rgb)
-        stored, encoded, channels = _encoded(image, opened, settings)
-        width, height = image.size
-        del image  # free the source before other threads use its reservation
-    return ConvertedImage(
-        encoded=encoded,
-        format=FORMAT_NAMES[stored],
-        height=height,
-        width=width,
-        channels=channels,
-        kept=False,
-        animated=opened.animated,
-        frame=frame,
-        decode_seconds=decode_seconds,
-        warning=damage or note,
-        damaged=bool(damage),
-        on_background=on_background,
-    )
+            return _keep(data, opened.kind, picture, frame, decoding, settings)
+        on_background = color.is_see_through(picture) or geometry.canvas != geometry.size
+        picture = color.to_color(picture, settings.color, settings.background_rgb)
+        box = decode.reduced_box(geometry.box, upright_size, picture.size, factor, opened.orientation)
+        picture = _fit(picture, geometry, box, settings)
+        image = _encode(picture, opened, frame, decoding, on_background, settings)
+        del picture  # before other threads use its reservation
+        return image
 
 
-def _convert_deep(
-    data: bytes, opened: decode.OpenedImage, settings: ConvertSettings, reserve: Reserve
+def _convert_samples(
+    data: bytes, opened: OpenedImage, header: DeepHeader, settings: ConvertSettings, reserve: Reserve
 ) -> ConvertedImage:
     """Converts a picture with more than 8 bits per channel, or one whose channels are stored as they are."""
-    header = opened.deep
-    assert header is not None
-    geometry = plan_geometry(*opened.size, settings.target, settings.fit)
-    frame = Frame(opened.image.size, opened.orientation, geometry)
-    keep = settings.stored_format == "keep" and _deep_bytes_can_stay(opened, geometry, settings)
+    frame = _plan_frame(opened, settings)
+    geometry = frame.geometry
+    keep = settings.stored_format == "keep" and _samples_can_stay(opened, header, geometry, settings)
     with reserve(_deep_bytes(opened, header, geometry)):
         started = time.perf_counter()
         pixels = decode.load_samples(opened, settings.max_pixels)
@@ -366,7 +388,7 @@ def _convert_deep(
 
 
 def _upright_colors(
-    pixels: np.ndarray, opened: decode.OpenedImage, header: DeepHeader, settings: ConvertSettings
+    pixels: np.ndarray, opened: OpenedImage, header: DeepHeader, settings: ConvertSettings
 ) -> np.ndarray:
     """Returns samples with the orientation applied, in the wanted color or with all channels."""
     pixels = deep_pixels.upright(pixels, opened.orientation)
@@ -378,7 +400,7 @@ def _upright_colors(
     return deep_pixels.to_color(pixels, header, profile, settings.color, settings.background_rgb)
 
 
-def decode_deep(opened: decode.OpenedImage, settings: ConvertSettings) -> np.ndarray:
+def decode_deep(opened: OpenedImage, settings: ConvertSettings) -> np.ndarray:
     """Decodes a picture with `deep` samples to the upright picture that is resized and stored.
 
     Raises:
@@ -389,8 +411,8 @@ def decode_deep(opened: decode.OpenedImage, settings: ConvertSettings) -> np.nda
     return _upright_colors(pixels, opened, opened.deep, settings)
 
 
-def _deep_bytes(opened: decode.OpenedImage, header: DeepHeader, geometry: Geometry) -> int:
-    """Returns the number of bytes that the steps of `_convert_deep` hold at once, at most."""
+def _deep_bytes(opened: OpenedImage, header: DeepHeader, geometry: Geometry) -> int:
+    """Returns the number of bytes that the steps of `_convert_samples` hold at once, at most."""
     channels = max(header.channels, 3)
     pixel = channels * header.sample_bytes
     source, target = math.prod(opened.size), math.prod(geometry.canvas)
@@ -398,10 +420,11 @@ def _deep_bytes(opened: decode.OpenedImage, header: DeepHeader, geometry: Geomet
     return decode.decoder_bytes(opened) + source * (pixel + 8) + target * (2 * pixel + 8)
 
 
-def _deep_bytes_can_stay(opened: decode.OpenedImage, geometry: Geometry, settings: ConvertSettings) -> bool:
+def _samples_can_stay(
+    opened: OpenedImage, header: DeepHeader, geometry: Geometry, settings: ConvertSettings
+) -> bool:
     """Returns whether the bytes of an image with 16 bits need no change, judging by its header."""
-    header, size = opened.deep, opened.image.size
-    assert header is not None
+    size = opened.image.size
     if opened.kind != "png" or opened.orientation != 1 or opened.animated:
         return False
     if geometry.canvas != size or geometry.size != size:
@@ -420,7 +443,7 @@ Mapper = Callable[[Image.Image, Frame], Iterator[MappedImage]]
 
 
 def map_image(
-    data: bytes, name: str, settings: ConvertSettings, mapper: Mapper, reserve: Reserve | None = None
+    data: bytes, name: str, settings: ConvertSettings, mapper: Mapper, reserve: Reserve = reserve_nothing
 ) -> Iterator[tuple[MappedImage, ConvertedImage, bool]]:
     """Decodes one image as `convert_image` does, and converts each picture that a hook makes of it.
 
@@ -445,29 +468,12 @@ def map_image(
       NotACandidate: if the file is not an image by content or by name.
     """
     opened = open_chosen(data, name, settings)
-    try:
-        yield from _map(data, opened, settings, mapper, reserve or reserve_nothing)
-    except (ImageFault, LeftOut, MemoryError):
-        raise
-    except Exception as error:
-        raise ImageFault(
-            QuarantineReason.CORRUPT, Stage.TRANSFORM, f"{opened.kind}: {words_of(error)}"
-        ) from error
-
-
-def _map(
-    data: bytes, opened: decode.OpenedImage, settings: ConvertSettings, mapper: Mapper, reserve: Reserve
-) -> Iterator[tuple[MappedImage, ConvertedImage, bool]]:
-    size = opened.size
-    frame = Frame(opened.image.size, opened.orientation, plan_geometry(*size, settings.target, settings.fit))
+    size, frame = opened.size, _plan_frame(opened, settings)
     can_stay = settings.stored_format == "keep" and _bytes_can_stay(opened, frame.geometry, settings)
-    pixels = math.prod(size)
     # Twice the size of the flattened picture, because the hook needs memory, too.
-    with reserve(max(pixels * _FLATTENED_BYTES * 2, decode.decoder_bytes(opened))):
-        started = time.perf_counter()
-        loaded = decode.load_checked(opened, settings.max_pixels, settings.damaged == "keep")
-        decode_seconds = time.perf_counter() - started
-        image = decode.upright(loaded.image, opened.orientation)
+    working = max(math.prod(size) * _FLATTENED_BYTES * 2, decode.decoder_bytes(opened))
+    with transform_faults(opened.kind), reserve(working):
+        image, decoding = decode_upright(opened, settings)
         on_background = color.is_see_through(image)
         image = color.to_color(image, settings.color, settings.background_rgb)
         image.info = {}  # a color profile is applied only once
@@ -475,64 +481,73 @@ def _map(
         for mapped in mapper(image, frame):
             fits = mapped.image.size == size and mapped.objects is None
             if can_stay and not mapped.suffix and _pixels_digest(mapped.image) == before:
-                yield mapped, _keep(data, opened, loaded, frame, settings, decode_seconds), fits
+                yield mapped, _keep(data, opened.kind, image, frame, decoding, settings), fits
                 continue
             picture = color.to_color(mapped.image, settings.color, settings.background_rgb)
             geometry = plan_geometry(*picture.size, settings.target, settings.fit)
-            for part_size, part in resize_steps(picture.size, geometry.size, settings.resample, geometry.box):
-                picture = resize(picture, part_size, settings.resample, part)
-            if geometry.canvas != geometry.size:
-                picture = _pad(picture, geometry.canvas, geometry.offset, settings.background_rgb)
-            stored, encoded, channels = _encoded(picture, opened, settings)
-            size_and_orientation = (frame.size, frame.orientation) if fits else (mapped.image.size, 1)
-            converted = ConvertedImage(
-                encoded=encoded,
-                format=FORMAT_NAMES[stored],
-                height=picture.height,
-                width=picture.width,
-                channels=channels,
-                kept=False,
-                animated=opened.animated,
-                frame=Frame(*size_and_orientation, geometry),
-                decode_seconds=decode_seconds,
-                warning=loaded.damage or loaded.note,
-                damaged=bool(loaded.damage),
-                on_background=on_background or geometry.canvas != geometry.size,
+            picture = _fit(picture, geometry, geometry.box, settings)
+            own_frame = Frame(
+                frame.size if fits else mapped.image.size, frame.orientation if fits else 1, geometry
             )
-            yield mapped, converted, fits
+            padded = on_background or geometry.canvas != geometry.size
+            yield mapped, _encode(picture, opened, own_frame, decoding, padded, settings), fits
 
 
 def _pixels_digest(image: Image.Image) -> bytes:
     return hashlib.sha256(f"{image.mode} {image.size} ".encode() + image.tobytes()).digest()
 
 
-def _encoded(
-    image: Image.Image, opened: decode.OpenedImage, settings: ConvertSettings
-) -> tuple[str, bytes, int]:
-    """Encodes a picture; returns its stored format, its bytes and the number of channels.
+def _fit(
+    picture: Image.Image,
+    geometry: Geometry,
+    box: tuple[float, float, float, float],
+    settings: ConvertSettings,
+) -> Image.Image:
+    """Resamples the box in a picture, and pads the result."""
+    picture = resize(picture, geometry.size, settings.resample, box)
+    if geometry.canvas == geometry.size:
+        return picture
+    red, green, blue = settings.background_rgb
+    # ITU-R 601-2 luma, as in Pillow's convert("L")
+    gray = (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16
+    padded = Image.new(picture.mode, geometry.canvas, (red, green, blue) if picture.mode == "RGB" else gray)
+    padded.paste(picture, geometry.offset)
+    return padded
 
-    Args:
-      image: picture in mode RGB or L.
-      opened: the source.
-      settings: checked settings.
-    """
+
+def _encode(
+    picture: Image.Image,
+    opened: OpenedImage,
+    frame: Frame,
+    decoding: _Decoding,
+    on_background: bool,
+    settings: ConvertSettings,
+) -> ConvertedImage:
+    """Encodes a picture in mode RGB or L."""
     stored = settings.stored_format
     if stored == "keep":
-        is_jpeg = opened.kind == "jpeg" and not opened.unpacked and settings.depth == "8"
+        is_jpeg = opened.kind == "jpeg" and opened.storable and settings.depth == "8"
         stored = "jpeg" if is_jpeg else "png"
-    channels = 3 if stored == "webp" else len(image.getbands())  # WebP has no gray
-    return stored, encode_image(image, stored, settings.quality), channels
+    return ConvertedImage(
+        encoded=encode_image(picture, stored, settings.quality),
+        format=FORMAT_NAMES[stored],
+        height=picture.height,
+        width=picture.width,
+        channels=3 if stored == "webp" else len(picture.getbands()),  # WebP has no gray
+        kept=False,
+        animated=opened.animated,
+        frame=frame,
+        decode_seconds=decoding.seconds,
+        warning=decoding.warning,
+        damaged=decoding.damaged,
+        on_background=on_background,
+    )
 
 
-def reserve_nothing(_: int) -> AbstractContextManager[None]:
-    """Does nothing; used if there is no budget."""
-    return nullcontext()
-
-
-def _bytes_can_stay(opened: decode.OpenedImage, geometry: Geometry, settings: ConvertSettings) -> bool:
+def _bytes_can_stay(opened: OpenedImage, geometry: Geometry, settings: ConvertSettings) -> bool:
     """Returns whether an image needs no change, judging by its header."""
     image = opened.image
-    if opened.kind not in _KEEPABLE or opened.orientation != 1 or opened.animated or opened.unpacked:
+    if not opened.storable or opened.orientation != 1 or opened.animated:
         return False
     if geometry.canvas != image.size or geometry.size != image.size:
         return False
@@ -549,25 +564,34 @@ def _bytes_can_stay(opened: decode.OpenedImage, geometry: Geometry, settings: Co
 
 def _keep(
     data: bytes,
-    opened: decode.OpenedImage,
-    loaded: decode.LoadedImage,
+    kind: str,
+    picture: Image.Image,
     frame: Frame,
+    decoding: _Decoding,
     settings: ConvertSettings,
-    decode_seconds: float,
 ) -> ConvertedImage:
-    stored = strip_metadata(data, opened.kind) if settings.strip_metadata else data
+    """Keeps the bytes of an image.
+
+    Args:
+      data: the source file's bytes.
+      kind: its format.
+      picture: its decoded picture.
+      frame: the steps from the source to the stored image, which change nothing.
+      decoding: how it was decoded.
+      settings: checked settings.
+    """
     return ConvertedImage(
-        encoded=stored,
-        format=FORMAT_NAMES[opened.kind],
+        encoded=strip_metadata(data, kind) if settings.strip_metadata else data,
+        format=FORMAT_NAMES[kind],
         height=frame.size[1],
         width=frame.size[0],
-        channels=channels_of(loaded.image),
+        channels=channels_of(picture),
         kept=True,
         animated=False,
         frame=frame,
-        decode_seconds=decode_seconds,
-        warning=loaded.damage or loaded.note,
-        damaged=bool(loaded.damage),
+        decode_seconds=decoding.seconds,
+        warning=decoding.warning,
+        damaged=decoding.damaged,
     )
 
 
@@ -576,17 +600,3 @@ def channels_of(image: Image.Image) -> int:
     if image.mode in ("P", "PA"):
         return 4 if color.is_translucent(image) else 3
     return len(image.getbands())
-
-
-def _pad(
-    image: Image.Image,
-    canvas: tuple[int, int],
-    offset: tuple[int, int],
-    background: tuple[int, int, int],
-) -> Image.Image:
-    red, green, blue = background
-    # ITU-R 601-2 luma, as in Pillow's convert("L")
-    fill = background if image.mode == "RGB" else (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16
-    padded = Image.new(image.mode, canvas, fill)
-    padded.paste(image, offset)
-    return padded

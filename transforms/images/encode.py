@@ -16,8 +16,8 @@ from PIL import Image, features
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_formats import MAX_STORED_SIDE
-from shardwright.transforms.images.heif import installed_heif_version
-from shardwright.transforms.images.plugin_decoders import plugin_versions
+from shardwright.transforms.images.formats.heif import installed_heif_version
+from shardwright.transforms.images.formats.plugin import plugin_versions
 
 #: Stored format -> value of `image/format`.
 FORMAT_NAMES = {"jpeg": "jpg", "png": "png", "webp": "webp", "raw": "raw"}

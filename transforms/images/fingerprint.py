@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import ImageFault, words_of
 from shardwright.transforms.images import color, decode, deep_pixels
 from shardwright.transforms.images.convert import (
     BYTES_PER_PIXEL,
     Reserve,
     decode_deep,
+    decode_upright,
     open_chosen,
     reserve_nothing,
+    transform_faults,
 )
 from shardwright.transforms.images.quality_metrics import fingerprints_of
 
@@ -57,19 +57,12 @@ def fingerprint(
     opened = open_chosen(data, name, settings)
     width, height = opened.size
     scale = next((scale for scale in _SCALES if max(width, height) >= scale * _MIN_SIDE), 1)
-    decode.reduce_jpeg(opened, scale)
-    try:
-        with reserve(max(math.prod(opened.image.size) * BYTES_PER_PIXEL, decode.decoder_bytes(opened))):
-            if opened.deep is not None:
-                image = deep_pixels.displayed(decode_deep(opened, settings))
-            else:
-                loaded = decode.load_checked(opened, settings.max_pixels, settings.damaged == "keep")
-                image = decode.upright(loaded.image, opened.orientation)
-                image = color.to_color(image, settings.color, settings.background_rgb)
-            return Fingerprint(width * height, *fingerprints_of(image))
-    except (ImageFault, MemoryError):
-        raise
-    except Exception as error:
-        raise ImageFault(
-            QuarantineReason.CORRUPT, Stage.TRANSFORM, f"{opened.kind}: {words_of(error)}"
-        ) from error
+    opened.reduce(scale)
+    working = max(math.prod(opened.image.size) * BYTES_PER_PIXEL, decode.decoder_bytes(opened))
+    with transform_faults(opened.kind), reserve(working):
+        if opened.deep is not None:
+            image = deep_pixels.displayed(decode_deep(opened, settings))
+        else:
+            image, _ = decode_upright(opened, settings)
+            image = color.to_color(image, settings.color, settings.background_rgb)
+        return Fingerprint(width * height, *fingerprints_of(image))

@@ -15,6 +15,7 @@ from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.transforms.images import decode
 from shardwright.transforms.images.boxes import bad_annotation, is_upright
 from shardwright.transforms.images.convert import Frame
+from shardwright.transforms.images.formats.opened_image import OpenedImage
 from shardwright.transforms.images.read import read_image
 from shardwright.transforms.images.resize import resize
 
@@ -192,7 +193,7 @@ def encode_object_mask(mask: Image.Image) -> bytes:
     )
 
 
-def _open(data: bytes, frame: Frame, settings: ConvertSettings) -> decode.OpenedImage:
+def _open(data: bytes, frame: Frame, settings: ConvertSettings) -> OpenedImage:
     """Reads the header of a mask file, and rejects a file that cannot be a mask of the picture."""
     try:
         opened = decode.open_image(data, "mask.png", settings.max_pixels, settings.parsed_bounds)

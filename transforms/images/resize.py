@@ -55,47 +55,6 @@ def resize(
     return target
 
 
-def resize_steps(
-    image_size: tuple[int, int],
-    size: tuple[int, int],
-    resample: str,
-    box: tuple[float, float, float, float],
-) -> list[tuple[tuple[int, int], tuple[float, float, float, float]]]:
-    """Returns the calls of `resize` that resample a large picture with the least memory.
-
-    Both libraries resample one side, then the other, and keep the source until both are done. With one call
-    for each side, the caller can release the source in between. The pixels are the same.
-
-    Args:
-      image_size: width and height of the picture in pixels.
-      size: width and height of the result in pixels.
-      resample: Pillow's name of the filter, in lower case.
-      box: the part to resample: left, upper, right, lower, in pixels of the picture.
-
-    Returns:
-      The size and box of each call: one call or two.
-    """
-    width, height = image_size
-    left, upper, right, lower = box
-    once = [(size, box)]
-    large = max(width * height, size[0] * size[1]) > _KEPT_PIXELS
-    if not large or resample == "nearest":
-        return once
-    if resample in _FILTERS:  # this library resamples columns first, Pillow rows
-        first, second = (width, size[1]), (left, 0.0, right, float(size[1]))
-        part, needed = (0.0, upper, float(width), lower), (right - left) * size[1]
-    else:
-        first, second = (size[0], height), (0.0, upper, float(size[0]), lower)
-        part, needed = (left, 0.0, right, float(height)), size[0] * (lower - upper)
-    if first in (image_size, size):
-        return once
-    # The first of two calls also keeps the pixels beside the box, which a single call leaves out.
-    source, between, result = width * height, math.prod(first), math.prod(size)
-    return (
-        [(first, part), (size, second)] if between + max(source, result) < source + needed + result else once
-    )
-
-
 def _extent(begin: float, end: float, limit: int) -> float:
     """Returns end - begin, reduced if a rounding error puts begin + extent above the limit."""
     extent = end - begin

@@ -19,7 +19,6 @@ from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.units import counted
 from shardwright.transforms.images.convert import BYTES_PER_PIXEL, channels_of
 from shardwright.transforms.images.decode import (
-    OpenedImage,
     decoder_bytes,
     load_checked,
     load_samples,
@@ -29,6 +28,7 @@ from shardwright.transforms.images.decode import (
 from shardwright.transforms.images.deep_header import DeepHeader
 from shardwright.transforms.images.deep_pixels import decode_raw, displayed
 from shardwright.transforms.images.encode import FORMAT_NAMES
+from shardwright.transforms.images.formats.opened_image import OpenedImage
 from shardwright.transforms.images.quality_metrics import eight_bits
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.records.build import GRAY, RGB

@@ -13,7 +13,7 @@ from PIL import Image
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds, format_bounds
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import ImageFault
-from shardwright.transforms.images.bounds import check_tags
+from shardwright.transforms.images.formats.tiff_tags import check_tags
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -275,18 +275,6 @@ def test_pixels_of_plain_pbm_equal_pillows() -> None:
 
     data = b"P1 3 2\n1 0#x\n1\n011"
     assert np.array_equal(np.asarray(pictures.opened(data)), np.asarray(Image.open(io.BytesIO(data))))
-
-
-def test_text_in_many_blocks_is_read_like_text_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardwright.transforms.images import pnm
-
-    body = b" ".join(b"%d" % (value % 256) for value in range(300)).replace(b"7 ", b"7 # 1 2 3\n4 #\r")
-    body = body.replace(b"4 #\r", b"")
-    data = _ppm(b"P2", 15, 20, 255, body)
-    whole = np.asarray(pictures.opened(data))
-    for size in (1, 2, 3, 5, 17):
-        monkeypatch.setattr(pnm, "_BLOCK_BYTES", size)
-        assert np.array_equal(np.asarray(pictures.opened(data)), whole)
 
 
 @pytest.mark.parametrize(

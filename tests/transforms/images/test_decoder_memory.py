@@ -15,10 +15,11 @@ from PIL import Image
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.transforms.images import color, png
-from shardwright.transforms.images.bounds import jpeg_frame
+from shardwright.transforms.images import color
 from shardwright.transforms.images.convert import convert_image
 from shardwright.transforms.images.decode import decoder_bytes, open_image, reduce_jpeg
+from shardwright.transforms.images.formats import png
+from shardwright.transforms.images.formats.jpeg import read_header
 from shardwright.transforms.images.memory import check_memory
 from shardwright.transforms.images.read import read_image
 
@@ -42,7 +43,7 @@ def test_coefficients_are_counted_at_full_size(subsampling: int, coefficients: i
     assert _needed(data, 8) == 4 * PIXELS // 64 + coefficients
     plain = pictures.file_of(RGB, "JPEG", subsampling=subsampling)
     assert _needed(plain, 8) == 4 * PIXELS // 64
-    frame = jpeg_frame(plain)
+    frame = read_header(plain)
     assert frame is not None and (frame.width, frame.height, frame.several_scans) == (SIDE, SIDE, False)
 
 

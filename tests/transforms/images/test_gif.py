@@ -7,7 +7,7 @@ from helpers import pictures
 from PIL import Image
 
 from shardwright.schemas.errors import ImageFault
-from shardwright.transforms.images.gif import check_first_frame
+from shardwright.transforms.images.formats.gif import check_first_frame
 
 GIF = pictures.file_of(Image.fromarray(pictures.rgb_pixels(60, 40)).convert("P"), "GIF")
 FRAME = GIF.index(b"\x2c", 13 + (3 << (GIF[10] & 7) + 1))

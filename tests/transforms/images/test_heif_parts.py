@@ -13,7 +13,8 @@ from PIL import Image
 
 from shardwright.schemas.bounds import DEFAULT_BOUNDS
 from shardwright.schemas.errors import ImageFault
-from shardwright.transforms.images import heif
+from shardwright.transforms.images.formats import heif
+from shardwright.transforms.images.formats.opened_image import OpenOptions
 
 plugin = pytest.importorskip("pillow_heif.as_plugin", reason="the extra heif is not installed")
 
@@ -111,7 +112,7 @@ class Heif:
 
 def _fault(data: bytes) -> tuple[str, str]:
     with pytest.raises(ImageFault) as fault:
-        heif.open_heif(data, MAX_PIXELS, DEFAULT_BOUNDS)
+        heif.HeifImage(data, OpenOptions(MAX_PIXELS, DEFAULT_BOUNDS))
     return fault.value.reason, fault.value.message.removeprefix("heif: ")
 
 
@@ -140,7 +141,7 @@ def accepted(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     ],
 )  # fmt: skip
 def test_sound_parts_reach_libheif(made: Heif, accepted: list[bytes]) -> None:
-    heif.open_heif(made.bytes(), MAX_PIXELS, DEFAULT_BOUNDS)
+    heif.HeifImage(made.bytes(), OpenOptions(MAX_PIXELS, DEFAULT_BOUNDS))
     assert accepted == [made.bytes()]
 
 
@@ -215,25 +216,28 @@ def test_a_frame_of_another_size_is_damage(parameters: bytes, found: str) -> Non
     ],
 )
 def test_what_libheif_reports_becomes_a_reason(
-    words: str, reason: str, monkeypatch: pytest.MonkeyPatch
+    words: str, reason: str, accepted: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
         raise SyntaxError(words)
 
+    opened = heif.HeifImage(Heif().bytes(), OpenOptions(MAX_PIXELS, DEFAULT_BOUNDS))
+    monkeypatch.setattr(opened.image, "load", refuse)
+    with pytest.raises(ImageFault) as fault:
+        opened.decode(keep_damaged=False)
+    assert (fault.value.reason, fault.value.message) == (reason, f"heif: {words}")
     monkeypatch.setattr(plugin, "HeifImageFile", refuse)
     assert _fault(Heif().bytes()) == (reason, words)
-    opened = Image.new("RGB", (4, 4))
-    monkeypatch.setattr(opened, "load", refuse)
-    with pytest.raises(ImageFault) as fault:
-        heif.decode_heif(opened)
-    assert (fault.value.reason, fault.value.message) == (reason, f"heif: {words}")
 
 
-def test_pixels_of_another_size_than_the_header_are_damage(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = Image.new("RGB", (4, 4))
-    monkeypatch.setattr(opened, "load", lambda: setattr(opened, "_size", (4, 5)))
+def test_pixels_of_another_size_than_the_header_are_damage(
+    accepted: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = heif.HeifImage(Heif().bytes(), OpenOptions(MAX_PIXELS, DEFAULT_BOUNDS))
+    image = opened.image
+    monkeypatch.setattr(image, "load", lambda: setattr(image, "_size", (4, 5)))
     with pytest.raises(ImageFault, match="its pixels do not have the size of its header"):
-        heif.decode_heif(opened)
+        opened.decode(keep_damaged=False)
 
 
 def test_the_version_of_a_missing_package_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:

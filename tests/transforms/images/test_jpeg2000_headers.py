@@ -10,7 +10,7 @@ from PIL import Image
 
 from shardwright.schemas.bounds import DEFAULT_BOUNDS
 from shardwright.schemas.errors import ImageFault
-from shardwright.transforms.images.jpeg2000 import read_header
+from shardwright.transforms.images.formats.jpeg2000 import read_header
 
 RGB = Image.fromarray(pictures.rgb_pixels(40, 30))
 JP2 = iso_files.jp2_of(RGB)

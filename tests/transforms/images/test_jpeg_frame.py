@@ -8,7 +8,7 @@ from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwright.transforms.images.bounds import jpeg_frame
+from shardwright.transforms.images.formats.jpeg import read_header
 
 _ALONE = frozenset((0x01, *range(0xD0, 0xD9)))
 _NO_FRAMES = (0xC4, 0xC8, 0xCC)
@@ -40,10 +40,10 @@ def _frame_by_expression(data: bytes) -> tuple[int, int] | None:
 @settings(max_examples=examples(300), deadline=None)
 def test_the_frame_is_found_among_any_bytes(parts: list[bytes]) -> None:
     data = b"\xff\xd8" + b"".join(parts)
-    frame = jpeg_frame(data)
+    frame = read_header(data)
     assert (frame and (frame.width, frame.height)) == _frame_by_expression(data)
 
 
 def test_the_frame_after_stray_bytes_is_found() -> None:
-    frame = jpeg_frame(b"\xff\xd8" + b"stray" + b"\xff\xe1\0\4ab" + b"\0\xff\xff" + _FRAME)
+    frame = read_header(b"\xff\xd8" + b"stray" + b"\xff\xe1\0\4ab" + b"\0\xff\xff" + _FRAME)
     assert frame is not None and (frame.width, frame.height) == (7, 5)

@@ -11,7 +11,7 @@ from PIL import Image
 from shardwright.schemas.bounds import DEFAULT_BOUNDS
 from shardwright.schemas.errors import ImageFault
 from shardwright.transforms.images.decode import load, open_image, upright
-from shardwright.transforms.images.jpeg_xl import Header, decode_jpeg_xl, read_header
+from shardwright.transforms.images.formats.jpeg_xl import Header, decode_jpeg_xl, read_header
 
 RGB = Image.fromarray(pictures.rgb_pixels(160, 120))
 GRAY = RGB.convert("L")

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from PIL import Image, TiffImagePlugin
 
 from shardwright.schemas.errors import ImageFault
-from shardwright.transforms.images.ccitt import BadFaxData, decode_group3, decode_group4, decode_rle
 from shardwright.transforms.images.decode import load, open_image
+from shardwright.transforms.images.formats.ccitt import BadFaxData, decode_group3, decode_group4, decode_rle
 
 MAX_PIXELS = 1 << 24
 

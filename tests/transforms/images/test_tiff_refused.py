@@ -10,7 +10,7 @@ import pytest
 
 from shardwright.schemas.bounds import DEFAULT_BOUNDS
 from shardwright.schemas.errors import ImageFault
-from shardwright.transforms.images.tiff import read_samples
+from shardwright.transforms.images.formats.tiff_pixels import read_samples
 
 WIDTH, HEIGHT, SAMPLES = 8, 4, 3
 PIXELS = np.arange(WIDTH * HEIGHT * SAMPLES, dtype=np.uint8).reshape(HEIGHT, WIDTH, SAMPLES)

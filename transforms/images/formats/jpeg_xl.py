@@ -16,17 +16,27 @@ import numpy as np
 from PIL import Image
 
 from shardwright.schemas.bounds import Bounds
-from shardwright.transforms.images.iso_boxes import (
+from shardwright.transforms.images.formats.iso_boxes import (
     boxes,
     corrupt,
     truncated,
     unsupported,
+)
+from shardwright.transforms.images.formats.jpeg import JpegImage
+from shardwright.transforms.images.formats.opened_image import (
+    LoadedImage,
+    OpenedImage,
+    OpenOptions,
+    check_size,
+    decoder_faults,
+    without_pixels,
 )
 
 _KIND = "jpeg_xl"
 _CODESTREAM = b"\xff\x0a"
 #: Bytes of a codestream that its header takes at most, without an ICC profile and names of channels.
 _HEADER_BYTES = 1 << 12
+_BYTES_PER_CHANNEL = 10
 #: Number -> ratio of width and height.
 _RATIOS = {1: (1, 1), 2: (12, 10), 3: (4, 3), 4: (3, 2), 5: (16, 9), 6: (5, 4), 7: (2, 1)}
 _SWAPS_SIDES = frozenset((5, 6, 7, 8))
@@ -77,6 +87,47 @@ class Header:
     def mode(self) -> str:
         """Pillow's mode of the decoded picture."""
         return ("L" if self.is_gray else "RGB") + self.alpha
+
+
+class JpegXlImage(OpenedImage):
+    """A JPEG XL, for which Pillow has no plugin."""
+
+    kind = _KIND
+
+    def __init__(self, data: bytes, options: OpenOptions, header: Header) -> None:
+        self.data = data
+        self.bounds = options.bounds
+        self.image = without_pixels(header.size, header.mode)
+        self.orientation = 1  # libjxl applies it
+        self.animated = header.is_animated
+        self._header = header
+
+    @classmethod
+    def open(cls, data: bytes, options: OpenOptions) -> OpenedImage:
+        """Opens a file. One that was made from a JPEG is decoded as that JPEG."""
+        header = read_header(data, options.bounds)
+        check_size(header.size, options.max_pixels)
+        if not header.is_jpeg:
+            return cls(data, options, header)
+        import imagecodecs
+
+        original = bytes(imagecodecs.jpegxl_decode_jpeg(data, numthreads=1))
+        with decoder_faults(UnpackedJpeg.kind, options.max_pixels):
+            return UnpackedJpeg.open(original, options)
+
+    def decoder_bytes(self) -> int:
+        """Libjxl computes with floating-point numbers."""
+        return self.image.width * self.image.height * self._header.channels * _BYTES_PER_CHANNEL
+
+    def decode(self, keep_damaged: bool) -> LoadedImage:
+        """Decodes the first frame, upright, with libjxl."""
+        return LoadedImage(decode_jpeg_xl(self.data, self._header))
+
+
+class UnpackedJpeg(JpegImage):
+    """A JPEG that was packed as a JPEG XL, which records do not store."""
+
+    storable = False
 
 
 class _Bits:
@@ -237,17 +288,6 @@ def _read_colors(bits: _Bits, is_xyb: bool, is_jpeg: bool) -> bool:
 def _skip_points(bits: _Bits, count: int) -> None:
     for _ in range(2 * count):
         bits.choice(_CUSTOM_XY)
-
-
-def original_jpeg(data: bytes) -> bytes:
-    """Returns the JPEG from which a file was made, byte for byte.
-
-    Raises:
-      RuntimeError: if libjxl reports damage.
-    """
-    import imagecodecs
-
-    return bytes(imagecodecs.jpegxl_decode_jpeg(data, numthreads=1))
 
 
 def decode_jpeg_xl(data: bytes, header: Header) -> Image.Image:

@@ -17,7 +17,8 @@ import numpy as np
 from PIL import Image
 
 from shardwright.schemas.bounds import Bounds
-from shardwright.transforms.images.iso_boxes import (
+from shardwright.transforms.images.deep_header import UINT16, DeepHeader
+from shardwright.transforms.images.formats.iso_boxes import (
     Box,
     boxes,
     corrupt,
@@ -25,6 +26,7 @@ from shardwright.transforms.images.iso_boxes import (
     truncated,
     unsupported,
 )
+from shardwright.transforms.images.formats.opened_image import LoadedImage, OpenedImage, check_size
 
 _KIND = "jpeg2000"
 _CODESTREAM = b"\xff\x4f\xff\x51"
@@ -39,7 +41,7 @@ _UNKNOWN_COLOR = -1
 _LUMA_AND_CHROMA = frozenset((1, 3, 4, 18, 24))
 _SHALLOW = 8
 #: Modes that Pillow decodes well, whatever their depth.
-DECODED_BY_PILLOW = frozenset(("I;16", "P", "PA"))
+_DECODED_BY_PILLOW = frozenset(("I;16", "P", "PA"))
 _MAX_LEVELS = 32
 _SIGNED = 0x80
 
@@ -118,44 +120,64 @@ def read_header(data: bytes, max_pixels: int, bounds: Bounds) -> Header:
     return Header(size.picture, max(bits for bits, _, _ in size.components), profile)
 
 
-def decode_other_depth(data: bytes, image: Image.Image, bits: int) -> Image.Image:
-    """Decodes a picture that does not have 8 bits per channel, and scales it to 8 bits.
+class Jpeg2000Image(OpenedImage):
+    """A JPEG 2000."""
 
-    Args:
-      data: the whole file, which `read_header` accepted.
-      image: image that Pillow has opened but not loaded.
-      bits: bits per sample.
+    kind = _KIND
+    _plugin = "JPEG2000"
+    #: A sample of 4 bytes for each channel, a copy, and Pillow's picture.
+    _bytes_per_pixel = 24
 
-    Raises:
-      RuntimeError: if it cannot be decoded.
-    """
-    pixels = read_samples(data, image)
-    full = (1 << bits) - 1
-    scaled = ((pixels.astype(np.uint32) * 255 + full // 2) // full).astype(np.uint8)
-    decoded = Image.frombytes(image.mode, image.size, scaled.tobytes())
-    decoded.info = image.info
-    return decoded
+    def _read_header(self, max_pixels: int) -> Image.Image:
+        header = read_header(self.data, max_pixels, self.bounds)
+        check_size(header.size, max_pixels)
+        image = super()._read_header(max_pixels)
+        self.depth = header.bits
+        if header.profile:
+            image.info["icc_profile"] = header.profile
+        return image
 
+    def _read_orientation(self) -> int:
+        return 1  # the format has none
 
-def read_samples(data: bytes, image: Image.Image) -> np.ndarray:
-    """Decodes the samples of a picture as they are in the file: integers of 8 or 16 bits.
+    def deep_header(self) -> DeepHeader | None:
+        """Returns the samples of a picture with more than 8 bits."""
+        if self.depth <= _SHALLOW:
+            return None
+        bands = self.image.getbands()
+        alpha = "straight" if bands[-1] == "A" else ""
+        return DeepHeader(UINT16, len(bands), self.image.size, (1 << self.depth) - 1, alpha)
 
-    Args:
-      data: the whole file, which `read_header` accepted.
-      image: image that Pillow has opened but not loaded.
+    def decode(self, keep_damaged: bool) -> LoadedImage:
+        """Scales to 8 bits what Pillow does not scale."""
+        if self.depth == _SHALLOW or self.image.mode in _DECODED_BY_PILLOW:
+            return super().decode(keep_damaged)
+        full = (1 << self.depth) - 1
+        pixels = self._samples().astype(np.uint32)
+        scaled = ((pixels * 255 + full // 2) // full).astype(np.uint8)
+        decoded = Image.frombytes(self.image.mode, self.image.size, scaled.tobytes())
+        decoded.info = self.image.info
+        return LoadedImage(decoded)
 
-    Raises:
-      ImageFault: if its channels differ in type or size.
-      RuntimeError: if it cannot be decoded.
-    """
-    import imagecodecs
+    def read_samples(self, header: DeepHeader) -> np.ndarray:
+        """Decodes more than 8 bits with imagecodecs."""
+        return self._samples() if header.dtype == UINT16 else super().read_samples(header)
 
-    pixels: np.ndarray = imagecodecs.jpeg2k_decode(data, numthreads=1)
-    bands = len(image.getbands())
-    shape = (image.height, image.width, bands)[: 2 if bands == 1 else 3]
-    if pixels.shape != shape or pixels.dtype.kind != "u":
-        raise unsupported(_KIND, "its channels have different kinds of samples; convert it to PNG")
-    return pixels
+    def _samples(self) -> np.ndarray:
+        """Decodes the samples as they are in the file: integers of 8 or 16 bits.
+
+        Raises:
+          ImageFault: If its channels differ in type or size.
+          RuntimeError: If it cannot be decoded.
+        """
+        import imagecodecs
+
+        pixels: np.ndarray = imagecodecs.jpeg2k_decode(self.data, numthreads=1)
+        bands = len(self.image.getbands())
+        shape = (self.image.height, self.image.width, bands)[: 2 if bands == 1 else 3]
+        if pixels.shape != shape or pixels.dtype.kind != "u":
+            raise unsupported(_KIND, "its channels have different kinds of samples; convert it to PNG")
+        return pixels
 
 
 def _find_parts(data: bytes, bounds: Bounds) -> tuple[Box | None, Box]:

@@ -12,6 +12,8 @@ from PIL import Image, ImageFile
 
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.plugins import entry_points_of, load_plugin, package_of
+from shardwright.transforms.images.formats.opened_image import OpenedImage
+from shardwright.transforms.images.signatures import HEAD_BYTES
 
 GROUP = "shardwright.decoders"
 
@@ -57,16 +59,15 @@ def plugin_kind(head: bytes) -> str | None:
     Args:
       head: the first bytes of the file.
     """
-    return next((name for name, found in plugin_decoders().items() if found.accept(head)), None)
+    return next((name for name, decoder in plugin_decoders().items() if decoder.accept(head)), None)
 
 
-def open_with_plugin(data: bytes, kind: str) -> Image.Image:
-    """Reads the header of a file with the decoder of another package.
+class PluginImage(OpenedImage):
+    """An image in a format of another package."""
 
-    Raises:
-      Exception: whatever the decoder raises.
-    """
-    return plugin_decoders()[kind].plugin(io.BytesIO(data))
+    def _read_header(self, max_pixels: int) -> Image.Image:
+        self.kind = plugin_kind(self.data[:HEAD_BYTES]) or ""
+        return plugin_decoders()[self.kind].plugin(io.BytesIO(self.data))
 
 
 def plugin_versions() -> dict[str, str]:

@@ -23,8 +23,7 @@ from PIL import Image
 from shardwright.schemas.bounds import Bounds
 from shardwright.schemas.errors import ImageFault, words_of
 from shardwright.schemas.missing_packages import MissingPackage, needed_by
-from shardwright.transforms.images.bounds import check_tags
-from shardwright.transforms.images.iso_boxes import (
+from shardwright.transforms.images.formats.iso_boxes import (
     Box,
     boxes,
     corrupt,
@@ -32,6 +31,8 @@ from shardwright.transforms.images.iso_boxes import (
     truncated,
     unsupported,
 )
+from shardwright.transforms.images.formats.opened_image import LoadedImage, OpenedImage
+from shardwright.transforms.images.formats.tiff_tags import check_tags
 
 _KIND = "heif"
 #: Name of the package that decodes HEIF, which an extra installs.
@@ -89,22 +90,51 @@ def installed_heif_version() -> str:
         return ""
 
 
-def open_heif(data: bytes, max_pixels: int, bounds: Bounds) -> Image.Image:
-    """Opens a HEIF without decoding its pixels.
+class HeifImage(OpenedImage):
+    """A HEIF."""
+
+    kind = _KIND
+    _bytes_per_pixel = 12
+
+    def _read_header(self, max_pixels: int) -> Image.Image:
+        try:
+            with needed_by("HEIC (HEIF)"):
+                from pillow_heif.as_plugin import HeifImageFile
+        except MissingPackage as error:
+            raise unsupported(_KIND, str(error).rstrip(".")) from error
+        check_heif(self.data, max_pixels, self.bounds)
+        try:
+            image: Image.Image = HeifImageFile(io.BytesIO(self.data))
+        except SyntaxError as error:  # what libheif says, as Pillow's plugins report it
+            raise _fault_of(error) from error
+        return image
+
+    def _read_orientation(self) -> int:
+        return 1  # libheif rotates itself
+
+    def decode(self, keep_damaged: bool) -> LoadedImage:
+        """Decodes the picture, upright, unless libheif reports damage."""
+        size = self.image.size
+        try:
+            self.image.load()
+        except (SyntaxError, RuntimeError, ValueError) as error:
+            raise _fault_of(error) from error
+        if self.image.size != size:
+            raise corrupt(_KIND, "its pixels do not have the size of its header")
+        return LoadedImage(self.image)
+
+
+def check_heif(data: bytes, max_pixels: int, bounds: Bounds) -> None:
+    """Checks the structure of a HEIF.
 
     Args:
-      data: the whole file.
-      max_pixels: largest width x height that is accepted; a larger picture is not checked further.
-      bounds: limits on the parts of the file.
+      data: The whole file.
+      max_pixels: Largest width x height that is accepted; a larger picture is not checked further.
+      bounds: Limits on the parts of the file.
 
     Raises:
-      ImageFault: if it is damaged, truncated, or has too many parts, or the package is not installed.
+      ImageFault: If it is damaged, truncated, or has too many parts.
     """
-    try:
-        with needed_by("HEIC (HEIF)"):
-            from pillow_heif.as_plugin import HeifImageFile
-    except MissingPackage as error:
-        raise unsupported(_KIND, str(error).rstrip(".")) from error
     items = _read_items(data, bounds)
     size = _size_of(data, items, items.primary)
     if size[0] * size[1] <= max_pixels:
@@ -112,26 +142,6 @@ def open_heif(data: bytes, max_pixels: int, bounds: Bounds) -> Image.Image:
     for item in items.metadata:
         content = b"".join(data[begin:end] for begin, end in items.extents.get(item, ()))
         check_tags(content[4 + number(content, 0, 4) :], "exif", bounds)
-    try:
-        image: Image.Image = HeifImageFile(io.BytesIO(data))
-    except SyntaxError as error:  # what libheif says, as Pillow's plugins report it
-        raise _fault_of(error) from error
-    return image
-
-
-def decode_heif(image: Image.Image) -> None:
-    """Decodes the pixels of an image from `open_heif`, upright.
-
-    Raises:
-      ImageFault: if libheif reports damage, or the pixels do not have the size of the header.
-    """
-    size = image.size
-    try:
-        image.load()
-    except (SyntaxError, RuntimeError, ValueError) as error:
-        raise _fault_of(error) from error
-    if image.size != size:
-        raise corrupt(_KIND, "its pixels do not have the size of its header")
 
 
 def _fault_of(error: Exception) -> ImageFault:

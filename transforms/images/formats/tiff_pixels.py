@@ -26,7 +26,7 @@ from PIL import Image, ImageFile, TiffImagePlugin
 from shardwright.schemas.bounds import Bounds
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault, words_of
-from shardwright.transforms.images.ccitt import BadFaxData, decode_group3, decode_group4, decode_rle
+from shardwright.transforms.images.formats.ccitt import BadFaxData, decode_group3, decode_group4, decode_rle
 from shardwright.transforms.storage.random_access import RandomAccessFile
 
 _FILL_ORDER, _SAMPLES, _ROWS_PER_STRIP, _PLANES, _T4_OPTIONS, _PREDICTOR = 266, 277, 278, 284, 292, 317
@@ -84,11 +84,6 @@ class _Organization:
     def row_bytes(self, width: int) -> int:
         """Returns the number of bytes in a row of pixels, padded to whole bytes."""
         return -(-width * self.samples * self.bits // 8)
-
-
-def hides_channels(image: TiffImagePlugin.TiffImageFile) -> bool:
-    """Returns whether Pillow opened only the first of several channels, as it does with planes of gray."""
-    return int(image.tag_v2.get(_SAMPLES, 1)) > 1 and len(image.getbands()) == 1
 
 
 def load_tiff(image: TiffImagePlugin.TiffImageFile, data: bytes, bounds: Bounds) -> None:
