@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -75,11 +76,6 @@ class ShardRecipe:
     texts: Mapping[str, str] = field(default_factory=dict)
     keys: KeyRules = field(default_factory=KeyRules)
 
-    @property
-    def hook(self) -> Hook | None:
-        """The user's function for decoded images (`--map`), or None."""
-        return load_hook(self.settings.map) if self.settings.map else None
-
 
 @dataclass(frozen=True, slots=True)
 class Converted:
@@ -149,7 +145,7 @@ def read_ref(ref: ImageRef, recipe: ShardRecipe, before: SourceDigests | None = 
     """
     if not ref.is_candidate:
         return ReadImage(ref)
-    if ref.sha256:  # stated by the source, so the image need not be read to be left out
+    if ref.sha256 and recipe.keys.need_bytes:  # stated by the source, so the image need not be read
         left_out = left_out_by_digest(ref.key, ref.sha256, recipe.keys)
         if left_out is not None:
             return ReadImage(ref, sha256=ref.sha256, left_out=left_out)
@@ -168,17 +164,18 @@ def read_ref(ref: ImageRef, recipe: ShardRecipe, before: SourceDigests | None = 
         if recipe.settings.dedupe == "exact":  # wrong ones were quarantined earlier
             raise changed(ref.uri) from fault
         wrong = fault
-    left_out = left_out_by_digest(ref.key, sha256, recipe.keys)
+    left_out = left_out_by_digest(ref.key, sha256, recipe.keys) if recipe.keys.need_bytes else None
     if left_out is None and ref.size < 0 < len(data) < recipe.settings.min_source_bytes:
         left_out = LeftOut(FilterReason.MIN_BYTES, Stage.READ, f"it has {len(data):,} bytes")
     if left_out is not None or wrong is not None:
         return ReadImage(ref, sha256=sha256, fault=wrong, left_out=left_out)
-    try:
-        mask = read_mask(ref, recipe.settings)
-    except ImageFault as fault:
-        fault = ImageFault(fault.reason, Stage.READ, fault.message)
-        return ReadImage(ref, sha256=sha256, fault=fault)
-    mask_sha256 = "" if mask is None else hashlib.sha256(mask).hexdigest()
+    mask, mask_sha256 = None, ""
+    if ref.annotations:
+        try:
+            mask = read_mask(ref, recipe.settings)
+        except ImageFault as fault:
+            return ReadImage(ref, sha256=sha256, fault=ImageFault(fault.reason, Stage.READ, fault.message))
+        mask_sha256 = "" if mask is None else hashlib.sha256(mask).hexdigest()
     if before == (sha256, mask_sha256):
         return ReadImage(ref, size=len(data), same=True)
     return ReadImage(ref, data, sha256, None, mask, mask_sha256, len(data))
@@ -213,28 +210,7 @@ def convert_read(read: ReadImage, recipe: ShardRecipe) -> Converted:
             raise read.left_out
         if read.fault:
             raise read.fault
-        reserve = working_budget().reserve
-        try:
-            if recipe.hook is not None:
-                return _map(read, recipe, recipe.hook, reserve)
-            check_labels(ref, recipe.layout, recipe.ids)
-            with UNDERWAY.working_on(ref.location, "decode"):
-                image = convert_image(read.data, ref.key, recipe.settings, reserve)
-                check_quality(image, recipe.settings, reserve)
-            annotated = NOTHING
-            if has_annotations(recipe.layout):
-                with UNDERWAY.working_on(ref.location, "annotate"):
-                    annotated = annotate(ref, image, recipe.settings, recipe.ids, read.mask, reserve)
-        except NotACandidate as left_out:
-            if left_out.reason == FilterReason.SKIPPED_FORMAT:
-                entry = _left_out(ref, Outcome.FILTERED, left_out.reason)
-                # The stage shows that the file was read: its state belongs to the plan's digest.
-                return Converted(entry._replace(stage=Stage.DECODE), source_bytes=read.size)
-            # The source names it as an image: in a row of a manifest, an annotation, a record.
-            raise no_image(read.data) from None
-        except MemoryError:
-            raise _memory_fault(ref) from None
-        return _built(ref, read, image, annotated, recipe)
+        return _convert_candidate(read, recipe)
     except LeftOut as left_out:
         return Converted(_left_out_entry(read, left_out), source_bytes=read.size)
     except ImageFault as fault:
@@ -253,7 +229,41 @@ def convert_read(read: ReadImage, recipe: ShardRecipe) -> Converted:
         return Converted(entry, source_bytes=read.size)
 
 
-def _built(
+def _convert_candidate(read: ReadImage, recipe: ShardRecipe) -> Converted:
+    """Decodes, transforms, encodes and annotates an image, and builds its record.
+
+    Raises:
+      ImageFault: if the image is faulty, or the layout cannot store it.
+      LeftOut: if a setting leaves it out.
+      EngineError: if the machine failed.
+    """
+    ref, settings = read.ref, recipe.settings
+    reserve = working_budget().reserve
+    try:
+        if settings.map:
+            return _convert_mapped(read, recipe, load_hook(settings.map), reserve)
+        check_labels(ref, recipe.layout, recipe.ids)
+        with UNDERWAY.working_on(ref.location, "decode"):
+            image = convert_image(read.data, ref.key, settings, reserve)
+            if settings.drop:
+                check_quality(image, settings, reserve)
+        annotated = NOTHING
+        if has_annotations(recipe.layout):
+            with UNDERWAY.working_on(ref.location, "annotate"):
+                annotated = annotate(ref, image, settings, recipe.ids, read.mask, reserve)
+    except NotACandidate as left_out:
+        if left_out.reason == FilterReason.SKIPPED_FORMAT:
+            entry = _left_out(ref, Outcome.FILTERED, left_out.reason)
+            # The stage shows that the file was read: its state belongs to the plan's digest.
+            return Converted(entry._replace(stage=Stage.DECODE), source_bytes=read.size)
+        # The source names it as an image: in a row of a manifest, an annotation, a record.
+        raise no_image(read.data) from None
+    except MemoryError:
+        raise _memory_fault(ref) from None
+    return _build(ref, read, image, annotated, recipe)
+
+
+def _build(
     ref: ImageRef, read: ReadImage, image: ConvertedImage, annotated: Annotated, recipe: ShardRecipe
 ) -> Converted:
     """Builds the record and the ledger entry of an image.
@@ -284,7 +294,9 @@ def _built(
         damaged=image.damaged,
         file_name=ref.file_name,
         fold=ref.fold if ref.fold >= 0 else None,
-        private=_private(image),
+        private=",".join(private_metadata(image.encoded, _KIND_OF_FORMAT[image.format]))
+        if image.kept
+        else "",
         dtype=image.dtype if recipe.settings.states_dtype else "",
     )
     return Converted(
@@ -296,14 +308,7 @@ def _built(
     )
 
 
-def _private(image: ConvertedImage) -> str:
-    """Returns the kinds of private data in an image whose original bytes were kept, joined by commas."""
-    if not image.kept:
-        return ""
-    return ",".join(private_metadata(image.encoded, _KIND_OF_FORMAT[image.format]))
-
-
-def _map(read: ReadImage, recipe: ShardRecipe, hook: Hook, reserve: Reserve | None) -> Converted:
+def _convert_mapped(read: ReadImage, recipe: ShardRecipe, hook: Hook, reserve: Reserve) -> Converted:
     """Converts the images that a hook makes of one image.
 
     Raises:
@@ -322,7 +327,7 @@ def _map(read: ReadImage, recipe: ShardRecipe, hook: Hook, reserve: Reserve | No
             check_labels(item, recipe.layout, recipe.ids)
             # The reservation for the image, which is still held, covers its masks.
             annotated = annotate(item, image, settings, recipe.ids, read.mask)
-            done = _built(item, read, image, annotated, recipe)
+            done = _build(item, read, image, annotated, recipe)
             if mapped_images:
                 done = replace(done, source_bytes=0, decode_seconds=None)
             mapped_images.append(done)
@@ -426,7 +431,7 @@ def convert_refs(
     unchanged = {key: item for key, item in known.items() if item.unchanged}
     others = [ref for ref in refs if ref.key not in unchanged]
     before = {key: item.source_digests for key, item in known.items() if item.source_digests}
-    results = iter(map_reads(partial(_convert_unless_same, recipe), others, recipe, before))
+    results = iter(map_reads(partial(_convert_changed, recipe), others, recipe, before))
     for ref in refs:
         done = _as_before(ref, unchanged[ref.key]) if ref.key in unchanged else next(results)
         if isinstance(done, Unchanged):
@@ -446,7 +451,7 @@ class Unchanged(NamedTuple):
     source_bytes: int
 
 
-def _convert_unless_same(recipe: ShardRecipe, read: ReadImage) -> Converted | Unchanged:
+def _convert_changed(recipe: ShardRecipe, read: ReadImage) -> Converted | Unchanged:
     return Unchanged(read.size) if read.same else convert_read(read, recipe)
 
 
@@ -471,12 +476,12 @@ def map_reads(
       EngineError: when iterated, if the storage or the machine failed, or a source changed.
     """
     before = before or {}
-    stored = _stored_bytes(recipe.settings)
+    weight_of = _weight_of(recipe.settings)
     if not any(is_remote(ref.uri) for ref in refs):
         return current_converters().map(
             partial(_read_then, function, recipe),
-            ((ref, before.get(ref.key)) for ref in refs),
-            weigh=lambda item: max(expected_bytes(item[0]), stored(expected_bytes(item[0]))),
+            [(ref, before.get(ref.key)) for ref in refs],
+            weigh=lambda item: weight_of(expected_bytes(item[0])),
             crashed=lambda item, how: function(_crashed(item[0], how, recipe)),
         )
     reads = map_refs(
@@ -489,7 +494,7 @@ def map_reads(
     return current_converters().map(
         function,
         reads,
-        weigh=lambda read: max(len(read.data) + len(read.mask or b""), stored(len(read.data))),
+        weigh=lambda read: max(len(read.data) + len(read.mask or b""), weight_of(len(read.data))),
         crashed=lambda read, how: function(_crashed(read.ref, how, recipe)),
         max_weight=IN_FLIGHT_BYTES // 2,
     )
@@ -522,18 +527,20 @@ def _crashed(ref: ImageRef, how: str, recipe: ShardRecipe) -> ReadImage:
     return replace(read, fault=read.fault or fault)
 
 
-def _stored_bytes(settings: ConvertSettings) -> Callable[[int], int]:
-    """Estimates the bytes of a finished image from the size of its source.
+def _weight_of(settings: ConvertSettings) -> Callable[[int], int]:
+    """Returns a function that estimates the bytes that an image takes in memory from the size of its source.
 
     A converted image is mostly smaller than its source, except for raw pixels.
     """
-    if settings.stored_format != "raw" and settings.depth == "8":
-        return lambda size: 0
     pixel = _PIXEL_BYTES
     if settings.states_dtype:
         pixel = (settings.channels or 3) * (_SAMPLE_BYTES if settings.depth == "keep" else 1) * 4 // 3
-    if settings.target:
-        width, height = settings.target
-        return lambda size: width * height * pixel
-    # A kept original, or a file of many bytes per pixel, is not packed as much as a photograph.
-    return lambda size: size * (_PIXELS_OF_A_BYTE if settings.stored_format == "raw" else 1)
+    is_raw = settings.stored_format == "raw"
+    if is_raw or settings.depth != "8":
+        if settings.target:
+            stored = math.prod(settings.target) * pixel
+            return lambda size: max(size, stored)
+        if is_raw:
+            # A kept original, or a file of many bytes per pixel, is not packed as much as a photograph.
+            return lambda size: size * _PIXELS_OF_A_BYTE
+    return lambda size: size

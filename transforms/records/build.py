@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.columns import decode_extra
@@ -65,81 +65,68 @@ def build_features(
       texts: class name -> readable name, for classes named by a synset id.
 
     Raises:
-      ImageFault: if the label is not among the class names, or an extra column does not fit.
+      ImageFault: if an extra column does not fit.
     """
-    check_labels(ref, layout, ids)
-    values = dict(annotated or {})
-    if texts:
-        values[FeatureRole.LABEL_TEXT] = [texts.get(name, name).encode() for name in ref.labels]
-    stored = _Stored(ref, image, sha256, layout, ids)
+    values = {**_values_of(ref, image, sha256, layout, ids, texts or {}), **(annotated or {})}
     extra = decode_extra(ref.extra) if ref.extra else {}
     picture = (image.height, image.width, image.channels)
     features: dict[str, Feature] = {}
-    found: Sequence[Any]
+    content: Sequence[Any]
     for spec in layout.features:
         assert spec.fill is not None
         if spec.fill is FeatureRole.EXTRA:
             there = extra.get(spec.column or spec.name, [])
             if not there and spec.optional:
                 continue
-            found = _extra_values(spec, there)
+            content = _extra_values(spec, there)
         elif spec.fill is FeatureRole.CONSTANT:
-            found = spec.value
+            content = spec.value
         else:
-            of_image = None if spec.fill in values else _VALUES.get(spec.fill)
-            found = values.get(spec.fill, ()) if of_image is None else of_image(stored)
-            if not found and spec.optional:
+            content = values.get(spec.fill, ())
+            if not content and spec.optional:
                 continue
-            if not found and spec.shape == spec.tensor_shape == ():
-                found = [UNLABELLED] if spec.fill is FeatureRole.LABEL else [b""]
+            if not content and spec.shape == spec.tensor_shape == ():
+                content = [UNLABELLED] if spec.fill is FeatureRole.LABEL else [b""]
         if spec.encoding is not Encoding.PLAIN:
-            found = encoded_values(spec, found, picture)
-        features[spec.name] = Feature(spec.type, found)
+            content = encoded_values(spec, content, picture)
+        features[spec.name] = Feature(spec.type, content)
     return features
 
 
-class _Stored(NamedTuple):
-    """An image as it is stored, and what its record says about it."""
-
-    ref: ImageRef
-    image: ConvertedImage
-    sha256: str
-    layout: Layout
-    ids: Mapping[str, int]
-
-    @property
-    def file_name(self) -> str:
-        return self.ref.file_name or self.ref.key
-
-    @property
-    def format_name(self) -> str:
-        return self.layout.format_names.get(self.image.format, self.image.format)
-
-    @property
-    def label_texts(self) -> Sequence[bytes]:
-        return [name.encode() for name in self.ref.labels]
-
-
-#: Role of a feature -> function that returns the values that every image has.
-_VALUES: Mapping[FeatureRole, Callable[[_Stored], Sequence[Any]]] = {
-    FeatureRole.ENCODED: lambda stored: [stored.image.encoded],
-    FeatureRole.FORMAT: lambda stored: [stored.format_name.encode()],
-    FeatureRole.HEIGHT: lambda stored: [stored.image.height],
-    FeatureRole.WIDTH: lambda stored: [stored.image.width],
-    FeatureRole.CHANNELS: lambda stored: [stored.image.channels],
-    FeatureRole.SHAPE: lambda stored: [stored.image.height, stored.image.width, stored.image.channels],
-    FeatureRole.DTYPE: lambda stored: [stored.image.dtype.encode()],
-    FeatureRole.COLORSPACE: lambda stored: [GRAY if stored.image.channels < 3 else RGB],
-    FeatureRole.LABEL: lambda stored: [stored.ids[name] for name in stored.ref.labels if name in stored.ids],
-    FeatureRole.LABEL_TEXT: lambda stored: stored.label_texts,
-    FeatureRole.SYNSET: lambda stored: stored.label_texts,
-    FeatureRole.KEY: lambda stored: [stored.file_name.encode()],
-    FeatureRole.SOURCE_ID: lambda stored: [source_id_of(stored.ref).encode()],
-    FeatureRole.FILE_BASENAME: lambda stored: [stored.file_name.rpartition("/")[2].encode()],
-    FeatureRole.SPLIT: lambda stored: [stored.ref.split.encode()],
-    FeatureRole.FOLD: lambda stored: [stored.ref.fold],
-    FeatureRole.SOURCE_SHA256: lambda stored: [stored.sha256.encode()],
-}
+def _values_of(
+    ref: ImageRef,
+    image: ConvertedImage,
+    sha256: str,
+    layout: Layout,
+    ids: Mapping[str, int],
+    texts: Mapping[str, str],
+) -> dict[FeatureRole, Sequence[Any]]:
+    """Returns the values that every image has, by the roles of features."""
+    labels = ref.labels
+    names = [name.encode() for name in labels]
+    file_name = ref.file_name or ref.key
+    shape = [image.height, image.width, image.channels]
+    values: dict[FeatureRole, Sequence[Any]] = {
+        FeatureRole.ENCODED: [image.encoded],
+        FeatureRole.FORMAT: [layout.format_names.get(image.format, image.format).encode()],
+        FeatureRole.HEIGHT: shape[:1],
+        FeatureRole.WIDTH: shape[1:2],
+        FeatureRole.CHANNELS: shape[2:],
+        FeatureRole.SHAPE: shape,
+        FeatureRole.DTYPE: [image.dtype.encode()],
+        FeatureRole.COLORSPACE: [GRAY if image.channels < 3 else RGB],
+        FeatureRole.LABEL: [ids[name] for name in labels if name in ids],
+        FeatureRole.LABEL_TEXT: [texts.get(name, name).encode() for name in labels] if texts else names,
+        FeatureRole.SYNSET: names,
+        FeatureRole.KEY: [file_name.encode()],
+        FeatureRole.FILE_BASENAME: [file_name.rpartition("/")[2].encode()],
+        FeatureRole.SPLIT: [ref.split.encode()],
+        FeatureRole.FOLD: [ref.fold],
+        FeatureRole.SOURCE_SHA256: [sha256.encode()],
+    }
+    if FeatureRole.SOURCE_ID in layout.by_role():
+        values[FeatureRole.SOURCE_ID] = [source_id_of(ref).encode()]
+    return values
 
 
 def _extra_values(spec: FeatureSpec, found: Sequence[Any]) -> Sequence[Any]:

@@ -13,7 +13,7 @@ from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.ledger import Entry
 from shardwright.transforms.images.annotate import annotate, read_mask
 from shardwright.transforms.images.transforms import ImageElement, step_settings
-from shardwright.transforms.records.build import build_example, label_ids
+from shardwright.transforms.records.build import build_example, check_labels, label_ids
 
 _QUARANTINED = "quarantined"
 
@@ -64,6 +64,7 @@ class _BuildExample(beam.DoFn):
             assert element.image is not None, "BuildExamples follows DecodeAndResize"
             try:
                 layout = self._settings.record_layout
+                check_labels(element.ref, layout, self._ids)
                 mask = read_mask(element.ref, self._settings)
                 annotated = annotate(element.ref, element.image, self._settings, self._ids, mask)
                 example = build_example(

@@ -21,7 +21,7 @@ from shardwright.schemas.codes import Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import NO_SPLIT
-from shardwright.schemas.ledger import Entry, ShardResult
+from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.ledger_lines import LedgerLines
 from shardwright.schemas.metrics import NAMESPACE
 from shardwright.schemas.plan import Forecast, shard_file
@@ -129,8 +129,12 @@ class _Work:
     on_background: int = 0
     rejected: tuple[str, ...] = ()
 
-    def add(self, image: Converted, entry: Entry) -> None:
-        self.lines.add(entry)
+    def add(self, image: Converted, digest: str, offset: int, length: int) -> None:
+        """Adds an image and the place of its record, which has no length if the image was left out."""
+        if length:
+            self.lines.add(image.entry._replace(digest=digest, offset=offset, length=length))
+        else:
+            self.lines.add(image.entry._replace(digest=digest))
         self.copied += bool(image.frame)
         self.on_background += image.on_background
         if image.source_bytes:
@@ -300,27 +304,37 @@ class _WriteShard(beam.DoFn):
         """Writes the records of a shard to a temporary file; returns its path and the work done."""
         name = shard_file(*place, self._settings.suffix)
         temporary = storage.temporary_path(self._directory, name, existing=hold is not None)
-        work = _Work()
         try:
             with self._opened(temporary) as handle:
-                offset, frames = 0, _Frames(handle)
-                for image, digest in _convert(plan, records):
-                    if image.frame:
-                        frames.write(image.frame)
-                    elif image.example:
-                        self._sink.write_record(frames, image.example)
-                    else:
-                        work.add(image, image.entry._replace(digest=digest))
-                        continue
-                    length = len(image.frame) or len(image.example) + FRAME_BYTES
-                    work.add(image, image.entry._replace(digest=digest, offset=offset, length=length))
-                    offset += length
-                frames.flush()
-                work.rejected = tuple(records.rejected) if records else ()
+                work = self._write_images(plan, records, _Frames(handle))
         except BaseException:
             discard(temporary)
             raise
         return temporary, work
+
+    def _write_images(self, plan: ShardPlan, records: PreviousRecords | None, frames: _Frames) -> _Work:
+        """Converts the images of a shard and writes their records, in order; returns the work done."""
+        work, offset = _Work(), 0
+        for refs, digests in plan.parts():
+            reusable = records.find(list(zip(refs, digests, strict=True)), len(plan.refs)) if records else {}
+            for converted, digest in zip(convert_refs(refs, plan.recipe, reusable), digests, strict=True):
+                for image in converted.images:
+                    length = self._write_record(image, frames)
+                    work.add(image, digest, offset, length)
+                    offset += length
+        frames.flush()
+        work.rejected = tuple(records.rejected) if records else ()
+        return work
+
+    def _write_record(self, image: Converted, frames: _Frames) -> int:
+        """Writes the record of an image, if it has one; returns the number of its bytes in the shard."""
+        if image.frame:
+            frames.write(image.frame)
+            return len(image.frame)
+        if image.example:
+            self._sink.write_record(frames, image.example)
+            return len(image.example) + FRAME_BYTES
+        return 0
 
     def _previous_records(
         self, place: ShardPlace, plan: ShardPlan, reusable: ReusableBuilds
@@ -348,14 +362,6 @@ class _WriteShard(beam.DoFn):
             yield handle
         finally:
             self._sink.close(handle)
-
-
-def _convert(plan: ShardPlan, records: PreviousRecords | None) -> Iterator[tuple[Converted, str]]:
-    """Yields all images that are made of a shard's references, in order, each with its reference's digest."""
-    for refs, digests in plan.parts():
-        known = records.find(list(zip(refs, digests, strict=True)), len(plan.refs)) if records else {}
-        for made, digest in zip(convert_refs(refs, plan.recipe, known), digests, strict=True):
-            yield from ((image, digest) for image in made.images)
 
 
 def _check_codec(recorded: Mapping[str, str], spec: str) -> None:
