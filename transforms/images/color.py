@@ -160,11 +160,11 @@ def to_color(image: Image.Image, color: str, background: tuple[int, int, int]) -
     Raises:
       ImageFault: if the pixel values have no defined brightness.
     """
+    if _is_done(image, color):
+        return image
     rows = max(1, _STRIP_PIXELS // image.width)
     if image.height <= rows:
         return _to_color(image, color, background)
-    if _is_done(image, color):
-        return image
     whole: Image.Image | None = None
     for top in range(0, image.height, rows):  # strips: the steps need several times their size
         with pillow_settings(NO_LIMIT):
@@ -192,8 +192,6 @@ def _is_done(image: Image.Image, color: str) -> bool:
 def _to_color(image: Image.Image, color: str, background: tuple[int, int, int]) -> Image.Image:
     profile = profile_of(image)
     wanted = _wanted(image, color)
-    if _is_done(image, color):
-        return image
     image = _expanded(image)
     alpha = image.getchannel("A") if image.mode in ("RGBA", "LA") else None
     if alpha is not None:

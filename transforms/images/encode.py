@@ -25,7 +25,6 @@ FORMAT_NAMES = {"jpeg": "jpg", "png": "png", "webp": "webp", "raw": "raw"}
 CODEC = "pillow"
 #: Name of the version of the decoder of HEIF in `dataset.json`.
 HEIF_DECODER = "pillow_heif"
-_THREAD = threading.local()
 
 
 @functools.cache
@@ -106,7 +105,7 @@ def _encode_jpeg(image: Image.Image, quality: int) -> bytes:
     Pillow releases the interpreter lock during encoding only if it writes to a real file. The bytes are the
     same.
     """
-    file = _memory_file()
+    file = _OF_THREAD.file
     file.seek(0)
     image.save(file, "JPEG", quality=quality, subsampling="4:2:0", exif=b"", icc_profile=None, comment=b"")
     size = file.tell()
@@ -114,11 +113,13 @@ def _encode_jpeg(image: Image.Image, quality: int) -> bytes:
     return file.read(size)
 
 
-def _memory_file() -> IO[bytes]:
-    """Returns this thread's file in memory, which each image overwrites."""
-    if not hasattr(os, "memfd_create"):
-        return io.BytesIO()
-    if not hasattr(_THREAD, "file"):
-        _THREAD.file = os.fdopen(os.memfd_create("jpeg"), "r+b", buffering=0)
-    file: IO[bytes] = _THREAD.file
-    return file
+class _OfThread(threading.local):
+    """What a thread keeps: a file in memory, which each image overwrites."""
+
+    def __init__(self) -> None:
+        self.file: IO[bytes] = io.BytesIO()
+        if hasattr(os, "memfd_create"):
+            self.file = os.fdopen(os.memfd_create("jpeg"), "r+b", buffering=0)
+
+
+_OF_THREAD = _OfThread()

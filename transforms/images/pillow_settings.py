@@ -7,10 +7,11 @@ restored after each call.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 import warnings
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from typing import Any
 
 from PIL import Image, ImageFile
@@ -75,25 +76,12 @@ def _remove_filters(filters: Any) -> None:
 
 
 _SETTINGS = _Settings()
+change_settings, restore_settings = _SETTINGS.begin, _SETTINGS.end
 limit_of_process = _SETTINGS.limit_of_process
 
 
-class _Changed:
-    """A block in which Pillow's settings are changed."""
-
-    __slots__ = ("_max_pixels",)
-
-    def __init__(self, max_pixels: int) -> None:
-        self._max_pixels = max_pixels
-
-    def __enter__(self) -> None:
-        _SETTINGS.begin(self._max_pixels)
-
-    def __exit__(self, *raised: object) -> None:
-        _SETTINGS.end(self._max_pixels)
-
-
-def pillow_settings(max_pixels: int) -> AbstractContextManager[None]:
+@contextlib.contextmanager
+def pillow_settings(max_pixels: int) -> Iterator[None]:
     """Changes Pillow's settings while a block runs; several threads may do so at once.
 
     Pillow rejects pictures above the largest limit of all threads, before it allocates memory for them. So
@@ -102,4 +90,8 @@ def pillow_settings(max_pixels: int) -> AbstractContextManager[None]:
     Args:
       max_pixels: largest width x height that is accepted.
     """
-    return _Changed(max_pixels)
+    change_settings(max_pixels)
+    try:
+        yield
+    finally:
+        restore_settings(max_pixels)

@@ -19,9 +19,18 @@ _FILTERS = {
     "bicubic": FilterType.catmull_rom,
     "lanczos": FilterType.lanczos3,
 }
-_THREAD = threading.local()
 #: Largest picture, in pixels, whose working memory is kept for the next one.
 _KEPT_PIXELS = 1 << 22
+
+
+class _OfThread(threading.local):
+    """What a thread keeps: a resizer, with its working memory."""
+
+    def __init__(self) -> None:
+        self.resizer = Resizer()
+
+
+_OF_THREAD = _OfThread()
 
 
 def resize(
@@ -51,7 +60,7 @@ def resize(
     options = ResizeOptions(ResizeAlg.convolution(_FILTERS[resample]), crop_box=crop)
     # A resizer keeps its working memory. After a large picture, this is too much to keep in every thread.
     large = max(image.width * image.height, size[0] * size[1]) > _KEPT_PIXELS
-    (Resizer() if large else _resizer()).resize_pil(image, target, options)
+    (Resizer() if large else _OF_THREAD.resizer).resize_pil(image, target, options)
     return target
 
 
@@ -61,11 +70,3 @@ def _extent(begin: float, end: float, limit: int) -> float:
     while begin + extent > limit:
         extent = math.nextafter(extent, 0)
     return extent
-
-
-def _resizer() -> Resizer:
-    """Returns this thread's resizer, which keeps its working memory."""
-    if not hasattr(_THREAD, "resizer"):
-        _THREAD.resizer = Resizer()
-    resizer: Resizer = _THREAD.resizer
-    return resizer

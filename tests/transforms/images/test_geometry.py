@@ -153,7 +153,7 @@ def test_resampling_is_the_same_for_every_instruction_set(
     usual = resize.resize(image, (96, 61), resample, box)
     plain = resize.Resizer()
     plain.cpu_extensions = CpuExtensions.none
-    monkeypatch.setattr(resize, "_resizer", lambda: plain)
+    monkeypatch.setattr(resize._OF_THREAD, "resizer", plain)
     assert np.array_equal(usual, resize.resize(image, (96, 61), resample, box))
 
 

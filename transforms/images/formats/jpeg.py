@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
@@ -36,6 +37,8 @@ _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _SEQUENTIAL = frozenset((0xC0, 0xC1, 0xC3, 0xC9, 0xCB))
 #: Pixels in all scans, for each scan that is allowed. A hundred scans take half a second to decode.
 _PIXELS_OF_SCANS, _SCANS = 1 << 32, 100
+#: Height, width and number of components in a frame.
+_SIZE = struct.Struct(">HHB")
 _COEFFICIENT_BYTES = 2
 #: For sides below this number of pixels, two scales of libjpeg can give pictures of the same size.
 _SMALLEST_SCALED_SIDE = 8
@@ -73,19 +76,17 @@ class Segment(NamedTuple):
       marker: Second byte of its marker.
       start: Position of its marker.
       end: Position after it. The data of a scan is not part of its segment.
-      data_end: Position after the data of a scan; `end` for other segments.
     """
 
     marker: int
     start: int
     end: int
-    data_end: int
 
 
 def segments(data: bytes) -> Iterator[Segment]:
     """Yields the segments after the first marker, up to the end of the image, also of a damaged file.
 
-    Bytes between the `data_end` of a segment and the start of the next one are stray.
+    Bytes between two segments are stray, unless they are the data of a scan.
 
     Args:
       data: The whole file. A segment may state an end behind the end of the file.
@@ -97,13 +98,13 @@ def segments(data: bytes) -> Iterator[Segment]:
         end = start + 2
         if marker not in _ALONE:
             end += max(2, int.from_bytes(data[end : end + 2], "big"))
+        yield Segment(marker, start, end)
+        if marker == _END_OF_IMAGE:
+            return
         position = end
         if marker == _START_OF_SCAN:
             after = _AFTER_SCAN.search(data, end)
             position = len(data) if after is None else after.start()
-        yield Segment(marker, start, end, position)
-        if marker == _END_OF_IMAGE:
-            return
 
 
 class Frame(NamedTuple):
@@ -112,22 +113,22 @@ class Frame(NamedTuple):
     Attributes:
       width: Width in pixels.
       height: Height in pixels.
-      sampling: Horizontal and vertical sampling factor of each component, at least 1.
+      sampling: Sampling factors of each component: the horizontal one in the upper half of the byte.
       several_scans: Whether libjpeg has to keep all coefficients until the last scan.
     """
 
     width: int
     height: int
-    sampling: tuple[tuple[int, int], ...]
+    sampling: bytes
     several_scans: bool
 
-    @property
     def coefficient_bytes(self) -> int:
-        """Bytes that libjpeg keeps, at full size even for a smaller result; 0 for a single scan."""
+        """Returns the bytes that libjpeg keeps, at full size even for a smaller result; 0 for one scan."""
         if not self.several_scans:
             return 0
-        max_across, max_down = max(h for h, _ in self.sampling), max(v for _, v in self.sampling)
-        share = sum(Fraction(h * v, max_across * max_down) for h, v in self.sampling)
+        factors = [(max(1, both >> 4), max(1, both & 15)) for both in self.sampling or b"\x11"]
+        max_across, max_down = max(h for h, _ in factors), max(v for _, v in factors)
+        share = sum(Fraction(h * v, max_across * max_down) for h, v in factors)
         return int(self.width * self.height * share * _COEFFICIENT_BYTES)
 
 
@@ -144,9 +145,9 @@ def read_header(data: bytes, bounds: Bounds = NO_BOUNDS) -> Frame | None:
     frame: Frame | None = None
     exif: list[bytes] = []  # as Pillow joins it
     stray, expected = 0, _SOI_BYTES
-    for count, (marker, start, end, data_end) in enumerate(segments(data), 1):
+    for count, (marker, start, end) in enumerate(segments(data), 1):
         stray += start - expected
-        expected = data_end
+        expected = end
         if count > bounds.segments:
             raise bounds.fault("segments", f"jpeg: it has at least {count} segments")
         if stray > bounds.stray_bytes:
@@ -157,12 +158,11 @@ def read_header(data: bytes, bounds: Bounds = NO_BOUNDS) -> Frame | None:
                 "exif_segments", len(exif), f"jpeg: it has at least {len(exif)} segments with Exif data"
             )
         elif marker in _FRAMES and len(data) > start + 9:
-            height, width = (int.from_bytes(data[at : at + 2], "big") for at in (start + 5, start + 7))
-            factors = data[start + 11 : start + 10 + 3 * data[start + 9] : 3]
-            sampling = tuple((max(1, both >> 4), max(1, both & 15)) for both in factors) or ((1, 1),)
+            height, width, components = _SIZE.unpack_from(data, start + 5)
+            sampling = data[start + 11 : start + 10 + 3 * components : 3]
             frame = Frame(width, height, sampling, marker not in _SEQUENTIAL)
         elif marker == _START_OF_SCAN:
-            if frame is not None and len(data) > start + 4 and data[start + 4] < len(frame.sampling):
+            if frame is not None and len(data) > start + 4 and data[start + 4] < (len(frame.sampling) or 1):
                 frame = frame._replace(several_scans=True)
             break
     if exif:
@@ -184,6 +184,7 @@ class JpegImage(OpenedImage):
 
     def _read_header(self, max_pixels: int) -> Image.Image:
         self._frame = read_header(self.data, self.bounds)
+        self._coefficients = self._frame.coefficient_bytes() if self._frame is not None else 0
         return super()._read_header(max_pixels)
 
     def _check_content(self) -> None:
@@ -219,8 +220,7 @@ class JpegImage(OpenedImage):
 
     def decoder_bytes(self) -> int:
         """Counts the coefficients of a picture with several scans."""
-        coefficients = self._frame.coefficient_bytes if self._frame is not None else 0
-        return super().decoder_bytes() + coefficients
+        return self.image.width * self.image.height * self._bytes_per_pixel + self._coefficients
 
     def decode(self, keep_damaged: bool) -> LoadedImage:
         """Decodes with TurboJPEG, or with Pillow what TurboJPEG does not support."""
@@ -283,7 +283,7 @@ class JpegImage(OpenedImage):
         """
         out: list[bytes] = []
         begin, previous_end = 0, _SOI_BYTES
-        for marker, start, end, _ in segments(data):
+        for marker, start, end in segments(data):
             if marker == _END_OF_IMAGE or not _decodes(marker, data[start + 4 : end]):
                 # Fill bytes before the marker go with it.
                 out += [data[begin:previous_end], data[previous_end:start].rstrip(b"\xff")]
@@ -363,7 +363,7 @@ def _without_stray_bytes(data: bytes, count: int, marker: int) -> bytes | None:
     padding; otherwise the decoder lost its place and did not read a part of the picture.
     """
     previous_end, previous = 2, 0
-    for current, start, end, _ in segments(data):
+    for current, start, end in segments(data):
         if current == marker:
             stray = data[start - count : start] if start - count >= previous_end else b""
             if previous == _START_OF_SCAN:
@@ -378,7 +378,7 @@ def _without_stray_bytes(data: bytes, count: int, marker: int) -> bytes | None:
 def _without_metadata(data: bytes) -> bytes | None:
     """Drops the segments with a profile or a program's own data (APP0 to APP15, except Adobe's)."""
     kept, position, dropped = [], 0, False
-    for marker, start, end, _ in segments(data):
+    for marker, start, end in segments(data):
         if marker == _START_OF_SCAN:
             break
         if 0xE0 <= marker <= 0xEF and marker != 0xEE:

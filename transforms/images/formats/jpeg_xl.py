@@ -98,6 +98,7 @@ class JpegXlImage(OpenedImage):
         self.data = data
         self.bounds = options.bounds
         self.image = without_pixels(header.size, header.mode)
+        self.size = header.size
         self.orientation = 1  # libjxl applies it
         self.animated = header.is_animated
         self._header = header

@@ -18,7 +18,7 @@ from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault, words_of
 from shardwright.transforms.images.deep_header import DeepHeader
 from shardwright.transforms.images.formats.tiff_tags import check_tags
-from shardwright.transforms.images.pillow_settings import pillow_settings
+from shardwright.transforms.images.pillow_settings import change_settings, restore_settings
 
 #: EXIF orientation (TIFF 6.0, tag 274).
 _ORIENTATION_TAG = 274
@@ -90,6 +90,7 @@ class OpenedImage:
       data: The whole file.
       bounds: Limits on the parts of the file.
       image: Pillow's lazy image. One that Pillow does not decode has a size and a mode, but no pixels.
+      size: Width and height of the upright picture, in pixels, before any reduction.
       orientation: EXIF orientation, 1 to 8, that the decoder does not apply.
       animated: Whether the file has more than one frame.
       depth: Bits per channel in the file if known (PNG, JPEG 2000), else 8.
@@ -118,18 +119,14 @@ class OpenedImage:
         check_size(self.image.size, options.max_pixels)
         self._check_content()
         self.orientation = self._read_orientation()
+        width, height = self.image.size
+        self.size = (height, width) if self.orientation in _SWAPS_SIDES else (width, height)
         self.animated = self._is_animated()
 
     @classmethod
     def open(cls, data: bytes, options: OpenOptions) -> OpenedImage:
         """Opens a file of the format."""
         return cls(data, options)
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Width and height of the upright picture, in pixels, before any reduction."""
-        width, height = self.image.size
-        return (height, width) if self.orientation in _SWAPS_SIDES else (width, height)
 
     def _read_header(self, max_pixels: int) -> Image.Image:
         """Checks the structure of the file, and returns an image that is not decoded."""
@@ -241,9 +238,9 @@ def check_size(size: tuple[int, int], max_pixels: int) -> None:
 @contextlib.contextmanager
 def decoder_faults(kind: str, max_pixels: int) -> Iterator[None]:
     """Sets Pillow's size limit, and turns any exception of a decoder into an `ImageFault`."""
+    change_settings(max_pixels)
     try:
-        with pillow_settings(max_pixels):
-            yield
+        yield
     except (ImageFault, MemoryError):
         raise
     except (DecompressionBombError, DecompressionBombWarning) as error:
@@ -258,6 +255,8 @@ def decoder_faults(kind: str, max_pixels: int) -> Iterator[None]:
         truncated = isinstance(error, EOFError) or any(sign in text.lower() for sign in _SIGNS_OF_TRUNCATION)
         reason = QuarantineReason.TRUNCATED if truncated else QuarantineReason.CORRUPT
         raise ImageFault(reason, Stage.DECODE, f"{kind}: {text}") from error
+    finally:
+        restore_settings(max_pixels)
 
 
 def _too_many_pixels(pixels: int | str, max_pixels: int) -> ImageFault:

@@ -160,6 +160,7 @@ class TiffSamples(OpenedImage):
         self.data = data
         self.bounds = options.bounds
         self.image = without_pixels(header.size, "F")
+        self.size = header.size
         self.orientation = 1
         self.animated = header.tags.next > 0
         self.deep = header
