@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardwright.pipelines import log
 from shardwright.pipelines.datasets import Target
-from shardwright.pipelines.help_text import value_of
+from shardwright.pipelines.options import add_setting
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
 from shardwright.schemas.dataset import RUN_JSON, WORK_DIR
@@ -26,7 +26,7 @@ from shardwright.transforms.dataset_files import left_behind, read_dataset
 from shardwright.transforms.sources.inputs import check_inputs
 from shardwright.transforms.sources.label_rules import LabelRules, make_label_rules
 from shardwright.transforms.sources.selection import ListingRules, make_listing_rules
-from shardwright.transforms.sources.setting_choices import check_settings, choices_of
+from shardwright.transforms.sources.setting_choices import check_settings
 from shardwright.transforms.sources.source import Input
 from shardwright.transforms.sources.spool import Spool
 
@@ -82,10 +82,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "lost, duplicated, mislabeled or changed; repeatable",
     )  # fmt: skip
     for name in LISTING:
-        item = setting_fields()[name]
-        value, more = value_of(item.metadata["metavar"], choices_of(name), name)
-        help_text = f"for --against, as for convert: {item.metadata['help']}{more}".replace("%", "%%")
-        group.add_argument(f"--{name}", default=argparse.SUPPRESS, metavar=value, help=help_text)
+        add_setting(group, setting_fields()[name], "for --against, as for convert: ")
 
 
 def given_listing(namespace: argparse.Namespace) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
 
 from shardwright.pipelines import log
 from shardwright.pipelines.help_text import examples_text, print_help, width
@@ -19,23 +20,42 @@ from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.errors import lacks_memory, nearest
 from shardwright.schemas.missing_packages import MissingPackage, needed_by
 
-#: Subcommand -> (module that holds its `COMMAND`, what it does). Only the module of the command that runs is
-#: imported.
+if TYPE_CHECKING:
+    from shardwright.pipelines.command import Command
+
+
+class Entry(NamedTuple):
+    """A subcommand.
+
+    Attributes:
+      module: Module with its `HELP`, `EXAMPLE`, `add_arguments` and `execute`, imported only if it runs.
+      summary: What it does, for `shardwright --help`.
+      beam: Which of Beam's options it takes: the name of a `command.BeamOptions`.
+      resumable: Whether it has `--resume`, so that error messages may advise it.
+    """
+
+    module: str
+    summary: str
+    beam: str = "ALL"
+    resumable: bool = False
+
+
+#: Name of a subcommand -> what it is.
 COMMANDS = {
-    "convert": ("convert", "convert images to a verified dataset"),
-    "rebuild": ("rebuild", "create a new version of a dataset; rebuild only changes"),
-    "plan": ("plan", "show what convert would write, without writing it"),
-    "validate": ("validate", "read a dataset back and check that it is sound"),
-    "salvage": ("salvage", "save the sound records of a damaged dataset"),
-    "inspect": ("inspect", "show what is inside a dataset"),
-    "report": ("report", "write report.html: all results on one page"),
-    "diff": ("diff", "compare two datasets; limits make it a gate"),
-    "init": ("init", "write a commented job file for rebuild"),
-    "versions": ("versions", "list the versions of a dataset, and pin some"),
-    "rollback": ("rollback", "return to the previous version, or to another one"),
-    "publish": ("publish_version", "publish a version that a gate refused"),
-    "layouts": ("layouts", "list the record layouts, or explain one"),
-    "completion": ("completion", "print a script with which a shell completes commands"),
+    "convert": Entry("convert", "convert images to a verified dataset", resumable=True),
+    "rebuild": Entry("rebuild", "create a new version of a dataset; rebuild only changes"),
+    "plan": Entry("plan", "show what convert would write, without writing it"),
+    "validate": Entry("validate", "read a dataset back and check that it is sound"),
+    "salvage": Entry("salvage", "save the sound records of a damaged dataset"),
+    "inspect": Entry("inspect", "show what is inside a dataset", beam="STORAGE"),
+    "report": Entry("report", "write report.html: all results on one page"),
+    "diff": Entry("diff", "compare two datasets; limits make it a gate"),
+    "init": Entry("init", "write a commented job file for rebuild"),
+    "versions": Entry("versions", "list the versions of a dataset, and pin some", beam="STORAGE"),
+    "rollback": Entry("rollback", "return to the previous version, or to another one", beam="STORAGE"),
+    "publish": Entry("publish_version", "publish a version that a gate refused", beam="STORAGE"),
+    "layouts": Entry("layouts", "list the record layouts, or explain one", beam="NONE"),
+    "completion": Entry("completion", "print a script with which a shell completes commands", beam="NONE"),
 }
 
 
@@ -64,7 +84,7 @@ shardwright rebuild --job job.yaml
 
 def usage() -> str:
     """Returns the help text."""
-    commands = "\n".join(f"  {name:10} {text}" for name, (_, text) in COMMANDS.items())
+    commands = "\n".join(f"  {name:10} {entry.summary}" for name, entry in COMMANDS.items())
     paragraphs = (
         "Turns any collection of raw images into a training-ready, verified, sharded TFRecord dataset.",
         f"commands:\n{commands}",
@@ -103,14 +123,31 @@ def _run(arguments: list[str]) -> int:
         return _refused(arguments, _NO_MEMORY, ExitCode.ENGINE)
     try:
         with needed_by(f"shardwright {name}"):
-            module = import_module(f"shardwright.pipelines.{COMMANDS[name][0]}")
+            command = command_of(name)
     except MissingPackage as missing:
         return _refused(arguments, missing.message, missing.exit_code)
     except KeyboardInterrupt:  # importing takes a second
         return _refused(arguments, "interrupted before anything began.", ExitCode.INTERRUPTED)
     except Exception as error:
         return _refused(arguments, _not_started(error), ExitCode.ENGINE)
-    return int(module.COMMAND.main(arguments[1:]))
+    return command.main(arguments[1:])
+
+
+def command_of(name: str) -> Command:
+    """Returns a subcommand, after an import of its module and of what all commands need."""
+    from shardwright.pipelines.command import BeamOptions, Command
+
+    entry = COMMANDS[name]
+    module = import_module(f"shardwright.pipelines.{entry.module}")
+    return Command(
+        name,
+        module.HELP,
+        module.EXAMPLE,
+        module.add_arguments,
+        module.execute,
+        BeamOptions[entry.beam],
+        entry.resumable,
+    )
 
 
 def _refused(arguments: Sequence[str], message: str, code: ExitCode) -> int:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import shtab
 
-from shardwright.pipelines.command import BeamOptions, Command, OtherOptions, Outcome
+from shardwright.pipelines.cli import COMMANDS, command_of
+from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.layouts import LAYOUTS
 from shardwright.transforms.sources.setting_choices import choices_of
 
+HELP = "Prints a script with which a shell completes commands, options and values."
 EXAMPLE = """
 # bash, with the package bash-completion
 shardwright completion bash > ~/.local/share/bash-completion/completions/shardwright
@@ -63,16 +63,14 @@ def completion(shell: str) -> CompletionResult:
 
 def _whole_parser() -> argparse.ArgumentParser:
     """Returns one parser of all commands, whose options say what their values are."""
-    from shardwright.pipelines.cli import COMMANDS
-
     parser = argparse.ArgumentParser("shardwright")
     parser.add_argument("--version", action="store_true", help="print the version")
     commands = parser.add_subparsers(dest="command")
-    for name, (module, summary) in COMMANDS.items():
-        own = import_module(f"shardwright.pipelines.{module}").COMMAND.parser()
+    for name, entry in COMMANDS.items():
+        own = command_of(name).parser()
         for action in own._actions:
             _describe(action)
-        commands.add_parser(name, help=summary, parents=[own], add_help=False)
+        commands.add_parser(name, help=entry.summary, parents=[own], add_help=False)
     return parser
 
 
@@ -99,32 +97,20 @@ def _choices(action: argparse.Action) -> Iterable[str]:
         return shown.strip("{}").split(",")
     if action.dest == "layout":
         return tuple(LAYOUTS)
-    return choices_of(action.dest) if action.dest in setting_fields() else ()
+    item = setting_fields().get(action.dest)
+    return choices_of(item) if item else ()
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
     parser.add_argument(
         "shell", nargs="?", default="", metavar="{" + ",".join(SHELLS) + "}", help="the shell"
     )
 
 
-def _execute(options: argparse.Namespace, _: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace, _: OtherOptions) -> Outcome:
+    """Runs the command."""
     if not options.shell:
         raise UsageError(f"Name the shell: {', '.join(SHELLS)}.")
     made = completion(options.shell)
     return Outcome(lambda: print(made.script, end=""), made.as_json)
-
-
-COMMAND = Command(
-    name="completion",
-    help="Prints a script with which a shell completes commands, options and values.",
-    example=EXAMPLE,
-    add_arguments=_add_arguments,
-    run=_execute,
-    beam=BeamOptions.NONE,
-)
-main = COMMAND.main
-
-
-if __name__ == "__main__":
-    sys.exit(main())

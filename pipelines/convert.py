@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from shardwright.pipelines import log
+from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Command, OtherOptions, Outcome
+from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.one_writer import one_writer
 from shardwright.pipelines.output import (
     check_output,
@@ -33,12 +33,14 @@ from shardwright.pipelines.prepare import (
     places_read,
 )
 from shardwright.pipelines.progress import show_progress
+from shardwright.pipelines.python_calls import takes_settings
 from shardwright.pipelines.results import ConvertResult
 from shardwright.pipelines.run import description_of, metrics_of, run_pipeline
 from shardwright.pipelines.run_facts import run_facts, software_versions
 from shardwright.pipelines.summary import print_convert_summary, print_inputs
 from shardwright.pipelines.workers import converting, workers_of
 from shardwright.schemas.codes import ExitCode
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, OUTCOME_JSON, RUN_JSON, Dataset
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
 from shardwright.transforms import storage
@@ -49,6 +51,7 @@ from shardwright.transforms.sources.unused_settings import without_effect
 if TYPE_CHECKING:
     from shardwright.transforms.commit import ConversionSpec
 
+HELP = "Turns images into a verified, sharded TFRecord dataset."
 EXAMPLE = """
 # class folders, as JPEGs of 224x224 pixels in three splits
 shardwright convert photos/ out/ --resize 224 --splits train=0.8,validation=0.1,test=0.1
@@ -131,6 +134,7 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
     return results | "CommitDataset" >> commit  # outcome
 
 
+@takes_settings(ConvertSettings)
 def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) -> ConvertResult:
     """Converts images to a dataset: the same as `shardwright convert`, as a function.
 
@@ -277,12 +281,14 @@ def load_result(path: str, metrics: Mapping[str, Any]) -> ConvertResult:
         )
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
     cli_options.add_input_and_output(parser)
     cli_options.add_settings(parser)
 
 
-def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
+    """Runs the command."""
     settings = cli_options.given_settings(options)
     if others.tokens:
         others.for_beam()  # refuses unknown options
@@ -290,16 +296,5 @@ def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
     return Outcome(lambda: print_convert_summary(made), made.as_json)
 
 
-COMMAND = Command(
-    name="convert",
-    help="Turns images into a verified, sharded TFRecord dataset.",
-    example=EXAMPLE,
-    add_arguments=_add_arguments,
-    run=_execute,
-    resumable=True,
-)
-main = COMMAND.main
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(cli.main(["convert", *sys.argv[1:]]))

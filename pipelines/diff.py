@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Command, OtherOptions, Outcome
+from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.drift_tables import print_drift
 from shardwright.pipelines.gates import read_gate_file, tell
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result
@@ -41,6 +40,7 @@ from shardwright.transforms.overwrite import repair_swap
 from shardwright.transforms.result_files import write_result
 from shardwright.transforms.versions.pointer import located
 
+HELP = "Compares two datasets, image by image."
 EXAMPLE = "shardwright diff pets-1/ pets-2/ --thresholds limits.yaml"
 
 
@@ -311,7 +311,8 @@ def _compare(old: Described, new: Described, report: str, beam_options: Any, pro
         return Changes.from_json(json.loads(fetch_result(path, "--report")))
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
     parser.add_argument("datasets", nargs="*", metavar="OLD NEW", help="two dataset directories")
     parser.add_argument(
         "--thresholds", default="", metavar="FILE",
@@ -320,7 +321,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--report", default="", metavar="FILE", help="write a JSON report to this file")
 
 
-def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
+    """Runs the command."""
     if len(options.datasets) != 2:
         raise UsageError(
             f"diff compares two datasets, not {len(options.datasets)}; write shardwright diff OLD NEW."
@@ -346,17 +348,3 @@ def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
 def _refusal_of(result: DiffResult) -> str:
     errors = [refusal.message for refusal in result.refusals if refusal.severity is Severity.ERROR]
     return f"{printable(result.drift.datasets.new)} does not pass: {'; '.join(errors)}."
-
-
-COMMAND = Command(
-    name="diff",
-    help="Compares two datasets, image by image.",
-    example=EXAMPLE,
-    add_arguments=_add_arguments,
-    run=_execute,
-)
-main = COMMAND.main
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from shardwright.schemas.configuration.gate_file import GateFile
+from shardwright.schemas.configuration.job import RebuildSettings
 from shardwright.schemas.configuration.job_model import Sections
 from shardwright.schemas.configuration.layout_model import LayoutFile
+from shardwright.schemas.configuration.setting import Setting, settings_of
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.configuration.typed_yaml import FileModel
 from shardwright.transforms.sources.setting_choices import choices_of
@@ -48,32 +50,34 @@ def _job_schema() -> dict[str, Any]:
     gates = schema["$defs"]["GateFile"]["properties"]
     for name, gate in gates.items():
         gates[name] = {"anyOf": [gate, PLACEHOLDER], "description": gate["description"]}
-    for name, item in setting_fields().items():
-        setting = {**_setting_schema(name, item), "description": item.metadata["help"]}
-        schema["properties"][name] = setting
-        if "_" in name:
-            schema["properties"][name.replace("_", "-")] = {**setting, "deprecated": True}
+    for item in [*setting_fields().values(), *settings_of(RebuildSettings).values()]:
+        setting = {**_setting_schema(item), "description": item.help}
+        schema["properties"][item.name] = setting
+        if "_" in item.name:
+            schema["properties"][item.name.replace("_", "-")] = {**setting, "deprecated": True}
     return schema
 
 
-def _setting_schema(name: str, item: Any) -> dict[str, Any]:
-    if name == "input":
+def _setting_schema(item: Setting) -> dict[str, Any]:
+    if isinstance(item.default, tuple):
         kinds: list[dict[str, Any]] = [
             {"type": "string"},
             {"type": "array", "items": {"type": "string"}},
             {"type": "object", "additionalProperties": {"type": "string"}},
         ]
-    elif isinstance(item.default, bool):
+    elif item.is_switch:
         kinds = [{"type": "boolean"}, {"enum": ["yes", "no", "true", "false"]}]
-    elif choices_of(name):
-        kinds = [{"enum": list(choices_of(name))}]
-    elif isinstance(item.default, int | float):
-        kinds = [{"type": "integer" if isinstance(item.default, int) else "number"}, {"type": "string"}]
+    elif choices_of(item):
+        kinds = [{"enum": list(choices_of(item))}]
+    elif item.is_number:
+        least = {} if item.kind.minimum is None else {"minimum": item.kind.minimum}
+        whole = isinstance(item.default, int)
+        kinds = [{"type": "integer" if whole else "number", **least}, {"type": "string"}]
     else:
         kinds = [{"type": ["string", "number", "boolean"]}]
-    if item.metadata["between"]:
+    if item.kind.between:
         kinds.append({"type": "object"})
-    if name == "resize":
+    if item.name == "resize":
         kinds.append({"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2})
     if not any("string" in str(kind.get("type")) for kind in kinds):
         kinds.append(PLACEHOLDER)

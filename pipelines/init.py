@@ -10,22 +10,32 @@ from typing import Any, NamedTuple
 
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Command, OtherOptions, Outcome
-from shardwright.pipelines.job_sections import SCALARS
+from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.job_template import job_text
 from shardwright.pipelines.prepare import as_beam_options, make_request
+from shardwright.pipelines.python_calls import takes_settings
 from shardwright.pipelines.result_places import check_result_place
-from shardwright.schemas.configuration.settings_values import not_for_rebuilds, setting_fields, settings_from
+from shardwright.schemas.configuration.job import RebuildSettings
+from shardwright.schemas.configuration.setting import settings_of
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.configuration.settings_values import (
+    not_for_rebuilds,
+    setting_fields,
+    settings_from,
+    stored_value,
+)
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.shell import shell_word
 from shardwright.transforms import storage
 from shardwright.transforms.result_files import write_result
 from shardwright.transforms.sources.inputs import check_inputs
-from shardwright.transforms.sources.setting_choices import check_setting
+from shardwright.transforms.sources.setting_choices import checked_value
 
+HELP = "Writes a commented job file for rebuild; on a terminal it asks for missing settings."
 EXAMPLE = "shardwright init --input gs://bucket/photos --output gs://bucket/pets --resize 224"
 _SPLITS = "train=0.8,validation=0.1,test=0.1"
+_KEEP = settings_of(RebuildSettings)["keep"]
 
 
 class InitResult(NamedTuple):
@@ -53,10 +63,11 @@ class InitResult(NamedTuple):
         }
 
 
+@takes_settings(ConvertSettings, leave_out=not_for_rebuilds())
 def init(
     *,
     file: str | os.PathLike[str] = "job.yaml",
-    keep: int = SCALARS["keep"][0],
+    keep: int = RebuildSettings.keep,
     overwrite: bool = False,
     beam_options: Sequence[str] = (),
     **values: Any,
@@ -80,10 +91,7 @@ def init(
     """
     file = os.fspath(file)
     _check_place(file, overwrite)
-    try:
-        keep = SCALARS["keep"][1](keep)
-    except ValueError as error:
-        raise UsageError(f"--keep {keep}: {error}.") from None
+    keep = checked_value(_KEEP, keep)
     for name in not_for_rebuilds():
         if name in values:
             raise UsageError(f"--{name} is not a setting of a rebuild; leave it out.")
@@ -96,7 +104,7 @@ def init(
         detected_as = [item.detected_as for item in make_request(values, with_output=True).inputs]
     except EngineError as error:  # an input that only the cloud can read is checked there
         unseen = error.message
-    settings = {name: getattr(settings_from({name: values[name]}), name) for name in values}
+    settings = {name: stored_value(setting_fields()[name], value) for name, value in values.items()}
     text = job_text(settings, keep=keep, runner=_by_name(beam_options), detected_as=detected_as)
     if file:
         write_result(file, text.encode(), "--file", "job file")
@@ -153,8 +161,8 @@ def _asked(given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the given settings, and asks on the terminal for missing ones."""
     answers = dict(given)
 
-    def checked(name: str) -> Callable[[str], None]:
-        return lambda answer: check_setting(settings_from({name: answer}), name)
+    def checked(name: str) -> Callable[[str], object]:
+        return lambda answer: checked_value(setting_fields()[name], answer)
 
     def check_input(answer: str) -> None:
         if not answer:
@@ -176,21 +184,20 @@ def _asked(given: Mapping[str, Any]) -> dict[str, Any]:
     return answers
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
     cli_options.add_input_and_output(parser)
     cli_options.add_settings(parser, leave_out=("job", *not_for_rebuilds()))
     parser.add_argument(
         "--file", default="job.yaml", metavar="FILE",
         help="the file to write, - to print it (default: job.yaml)",
     )  # fmt: skip
-    parser.add_argument(
-        "--keep", default=SCALARS["keep"][0], metavar="N",
-        help="number of versions to keep, 0 for all (default: 5)",
-    )  # fmt: skip
+    cli_options.add_setting(parser, _KEEP)
     parser.add_argument("--overwrite", action="store_true", help="replace an existing job file")
 
 
-def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
+    """Runs the command."""
     file = "" if options.file == "-" else options.file
     given = cli_options.own_settings(options)
     given = {name: value for name, value in given.items() if name in _settings()}
@@ -200,7 +207,11 @@ def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
     if sys.stdin is not None and sys.stdin.isatty() and not (options.json or options.quiet):
         given = _asked(given)
     made = init(
-        file=file, keep=options.keep, overwrite=options.overwrite, beam_options=others.tokens, **given
+        file=file,
+        keep=getattr(options, "keep", RebuildSettings.keep),
+        overwrite=options.overwrite,
+        beam_options=others.tokens,
+        **given,
     )
     if made.unseen:
         log.info(f"the input was not examined: {made.unseen}")
@@ -222,17 +233,3 @@ def _show(made: InitResult) -> None:
         print(f"  the input was detected as {printable(text)}")
     print(f"  {printable(made.path)} is written; check it, then run:")
     print(f"  shardwright rebuild --job {shell_word(made.path)}")
-
-
-COMMAND = Command(
-    name="init",
-    help="Writes a commented job file for rebuild; on a terminal it asks for missing settings.",
-    example=EXAMPLE,
-    add_arguments=_add_arguments,
-    run=_execute,
-)
-main = COMMAND.main
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -13,7 +12,7 @@ from typing import Any
 
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import BeamOptions, Command, OtherOptions, Outcome
+from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.datasets import (
     Target,
     foreign_files,
@@ -38,6 +37,7 @@ from shardwright.transforms.records.framing import DamagedRange
 from shardwright.transforms.records.record_schema import RecordSchema, schema_of_plan
 from shardwright.transforms.records.sample import read_lazily
 
+HELP = "Shows what is inside a dataset."
 EXAMPLE = "shardwright inspect out/ --records 3 --contact_sheet sheet.png"
 _MAX_CLASSES_SHOWN = 40
 _MAX_FILES_SHOWN = 20
@@ -329,7 +329,8 @@ def _number(option: str, text: str, low: int, high: int) -> int:
         raise UsageError(f"--{option} {text}: {error}.") from None
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
     cli_options.add_dataset(parser, "a dataset directory, or 'dir/*.tfrecord'")
     parser.add_argument("--records", default="3", metavar="N", help="number of records to show (default: 3)")
     parser.add_argument(
@@ -344,7 +345,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _execute(options: argparse.Namespace, _: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace, _: OtherOptions) -> Outcome:
+    """Runs the command."""
     found = inspect(
         cli_options.dataset_of(options),
         records=_number("records", options.records, 0, _MAX_RECORDS),
@@ -355,18 +357,3 @@ def _execute(options: argparse.Namespace, _: OtherOptions) -> Outcome:
     if options.thumbnails is not None and not options.contact_sheet:
         log.note("--thumbnails has no effect without --contact_sheet.")
     return Outcome(lambda: print_inspection(found), lambda: found)
-
-
-COMMAND = Command(
-    name="inspect",
-    help="Shows what is inside a dataset.",
-    example=EXAMPLE,
-    add_arguments=_add_arguments,
-    run=_execute,
-    beam=BeamOptions.STORAGE,
-)
-main = COMMAND.main
-
-
-if __name__ == "__main__":
-    sys.exit(main())

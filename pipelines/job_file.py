@@ -7,20 +7,20 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwright.pipelines import log
 from shardwright.pipelines.job_sections import (
-    SCALARS,
     read_beam,
     read_hooks,
     read_job_gates,
     verification_for,
 )
 from shardwright.schemas.configuration.gate_file import gate_names
-from shardwright.schemas.configuration.job import JobFile, Retention
+from shardwright.schemas.configuration.job import JobFile, RebuildSettings
 from shardwright.schemas.configuration.job_values import Variables, expanded, variables_at, without_secrets
+from shardwright.schemas.configuration.setting import Setting, settings_of
 from shardwright.schemas.configuration.settings_values import (
     is_on,
     not_for_rebuilds,
@@ -38,10 +38,11 @@ from shardwright.schemas.plain_yaml import (
     places_of_keys,
 )
 from shardwright.transforms import storage
-from shardwright.transforms.sources.setting_choices import check_setting
+from shardwright.transforms.sources.setting_choices import checked_value
 
-#: Keys of a job file that are not settings.
-SECTIONS = ("gates", *SCALARS, "hooks", "runner")
+_REBUILD_SETTINGS = settings_of(RebuildSettings)
+#: Keys of a job file that `convert` ignores.
+SECTIONS = ("gates", *_REBUILD_SETTINGS, "hooks", "runner")
 #: Beginning of messages about an option.
 _OPTION = re.compile(r"(?P<unknown>Unknown option )?--(?P<name>\w+)")
 
@@ -91,23 +92,21 @@ def read_job(
 
     Args:
       path: Path of the file, which may be in a bucket.
-      overrides: Values of the command line by name: settings, and `keep`, `keep_days`,
-        `verify_sources`, `scrub` and `lease_minutes`. The values that they replace are not read.
+      overrides: Settings of the command line by name. The values that they replace are not read.
       now: Seconds since the epoch, for `{date}`; None for the current time.
       environ: Variables for `${NAME}`; None for those of this process.
 
     Raises:
       UsageError: The file is wrong; the message names the line, the mistake and a correct value.
     """
-    known = (*setting_fields(), *SCALARS)
-    overrides = dict(overrides or {})
-    for name in overrides:
+    known = {**setting_fields(), **_REBUILD_SETTINGS}
+    given = dict(overrides or {})
+    for name in given:
         if name not in known:
-            raise UsageError(f"unknown setting {name!r}{nearest(name, known) or '.'}")
-    given = {name: value for name, value in overrides.items() if name not in SCALARS}
+            raise UsageError(f"unknown setting {name!r}{nearest(name, list(known)) or '.'}")
     variables = variables_at(time.time() if now is None else now, os.environ if environ is None else environ)
     document = _read(path)
-    settings = settings_over(_settings(document, given, variables), given)
+    settings = settings_over(_settings(document, known, given, variables), given)
     for name, why in not_for_rebuilds().items():
         if is_on(settings.pop(name, False)):
             if name in given:
@@ -116,23 +115,38 @@ def read_job(
     if not settings.get("input") or not settings.get("output"):
         missing = "output" if settings.get("input") else "input"
         raise document.wrong(f"{missing} is missing; write {missing}: and a path, or give --{missing}")
-    scalars = {name: _scalar(document, name, overrides, variables) for name in SCALARS}
+    job = job_of(settings)
     with document.saying_where():
         gates = read_job_gates(_section(document, "gates", variables, numbers=True), path)
         hooks = read_hooks(document.texts.get("hooks"), variables)
         beam = read_beam(_section(document, "runner", variables))
-        settings["verify"] = verification_for(str(settings.get("verify", "")), gates)
-    return JobFile(
-        settings=settings,
+        verify = verification_for(str(settings.get("verify", "")), gates)
+    return replace(
+        job,
+        settings={**job.settings, "verify": verify},
         gates=gates,
-        retention=Retention(scalars["keep"], scalars["keep_days"]),
         hooks=hooks,
-        verify_sources=scalars["verify_sources"],
-        scrub=scalars["scrub"],
-        lease_minutes=scalars["lease_minutes"],
         beam=beam,
         path=path,
         lines=_lines(document, given),
+    )
+
+
+def job_of(values: Mapping[str, Any]) -> JobFile:
+    """Returns the job of a rebuild without a file.
+
+    Args:
+      values: Settings by name, also those that only a rebuild has.
+
+    Raises:
+      UsageError: A setting that only a rebuild has is wrong.
+    """
+    own = {
+        name: checked_value(item, values[name]) for name, item in _REBUILD_SETTINGS.items() if name in values
+    }
+    return JobFile(
+        settings={name: value for name, value in values.items() if name not in own},
+        rebuild=RebuildSettings(**own),
     )
 
 
@@ -150,7 +164,7 @@ def read_job_settings(path: str, given: Mapping[str, Any] | None = None) -> dict
     aside = [name for name in SECTIONS if name in document.values]
     if aside:
         log.about(path, f"{', '.join(aside)} are only for rebuilds and are ignored")
-    return _settings(document, given or {}, variables_at(time.time(), os.environ))
+    return _settings(document, setting_fields(), given or {}, variables_at(time.time(), os.environ))
 
 
 @contextlib.contextmanager
@@ -255,54 +269,44 @@ def _section(document: _Document, name: str, variables: Variables, numbers: bool
     return expanded(values.get(name), variables, name, numbers=numbers)
 
 
-def _scalar(document: _Document, name: str, overrides: Mapping[str, Any], variables: Variables) -> Any:
-    """Returns the value of a key that is not a setting: from the command line, the file, or the default."""
-    default, read = SCALARS[name]
-    try:
-        if name in overrides:
-            return read(overrides[name])
-    except ValueError as error:
-        raise UsageError(f"--{name} {overrides[name]}: {error}.") from None
-    if name not in document.values:
-        return default
-    with document.saying_where():
-        value = _section(document, name, variables, numbers=True)
-        try:
-            return read(value)
-        except ValueError as error:
-            raise WrongValue(f"{name} {document.texts[name]}: {error}", name) from None
+def _settings(
+    document: _Document, known: Mapping[str, Setting], given: Mapping[str, Any], variables: Variables
+) -> dict[str, Any]:
+    """Returns the checked settings of a file that the command line does not replace.
 
-
-def _settings(document: _Document, given: Mapping[str, Any], variables: Variables) -> dict[str, Any]:
-    """Returns the checked settings of a file that the command line does not replace."""
-    names = [name for name in document.values if name not in SECTIONS]
+    Args:
+      document: The file.
+      known: The settings to read.
+      given: The settings of the command line.
+      variables: Values of placeholders.
+    """
+    names = [name for name in document.values if name in known]
     kept = [name for name in settings_over(dict.fromkeys(names), given) if name not in given]
     result: dict[str, Any] = {}
     for name in kept:
-        text = _as_written(document.values[name], document.texts[name], name)
+        text = _as_written(known[name], document.values[name], document.texts[name])
         with document.saying_where():
             _check_plain(document.texts[name], name)
             value = expanded(text, variables, name)
             try:
-                result[name] = _checked(name, value)
+                result[name] = checked_value(known[name], value)
             except UsageError as error:
                 message = without_secrets(error.message, list(_texts_in(text)), variables.environ)
                 raise WrongValue(message.removeprefix("--"), name) from None
     try:
-        settings_from(result)
+        settings_from({name: value for name, value in result.items() if name in setting_fields()})
     except UsageError as error:  # about two settings that contradict each other
         match = _OPTION.match(error.message)
         raise document.wrong(error.message.removeprefix("--"), *([match["name"]] if match else [])) from None
     return result
 
 
-def _as_written(value: Any, text: Any, name: str) -> Any:
+def _as_written(item: Setting, value: Any, text: Any) -> Any:
     """Returns a value as the command line would give it, where `no` and `010` are texts."""
-    default = setting_fields()[name].default
-    number = isinstance(default, int | float) and not isinstance(value, str)
+    number = item.is_number and not isinstance(value, str | bool)
     if number and not (isinstance(text, str) and text.isdigit()):  # octal, to YAML
         return value
-    if name == "input" and not isinstance(value, Mapping):
+    if item.name == "input" and not isinstance(value, Mapping):
         return value
     return text
 
@@ -330,14 +334,3 @@ def _check_plain(text: Any, *path: str) -> None:
     elif not isinstance(text, str):
         sentence = "has no value" if text is None else "is not text"
         raise WrongValue(f"{': '.join(path)} {sentence}; write one, in quotes if needed", *path)
-
-
-def _checked(name: str, value: Any) -> Any:
-    """Returns a value converted to the type of its setting.
-
-    Raises:
-      UsageError: The value is wrong.
-    """
-    settings = settings_from({name: value})
-    check_setting(settings, name)
-    return getattr(settings, name)

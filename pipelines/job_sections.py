@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,7 +14,7 @@ from shardwright.pipelines.gates import read_gate_file
 from shardwright.schemas.codes import OF_FILES, OF_SOURCE, QUALITY, FindingCode
 from shardwright.schemas.configuration.gate_file import gates_from
 from shardwright.schemas.configuration.job import EVENTS, Hook, JobGates
-from shardwright.schemas.configuration.job_model import HookBlock, Hooks, default_of, reader_of, scalar_names
+from shardwright.schemas.configuration.job_model import HookBlock, Hooks
 from shardwright.schemas.configuration.job_values import Variables, expanded
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.plain_yaml import WrongValue
@@ -93,14 +93,6 @@ def verification_for(verify: str, gates: JobGates) -> str:
     if verify in ("", "fast"):
         return "fast" if OF_FILES.issuperset(asking) else "full"
     return verify
-
-
-#: Keys with a single value: name -> (default, function that reads it).
-SCALARS: Mapping[str, tuple[Any, Callable[[Any], Any]]] = {
-    name: (default_of(name), reader_of(name)) for name in scalar_names()
-}
-#: Reads a share from 0 to 1, such as 0.1 or 1/30; raises ValueError with advice for anything else.
-read_fraction = reader_of("scrub")
 
 
 def read_hooks(section: Any, variables: Variables) -> dict[str, tuple[Hook, ...]]:

@@ -13,12 +13,16 @@ from typing import Any
 import yaml
 
 from shardwright.pipelines.editor_schemas import schema_path
+from shardwright.schemas.configuration.job import RebuildSettings
 from shardwright.schemas.configuration.job_values import escaped
+from shardwright.schemas.configuration.setting import Setting, settings_of
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.sources.setting_choices import choices_of
 
 _SIZE = re.compile(r"0|[1-9]\d{0,17}", re.ASCII)
+#: Values of the settings of a rebuild that are not set.
+_EXAMPLES = {"keep_days": 30, "verify_sources": True, "scrub": "1/30", "lease_minutes": 60}
 _OTHER_HELP = {
     "output": "the directory for the versions of the dataset and the pointer to the latest version",
     "plan_from": "the first version continues the plan of this dataset.json",
@@ -55,24 +59,12 @@ gates:
   vanished_classes: refuse
   new_classes: warn
 """
-_RETENTION = """
-# Number of published versions to keep, 0 for all. The latest version and pinned versions always stay.
-keep: {keep}
-# Younger versions also stay, in days.
-#keep_days: 30
-# Read and hash every source instead of trusting its size and time.
-#verify_sources: true
-# Share of the latest version's shards to read again in each run, to find and repair damage on the disk. By
-# default, 30 runs read all of them. 1 reads all in each run, 0 none.
-#scrub: 1/30
-# Minutes without a sign of life after which another run takes over.
-#lease_minutes: 60
-
+_HOOKS = """
 # Commands (run without a shell) and webhooks (URLs that receive JSON) to call at the end of a run:
 # on_success, on_no_change, on_refused, on_failure or on_any.
 #hooks:
-#  on_refused: {{command: [notify.sh, refused]}}
-#  on_failure: {{webhook: "https://example.org/${{HOOK_TOKEN:-token}}"}}
+#  on_refused: {command: [notify.sh, refused]}
+#  on_failure: {webhook: "https://example.org/${HOOK_TOKEN:-token}"}
 
 # Beam's options, as on the command line. Without them, the job runs on this machine.
 """
@@ -102,16 +94,19 @@ def job_text(
     fields = setting_fields()
     lines = [_HEAD.replace("{schema}", schema_path("job").as_uri()), "\n"]
     for name in sorted(settings, key=list(fields).index):
-        lines += [_help(name), _pair(name, settings[name])]
+        lines += [_help(fields[name]), _pair(name, settings[name])]
         if name == "input":
             lines += [f"# detected as: {_on_one_line(text)}\n" for text in detected_as]
     lines.append(_GATES)
-    lines.append(_RETENTION.format(keep=keep))
+    lines.append("\n")
+    for name, item in settings_of(RebuildSettings).items():
+        lines += [_help(item), _pair(name, keep) if name == "keep" else "#" + _pair(name, _EXAMPLES[name])]
+    lines.append(_HOOKS)
     lines.append("runner:\n" + "".join(_indented(runner)) if runner else _RUNNER)
     lines.append(_OTHERS)
     for name, item in fields.items():
-        if name not in settings and not item.metadata["not_for_rebuilds"]:
-            lines += [_help(name), "#" + _pair(name, item.default)]
+        if name not in settings and not item.not_for_rebuilds:
+            lines += [_help(item), "#" + _pair(name, item.default)]
     return "".join(lines)
 
 
@@ -125,10 +120,10 @@ def _indented(values: Mapping[str, Any]) -> Iterator[str]:
         yield "".join(f"  {line}" for line in _pair(name, value).splitlines(keepends=True))
 
 
-def _help(name: str) -> str:
-    metadata, choices = setting_fields()[name].metadata, choices_of(name)
+def _help(item: Setting) -> str:
+    choices = choices_of(item)
     among = f" ({', '.join(choices)})" if choices else ""
-    return f"# {_OTHER_HELP.get(name) or metadata['help']}{among}\n"
+    return f"# {_OTHER_HELP.get(item.name) or item.help}{among}\n"
 
 
 def _pair(name: str, value: Any) -> str:

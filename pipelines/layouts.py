@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shardwright.pipelines.command import BeamOptions, Command, OtherOptions, Outcome
+from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.record_values import as_text
 from shardwright.pipelines.tables import console, print_table
 from shardwright.schemas.errors import UsageError, nearest
@@ -17,6 +16,7 @@ from shardwright.schemas.layouts.layout_file import parse_layout_file
 from shardwright.schemas.parsing import parsing_of, parsing_source, spec_source
 from shardwright.transforms import storage
 
+HELP = "Lists the record layouts, or explains one of them."
 EXAMPLE = "shardwright layouts detection"
 _NEEDS = {
     Needs.LABEL: "the class of each image",
@@ -182,30 +182,17 @@ def _tensor_of(item: Mapping[str, Any]) -> str:
     return f"{dtype}, {' x '.join(sides)}" if sides else str(dtype)
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
     parser.add_argument(
         "layout", nargs="*", metavar="LAYOUT", help="name of a layout, or your own file LAYOUT.yaml"
     )
 
 
-def _execute(options: argparse.Namespace, _: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace, _: OtherOptions) -> Outcome:
+    """Runs the command."""
     if len(options.layout) > 1:
         raise UsageError(f"Name one layout, not {len(options.layout)}.")
     found = layouts(options.layout[0] if options.layout else "")
     show = print_list if "layouts" in found else print_explanation
     return Outcome(lambda: show(found), lambda: found)
-
-
-COMMAND = Command(
-    name="layouts",
-    help="Lists the record layouts, or explains one of them.",
-    example=EXAMPLE,
-    add_arguments=_add_arguments,
-    run=_execute,
-    beam=BeamOptions.NONE,
-)
-main = COMMAND.main
-
-
-if __name__ == "__main__":
-    sys.exit(main())

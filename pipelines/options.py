@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from shardwright.pipelines import log
 from shardwright.pipelines.help_text import HelpFormatter, examples_text, print_help, value_of, width
 from shardwright.pipelines.watchdog import WATCHDOG
-from shardwright.schemas.configuration.settings import ConvertSettings, Topic
+from shardwright.schemas.configuration.setting import Setting, Topic
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.configuration.settings_values import setting_fields, settings_from, settings_over
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
@@ -125,32 +126,32 @@ def _options_of_beam() -> Mapping[str, argparse.Action]:
 def add_settings(parser: argparse.ArgumentParser, leave_out: Collection[str] = ()) -> None:
     """Adds an option for each setting of a conversion, and `--job`, except those in `leave_out`."""
     topics = list(Topic)
-    given = [(name, item) for name, item in setting_fields().items() if name not in leave_out]
-    for name, item in sorted(given, key=lambda pair: topics.index(pair[1].metadata["topic"])):
-        group = _group(parser, item.metadata["topic"].value)
-        value, more = value_of(item.metadata["metavar"], choices_of(name), name)
-        help_text = (item.metadata["help"] + more).replace("%", "%%")
-        if isinstance(item.default, bool):
-            group.add_argument(
-                f"--{name}",
-                nargs="?",  # templates and schedulers can only pass --overwrite=true
-                const=True,
-                default=argparse.SUPPRESS,
-                metavar="true|false",
-                help=help_text,
-            )
-            continue
-        shown = item.default if item.default not in ("", ()) else None
-        group.add_argument(
-            f"--{name}",
-            action="append" if name == "input" else "store",
-            default=argparse.SUPPRESS,
-            metavar=value,
-            help=help_text + (f" (default: {shown})" if shown is not None else ""),
-        )
+    given = [item for name, item in setting_fields().items() if name not in leave_out]
+    for item in sorted(given, key=lambda item: topics.index(item.topic)):
+        add_setting(_group(parser, item.topic.value), item)
     if "job" not in leave_out:
         group = _group(parser, Topic.RUNNING.value)
         group.add_argument("--job", default="", metavar="FILE", help="the same settings as a YAML file")
+
+
+def add_setting(group: argparse._ActionsContainer, item: Setting, before: str = "") -> None:
+    """Adds the option of a setting.
+
+    Args:
+      group: The options among which it appears in `--help`.
+      item: The setting.
+      before: Words before its description.
+    """
+    value, more = value_of(item.kind.metavar, choices_of(item), item.name)
+    text = before + item.help + more
+    if not (item.is_switch or before) and item.default not in ("", ()) and "(default:" not in text:
+        text += f" (default: {item.default})"
+    kind: dict[str, Any] = {"action": "append"} if item.name == "input" else {}
+    if item.is_switch:
+        kind = {"nargs": "?", "const": True}  # templates and schedulers can only pass --overwrite=true
+    group.add_argument(
+        f"--{item.name}", default=argparse.SUPPRESS, metavar=value, help=text.replace("%", "%%"), **kind
+    )
 
 
 class OutputOptions(NamedTuple):

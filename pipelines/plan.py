@@ -11,9 +11,9 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from shardwright.pipelines import log
+from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Command, OtherOptions, Outcome
+from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.prepare import (
     ConversionRequest,
     as_beam_options,
@@ -24,9 +24,11 @@ from shardwright.pipelines.prepare import (
     places_read,
 )
 from shardwright.pipelines.progress import show_progress
+from shardwright.pipelines.python_calls import takes_settings
 from shardwright.pipelines.run import run_pipeline
 from shardwright.pipelines.summary import print_inputs
 from shardwright.pipelines.tables import console, print_table, warn
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.layouts import layout_by_name
 from shardwright.schemas.plan import Forecast
 from shardwright.schemas.split_order import by_split
@@ -35,6 +37,7 @@ from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import left_behind
 from shardwright.transforms.sources.spool import Spool
 
+HELP = "Shows what convert would write with the same settings; writes nothing."
 EXAMPLE = "shardwright plan --input photos/ --resize 224 --splits train=0.9,test=0.1"
 _MAX_CLASSES_SHOWN = 40
 _FORECAST = "forecast"
@@ -55,6 +58,7 @@ def build_plan(pipeline: Any, request: ConversionRequest, scratch: str) -> Any:
     return forecast
 
 
+@takes_settings(ConvertSettings, leave_out=("output", "overwrite", "resume"))
 def plan(*, beam_options: Any = None, progress: bool = False, **values: Any) -> Forecast:
     """Plans a dataset: the same as `shardwright plan`, as a function.
 
@@ -156,26 +160,18 @@ def print_forecast(forecast: Forecast) -> None:
         warn(out, warning)
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
     cli_options.add_input_and_output(parser)
     cli_options.add_settings(parser)
 
 
-def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
+    """Runs the command."""
     settings = cli_options.given_settings(options)
     forecast = plan(beam_options=others.for_beam(), progress=True, **settings)
     return Outcome(lambda: print_forecast(forecast), forecast.as_json)
 
 
-COMMAND = Command(
-    name="plan",
-    help="Shows what convert would write with the same settings; writes nothing.",
-    example=EXAMPLE,
-    add_arguments=_add_arguments,
-    run=_execute,
-)
-main = COMMAND.main
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(cli.main(["plan", *sys.argv[1:]]))

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from shardwright.pipelines import options as cli_options
-from shardwright.schemas.configuration.settings import Affects, ConvertSettings, settings_that_affect
+from shardwright.schemas.configuration.setting import Affects
+from shardwright.schemas.configuration.settings import ConvertSettings, settings_that_affect
 from shardwright.schemas.dataset import DATASET_JSON, Dataset
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import EncodedRefs, printable

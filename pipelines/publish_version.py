@@ -6,13 +6,12 @@ import argparse
 import getpass
 import os
 import platform
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from shardwright.pipelines.command import BeamOptions, Command, OtherOptions, Outcome
+from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.rollback import current_pointer, moved_meanwhile, newest_published
 from shardwright.pipelines.tables import console, one_line
@@ -27,6 +26,7 @@ from shardwright.transforms.report.version_view import accept_command, is_accept
 from shardwright.transforms.versions.listing import no_such_version, require_undamaged, write_version_record
 from shardwright.transforms.versions.pointer import located, switch_pointer
 
+HELP = "Publishes a version that a gate refused."
 EXAMPLE = "shardwright publish pets/@20261121T020000Z --accept drift"
 #: Names of gates, which may be accepted even if they did not refuse.
 _GATES = ("all", "findings", "drift", "bad_images", "rolled_back")
@@ -199,7 +199,8 @@ def _check_unseen(output: str, record: VersionRecord, current: str) -> None:
     )
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
     parser.add_argument("version", metavar="OUT@V", help="the version to publish")
     parser.add_argument(
         "--accept", action="append", default=[], metavar="X,Y",
@@ -212,7 +213,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _execute(options: argparse.Namespace, _: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace, _: OtherOptions) -> Outcome:
+    """Runs the command."""
     result = publish(options.version, accept=options.accept, reason=options.reason)
     return Outcome(lambda: print_publication(result), result.as_json)
 
@@ -226,18 +228,3 @@ def print_publication(result: PublishResult) -> None:
         out.print(f"  {one_line(str(result.acceptance))}", soft_wrap=True)
     if result.warning:
         out.print(f"  {result.warning}", soft_wrap=True)
-
-
-COMMAND = Command(
-    name="publish",
-    help="Publishes a version that a gate refused.",
-    example=EXAMPLE,
-    add_arguments=_add_arguments,
-    run=_execute,
-    beam=BeamOptions.STORAGE,
-)
-main = COMMAND.main
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -10,9 +10,13 @@ import functools
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+import textwrap
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
+from shardwright.schemas.configuration.job import RebuildSettings
+from shardwright.schemas.configuration.setting import settings_of
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ShardwrightError, UnexpectedError
 from shardwright.schemas.image_ref import printable
 
@@ -27,6 +31,42 @@ _OTHER_WORDS: Mapping[str, Mapping[str, str]] = {
 #: What follows an option, without the punctuation of the sentence.
 _WORD = r"\S*[^\s;,.:)?`]"
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
+
+
+def takes_settings(
+    *models: type, leave_out: Collection[str] = ()
+) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
+    """Has the signature and the docstring of a function name each of the settings in its `**values`.
+
+    Args:
+      *models: Dataclasses that declare the settings.
+      leave_out: Names of settings that the function does not take.
+    """
+    settings = [
+        item for model in models for item in settings_of(model).values() if item.name not in leave_out
+    ]
+    keywords = [
+        inspect.Parameter(
+            item.name, inspect.Parameter.KEYWORD_ONLY, default=item.default, annotation=item.accepts
+        )
+        for item in settings
+    ]
+    entries = [
+        textwrap.fill(f"{item.name}: {item.sentence}", 110, initial_indent=" " * 6, subsequent_indent=" " * 8)
+        for item in settings
+    ]
+
+    def described(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+        signature = inspect.signature(function, eval_str=True)
+        own = [item for item in signature.parameters.values() if item.kind is not item.VAR_KEYWORD]
+        first = [item for item in own if item.kind is not item.KEYWORD_ONLY]
+        parameters = [*first, *keywords, *own[len(first) :]]
+        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        text = "\n".join(entries).replace("\\", r"\\")
+        function.__doc__ = re.sub(r"( {6})\*\*values: .*\n(\1 .*\n)*", f"{text}\n", function.__doc__ or "")
+        return function
+
+    return described
 
 
 def called_from_python(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -58,13 +98,11 @@ def in_python_words(message: str, function: Callable[..., Any], given: Iterable[
       function: Function that was called.
       given: Values of its arguments, which may follow their option in the message.
     """
-    from shardwright.schemas.configuration.settings_values import setting_fields
-
-    settings = setting_fields()
+    settings = {**settings_of(ConvertSettings), **settings_of(RebuildSettings)}
     parameters = inspect.signature(function).parameters
     name_of_function = function.__name__
-    switches = {name for name, item in settings.items() if isinstance(item.default, bool)}
-    switches |= {name for name, item in parameters.items() if str(item.annotation).startswith("bool")}
+    switches = {name for name, item in settings.items() if item.is_switch}
+    switches |= {name for name, item in parameters.items() if isinstance(item.default, bool)}
     words = {
         "help": f"help(shardwright.{name_of_function})",
         "verbose": "logging.basicConfig(level='INFO')",
@@ -85,7 +123,7 @@ def in_python_words(message: str, function: Callable[..., Any], given: Iterable[
             return match[0]
         if name in switches:
             return f"{name}=True{rest}"
-        choices = settings[name].metadata["choices"] if name in settings else ()
+        choices = settings[name].kind.choices if name in settings else ()
         if colon or word in values or word in choices or not re.fullmatch("[a-z]*", word):
             return f"{name}={_literal(word)}{colon}"
         return f"{name}={rest}"

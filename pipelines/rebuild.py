@@ -13,11 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shardwright.pipelines import log
+from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Command, OtherOptions, Outcome
-from shardwright.pipelines.job_file import naming_lines, read_job
-from shardwright.pipelines.job_sections import read_fraction
+from shardwright.pipelines.command import OtherOptions, Outcome
+from shardwright.pipelines.job_file import job_of, naming_lines, read_job
 from shardwright.pipelines.one_writer import dies_with_launcher, launcher_of
 from shardwright.pipelines.output import check_remote_writable, check_versioned_output
 from shardwright.pipelines.prepare import (
@@ -31,6 +30,7 @@ from shardwright.pipelines.prepare import (
     places_read,
 )
 from shardwright.pipelines.progress import show_progress
+from shardwright.pipelines.python_calls import takes_settings
 from shardwright.pipelines.results import RebuildResult
 from shardwright.pipelines.run import (
     as_shardwright_error,
@@ -42,8 +42,10 @@ from shardwright.pipelines.run_facts import listing_software, run_facts, softwar
 from shardwright.pipelines.summary import print_inputs, print_rebuild_summary
 from shardwright.pipelines.workers import converting, workers_of
 from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.configuration.job import JobFile
-from shardwright.schemas.configuration.settings_values import setting_fields
+from shardwright.schemas.configuration.job import JobFile, RebuildSettings, Retention
+from shardwright.schemas.configuration.setting import settings_of
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.configuration.settings_values import not_for_rebuilds, setting_fields
 from shardwright.schemas.errors import DataRefused, EngineError, NotRun, ShardwrightError, UsageError
 from shardwright.schemas.input_state import InputState
 from shardwright.schemas.labels import check_carried
@@ -60,6 +62,7 @@ from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.sources.unused_settings import without_effect
 from shardwright.transforms.versions.listing import list_versions, version_names
 
+HELP = "Creates a new version of a dataset and rebuilds only changes."
 EXAMPLE = """
 # the next version of a dataset, as a scheduler does it every night
 shardwright rebuild --job job.yaml --log_format json --wait 70
@@ -171,11 +174,10 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
     )  # outcome
 
 
+@takes_settings(ConvertSettings, RebuildSettings, leave_out=not_for_rebuilds())
 def rebuild(
     job: str | os.PathLike[str] = "",
     *,
-    verify_sources: bool | None = None,
-    scrub: float | str | None = None,
     wait_minutes: float = 0.0,
     log_format: str = "",
     beam_options: Any = None,
@@ -186,9 +188,6 @@ def rebuild(
 
     Args:
       job: Job file; empty if `values` contain everything.
-      verify_sources: Whether to read and hash every source; None for the job file's choice.
-      scrub: Share of the latest version's shards to read again, from 0 to 1, such as 0.1 or "1/30"; damaged
-        shards are rebuilt from the source. None for the job file's choice, by default 1/30.
       wait_minutes: Minutes to wait for another rebuild to finish.
       log_format: Format of the log on stderr, with a line for each stage: text or json; empty for no log.
       beam_options: Beam's PipelineOptions, or a list of its command-line options; they override the job file.
@@ -205,7 +204,7 @@ def rebuild(
       EngineError: The engine, the storage or the machine failed; run again.
     """
     started = time.time()
-    job_file = read_job(os.fspath(job), values) if job else JobFile(values)
+    job_file = read_job(os.fspath(job), values) if job else job_of(values)
     extra = () if hasattr(beam_options, "view_as") else tuple(beam_options or ())
     given = None if hasattr(beam_options, "view_as") else [*job_file.beam, *extra]
     engine = _Engine(given, beam_options)
@@ -224,6 +223,7 @@ def rebuild(
         print_inputs(request, notes)
     host, pid, began = engine.launcher
     output, versions = request.settings.output, software_versions(request.settings.map)
+    own = job_file.rebuild
     task = RebuildTask(
         output=output,
         version="",
@@ -231,11 +231,11 @@ def rebuild(
         settings=request.settings,
         versions=versions,
         gates=job_file.gates,
-        retention=job_file.retention,
+        retention=Retention(own.keep, own.keep_days),
         hooks=job_file.hooks,
-        verify_sources=job_file.verify_sources if verify_sources is None else verify_sources,
-        scrub=job_file.scrub if scrub is None else _scrub(scrub),
-        lease_seconds=job_file.lease_minutes * 60,
+        verify_sources=own.verify_sources,
+        scrub=own.scrub,
+        lease_seconds=own.lease_minutes * 60,
         wait_seconds=wait_minutes * 60,
         host=host,
         pid=pid,
@@ -337,7 +337,7 @@ class _Engine:
 
 def _notes(job: JobFile, request: ConversionRequest) -> Iterator[str]:
     """Yields a sentence for each option that has no effect."""
-    if job.retention.keep_days and not job.retention.keep:
+    if job.rebuild.keep_days and not job.rebuild.keep:
         yield "keep_days has no effect with keep: 0, which keeps all versions."
     yield from without_effect(request.given, request.facts)
 
@@ -439,34 +439,27 @@ def _clean_up(
     fail(task, error, reachable=records is not None)
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
     parser.add_argument("places", nargs="*", metavar="JOB", help="the same as --job JOB")
     cli_options.add_settings(parser)
     group = parser.add_argument_group("rebuild")
-    group.add_argument(
-        "--verify_sources", nargs="?", const="true", default=None, metavar="true|false",
-        help="read and hash every source instead of trusting its size and time",
-    )  # fmt: skip
-    group.add_argument(
-        "--scrub", default=None, metavar="FRACTION",
-        help="share of the latest version's shards to read again, such as 0.1, or 1 for all; damaged "
-        "shards are rebuilt from the source (default: 1/30, which reads all within 30 nights)",
-    )  # fmt: skip
+    for item in settings_of(RebuildSettings).values():
+        cli_options.add_setting(group, item)
     group.add_argument(
         "--wait", default="0", metavar="MINUTES", help="minutes to wait for another rebuild to finish"
     )
 
 
-def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
+    """Runs the command."""
     if others.tokens:
         others.for_beam()  # refuses unknown options
     if options.quiet:
         events.configure(shown=False)  # an earlier command of this process may have shown them
-    known = setting_fields()
+    known = {**setting_fields(), **settings_of(RebuildSettings)}
     result = rebuild(
         _job_of(options),
-        verify_sources=_flag("--verify_sources", options.verify_sources),
-        scrub=options.scrub,
         wait_minutes=_minutes(options.wait),
         log_format="" if options.quiet else options.log_format,
         beam_options=others.tokens,
@@ -498,21 +491,6 @@ def _job_of(namespace: argparse.Namespace) -> str:
     return str(jobs[0]) if jobs else ""
 
 
-def _flag(option: str, value: str | None) -> bool | None:
-    if value is None:
-        return None
-    if value.lower() not in ("true", "false", "yes", "no"):
-        raise UsageError(f"{option} {value}: write true or false.")
-    return value.lower() in ("true", "yes")
-
-
-def _scrub(value: float | str) -> float:
-    try:
-        return float(read_fraction(value))
-    except ValueError as error:
-        raise UsageError(f"--scrub {value}: {error}.") from None
-
-
 def _minutes(value: str) -> float:
     try:
         minutes = float(value)
@@ -523,15 +501,5 @@ def _minutes(value: str) -> float:
     return minutes
 
 
-COMMAND = Command(
-    name="rebuild",
-    help="Creates a new version of a dataset and rebuilds only changes.",
-    example=EXAMPLE,
-    add_arguments=_add_arguments,
-    run=_execute,
-)
-main = COMMAND.main
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(cli.main(["rebuild", *sys.argv[1:]]))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from typing import Any, NamedTuple
 
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines import workers
-from shardwright.pipelines.command import Command, OtherOptions, Outcome
+from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.datasets import foreign_files, resolve_target
 from shardwright.pipelines.result_places import check_result_place
 from shardwright.pipelines.tables import console
@@ -25,6 +24,7 @@ from shardwright.transforms.report.gather import as_time, gather, gather_files
 from shardwright.transforms.report.render import render
 from shardwright.transforms.result_files import write_result
 
+HELP = "Writes report.html again from stored results; validates nothing."
 EXAMPLE = "shardwright report pets-2/ --previous pets-1/"
 
 
@@ -106,7 +106,8 @@ def report(
     return ReportResult(path, len(page), data)
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
     cli_options.add_dataset(parser, "a dataset directory, or 'dir/*.tfrecord'")
     parser.add_argument(
         "--previous", default="", metavar="DIR", help="the previous dataset, to show the differences"
@@ -117,7 +118,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
+    """Runs the command."""
     place = cli_options.dataset_of(options)
     beam_options = None
     if others.tokens:
@@ -137,17 +139,3 @@ def print_report(made: ReportResult) -> None:
     if made.data.checked is None and made.data.fingerprint:
         out.print("  not validated yet; shardwright validate --quality adds findings and measurements")
     out.print(f"  {printable(made.path)}: {format_size(made.bytes)}, to be opened in a browser")
-
-
-COMMAND = Command(
-    name="report",
-    help="Writes report.html again from stored results; validates nothing.",
-    example=EXAMPLE,
-    add_arguments=_add_arguments,
-    run=_execute,
-)
-main = COMMAND.main
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from shardwright.pipelines.command import BeamOptions, Command, OtherOptions, Outcome
+from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.tables import console
 from shardwright.pipelines.versions import output_of, read_versions, redraw_index
@@ -31,6 +30,7 @@ from shardwright.transforms.report.version_view import accept_command
 from shardwright.transforms.versions.listing import no_such_version, require_undamaged, write_version_record
 from shardwright.transforms.versions.pointer import located, pointer_tag, read_pointer, switch_pointer
 
+HELP = "Returns to the version before the latest, or to another one."
 EXAMPLE = "shardwright rollback pets/"
 
 
@@ -220,7 +220,8 @@ def _checked(output: str, record: VersionRecord) -> str:
     return read_dataset(version_path(output, record.version)).fingerprint
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
     parser.add_argument("output", metavar="OUT", help="the directory of the versions")
     parser.add_argument(
         "version", nargs="?", default="", metavar="V",
@@ -229,7 +230,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", default="", metavar="VERSION", help="the same as V")
 
 
-def _execute(options: argparse.Namespace, _: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace, _: OtherOptions) -> Outcome:
+    """Runs the command."""
     if options.to and options.version not in ("", options.to):
         raise UsageError(f"V is {options.version} and --to is {options.to}; name one version.")
     result = rollback(options.output, options.to or options.version)
@@ -252,18 +254,3 @@ def print_rollback(result: RollbackResult) -> None:
         out.print(f"  running readers keep the version they opened; to undo this: {back}", soft_wrap=True)
     if result.warning:
         out.print(f"  {result.warning}", soft_wrap=True)
-
-
-COMMAND = Command(
-    name="rollback",
-    help="Returns to the version before the latest, or to another one.",
-    example=EXAMPLE,
-    add_arguments=_add_arguments,
-    run=_execute,
-    beam=BeamOptions.STORAGE,
-)
-main = COMMAND.main
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardwright.pipelines import log
+from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Command, OtherOptions, Outcome
+from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.datasets import Target, foreign_files, resolve_target, schema_of
 from shardwright.pipelines.one_writer import one_writer
 from shardwright.pipelines.output import check_place
@@ -44,6 +44,7 @@ from shardwright.transforms.salvage.commit import SalvageJob
 from shardwright.transforms.salvage.shard import SalvageTask
 from shardwright.transforms.shards.finish import ShardPlace
 
+HELP = "Saves the sound records of a damaged dataset."
 EXAMPLE = "shardwright salvage damaged/ --output saved/"
 #: Marks a directory as an unfinished salvage, and names the dataset.
 _MARK = f"{WORK_DIR}/salvage.json"
@@ -338,7 +339,8 @@ def print_salvage_summary(result: SalvageResult) -> None:
         out.print(f"next: shardwright validate --dataset {shell_word(result.path)}")
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
     cli_options.add_dataset(parser, "a damaged dataset directory, or 'dir/*.tfrecord'")
     parser.add_argument(
         "--output", default="", metavar="DIR", help="an empty directory for the saved dataset"
@@ -348,7 +350,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
+    """Runs the command."""
     result = salvage(
         cli_options.dataset_of(options),
         options.output,
@@ -359,15 +362,5 @@ def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
     return Outcome(lambda: print_salvage_summary(result), result.as_json)
 
 
-COMMAND = Command(
-    name="salvage",
-    help="Saves the sound records of a damaged dataset.",
-    example=EXAMPLE,
-    add_arguments=_add_arguments,
-    run=_execute,
-)
-main = COMMAND.main
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(cli.main(["salvage", *sys.argv[1:]]))

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardwright.pipelines import against as source
+from shardwright.pipelines import cli
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Command, OtherOptions, Outcome
+from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.datasets import (
     Target,
     foreign_files,
@@ -70,6 +71,7 @@ from shardwright.transforms.validation.sidecars import check_sidecars
 from shardwright.transforms.validation.version_files import check_version_files
 
 _STRAY = "dataset.json does not list it, but its name is like that of a shard"
+HELP = "Reads a dataset back and checks that it is sound."
 EXAMPLE = """
 # everything, and statistics of the images
 shardwright validate out/ --quality
@@ -351,7 +353,8 @@ def print_files(files: ResultFiles) -> None:
         console().print(f"  see {', '.join(map(one_line, written))}", soft_wrap=True)
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
     parser.epilog = f"{code_list()}\n\n{parser.epilog}"
     cli_options.add_dataset(parser, "a dataset directory, or 'dir/*.tfrecord'")
     parser.add_argument("--fast", action="store_true", help="check frames and Examples, but decode no images")
@@ -384,7 +387,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_options(parser)
 
 
-def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
+    """Runs the command."""
     place = cli_options.dataset_of(options)
     if options.fast and options.quality:
         raise UsageError("--fast decodes no images and --quality measures all of them; choose one.")
@@ -420,15 +424,5 @@ def _execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
     return Outcome(show, fields, ExitCode.REFUSED, refusal_of(report))
 
 
-COMMAND = Command(
-    name="validate",
-    help="Reads a dataset back and checks that it is sound.",
-    example=EXAMPLE,
-    add_arguments=_add_arguments,
-    run=_execute,
-)
-main = COMMAND.main
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(cli.main(["validate", *sys.argv[1:]]))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from shardwright.pipelines.command import BeamOptions, Command, OtherOptions, Outcome
+from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.summary import changes_text
 from shardwright.pipelines.tables import console, one_line, print_table
@@ -36,6 +35,7 @@ from shardwright.transforms.report.index_page import write_index
 from shardwright.transforms.versions.listing import list_versions, no_such_version, version_names
 from shardwright.transforms.versions.pointer import can_hold_versions, read_pointer
 
+HELP = "Lists the versions of a dataset, the newest first."
 EXAMPLE = "shardwright versions pets/ --pin 20261121T020000Z"
 _FINGERPRINT_DIGITS = 12
 _COLUMNS = ("version", "state", "published (UTC)", "records", "bytes", "what changed", "fingerprint")
@@ -259,27 +259,14 @@ def what_changed(record: VersionRecord) -> str:
     return "no image" if record.previous else "the first version"
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
     parser.add_argument("output", metavar="OUT", help="the directory of the versions")
     parser.add_argument("--pin", default="", metavar="V", help="keep this version until --unpin")
     parser.add_argument("--unpin", default="", metavar="V", help="let retention remove this version again")
 
 
-def _execute(options: argparse.Namespace, _: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace, _: OtherOptions) -> Outcome:
+    """Runs the command."""
     result = versions(options.output, pin=options.pin, unpin=options.unpin)
     return Outcome(lambda: print_versions(result), result.as_json)
-
-
-COMMAND = Command(
-    name="versions",
-    help="Lists the versions of a dataset, the newest first.",
-    example=EXAMPLE,
-    add_arguments=_add_arguments,
-    run=_execute,
-    beam=BeamOptions.STORAGE,
-)
-main = COMMAND.main
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,124 +6,23 @@ Run it after a change of `schemas/configuration/settings.py`: `python deploy/dat
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from shardwright.schemas.codes import OF_ONE_PICTURE
+from shardwright.schemas.configuration.setting import Setting, Topic
 from shardwright.schemas.configuration.settings_values import setting_fields
-from shardwright.schemas.layouts import LAYOUTS
-from shardwright.schemas.values import TYPE_NAMES
 from shardwright.transforms.sources.setting_choices import choices_of
 
 METADATA = Path(__file__).with_name("metadata.json")
 
-_BUCKET = "gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"
-_OBJECT = rf"{_BUCKET}(/[^/\n\r]+)+"
-_IN_BUCKET = rf"{_OBJECT}/?"
-_NAME = "[A-Za-z0-9_]{1,64}"
-_FOLDER = rf"{_BUCKET}(/[^/\n\r]+)*/?"
-_COLUMN = rf"[^:,\[\]\n\r ]+:({'|'.join(TYPE_NAMES)})(\[\])?"
-_SHARE = r"(0?\.[0-9]*[1-9][0-9]*|1(\.0+)?|[1-9][0-9]{0,8}/[1-9][0-9]{0,8})"
-_COUNT = "[1-9][0-9]{0,4}"
-_TEXT = r"[^ \t\n\r]([^\n\r]*[^ \t\n\r])?"
-_PERSON = r"(org:)?[^:; \t\n\r]([^:;\n\r]*[^:; \t\n\r])?"
-_BOUND = "TOO_MANY_[A-Z_]{1,40}=[1-9][0-9]{0,17}"
-_CODE = f"({'|'.join(OF_ONE_PICTURE)})"
-_SIZE = r"([1-9][0-9]{0,14} ?[bB]?|([1-9][0-9]{0,8}(\.[0-9]{1,6})?|0\.[1-9][0-9]{0,5}) ?[kKmMgGtT][iI]?[bB])"
+GROUP = Topic.INPUT.value.capitalize()
 
-
-class Shape(NamedTuple):
-    """The part of a template's parameter that the declaration of the setting does not give.
-
-    Attributes:
-      group: heading of the parameter in the console.
-      regex: regular expression for its values, without anchors; if empty, the declaration decides.
-      kind: its `paramType`; if empty, the declaration decides.
-      help: help text; if empty, that of the setting.
-    """
-
-    group: str
-    regex: str = ""
-    kind: str = ""
-    help: str = ""
-
-
-#: Settings whose parameters need more than their declaration. For all others the declaration is enough.
-SHAPES: Mapping[str, Shape] = {
-    "input": Shape(
-        "Input and output",
-        rf"{_BUCKET}(/[^/\n\r]+)*/?",
-        "TEXT",
-        "A folder, file or archive in a bucket that contains images or lists them. Required unless "
-        "the job file has it. Example: gs://my-bucket/photos",
-    ),
-    "output": Shape(
-        "Input and output",
-        _IN_BUCKET,
-        "GCS_WRITE_FOLDER",
-        "The dataset directory to write; empty, or with overwrite or resume. Required unless the job file "
-        "has it. Example: gs://my-bucket/datasets/v1",
-    ),
-    "overwrite": Shape("Input and output"),
-    "resume": Shape("Input and output"),
-    "source": Shape("Input and output"),
-    "limit": Shape("Input and output", "[0-9]{1,18}"),
-    "confine": Shape("Manifests and annotations"),
-    "image_root": Shape("Manifests and annotations", _FOLDER, "GCS_READ_FOLDER"),
-    "mask_dir": Shape("Manifests and annotations", _FOLDER, "GCS_READ_FOLDER"),
-    "extra_columns": Shape("Manifests and annotations", rf"{_COLUMN}(,{_COLUMN})*"),
-    "bad_boxes": Shape("Manifests and annotations"),
-    "missing_annotations": Shape("Manifests and annotations"),
-    "pixel_shape": Shape("Manifests and annotations", rf"{_COUNT}[xX]{_COUNT}([xX][134])?"),
-    "label_regex": Shape("Classes"),
-    "label_depth": Shape("Classes", "([1-9][0-9]{0,2}|all|last)"),
-    "folders": Shape("Classes"),
-    "unlabelled": Shape("Classes"),
-    "rename_labels": Shape("Classes"),
-    "keep_labels": Shape("Classes", _IN_BUCKET, "GCS_READ_FILE"),
-    "splits": Shape("Splits and shards", f"{_NAME}={_SHARE}(,{_NAME}={_SHARE})*"),
-    "split_by": Shape("Splits and shards"),
-    "folds": Shape("Splits and shards", "(0|[2-9]|[12][0-9]|3[0-6])"),
-    "seed": Shape("Splits and shards", "[0-9]{1,18}"),
-    "shard_size": Shape("Splits and shards", _SIZE),
-    "shards": Shape("Splits and shards", f"({_COUNT}|{_NAME}={_COUNT}(,{_NAME}={_COUNT})*)"),
-    "plan_from": Shape("Splits and shards", _IN_BUCKET, "GCS_READ_FILE"),
-    "class_names": Shape("Records", _IN_BUCKET, "GCS_READ_FILE"),
-    "layout": Shape("Records", rf"({'|'.join(LAYOUTS)}|{_BUCKET}(/[^/\n\r]+)*/[^/\n\r]+\.yaml)"),
-    "compression": Shape("Records"),
-    "map": Shape("Images", r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"),
-    "dedupe": Shape("Selection"),
-    "include": Shape("Selection"),
-    "exclude": Shape("Selection"),
-    "min_bytes": Shape("Selection", _SIZE),
-    "min_side": Shape("Selection", "[0-9]{1,9}"),
-    "max_aspect": Shape("Selection", r"(0|[1-9][0-9]{0,8}(\.[0-9]{1,9})?)"),
-    "max_per_class": Shape("Selection", "[0-9]{1,18}"),
-    "drop": Shape("Selection", f"{_CODE}(,{_CODE})*"),
-    "resize": Shape("Images", f"{_COUNT}([xX]{_COUNT})?"),
-    "fit": Shape("Images"),
-    "resample": Shape("Images"),
-    "image_format": Shape("Images"),
-    "quality": Shape("Images", "([1-9][0-9]?|100)"),
-    "color": Shape("Images"),
-    "depth": Shape("Images"),
-    "channels": Shape("Images", "(0|[2-9]|1[0-6])"),
-    "white": Shape("Images", "(0|[1-9][0-9]{0,4})"),
-    "background": Shape("Images", "(#([0-9a-fA-F]{3}|[0-9a-fA-F]{6})|[A-Za-z]{3,20})"),
-    "strip_metadata": Shape("Images"),
-    "license": Shape("Provenance", _TEXT),
-    "citation": Shape("Provenance", _TEXT),
-    "creator": Shape("Provenance", f"{_PERSON}(; ?{_PERSON})*"),
-    "url": Shape("Provenance", "https?://[!-.0-~][!-~]*"),
-    "description": Shape("Provenance", _TEXT),
-    "date_published": Shape("Provenance", "[0-9]{4}-[0-9]{2}-[0-9]{2}"),
-    "damaged": Shape("Checks"),
-    "max_pixels": Shape("Checks", "([1-9][0-9]{0,8}|1[0-9]{9})"),
-    "max_bytes": Shape("Checks", _SIZE),
-    "bounds": Shape("Checks", f"{_BOUND}(,{_BOUND})*"),
-    "max_bad_fraction": Shape("Checks", r"(0(\.[0-9]{1,9})?|1(\.0{1,9})?)"),
-    "verify": Shape("Checks"),
+#: Descriptions that differ from those of the options.
+HELP = {
+    "input": "A folder, file or archive in a bucket that contains images or lists them. Required unless "
+    "the job file has it. Example: gs://my-bucket/photos",
+    "output": "The dataset directory to write; empty, or with overwrite or resume. Required unless the job "
+    "file has it. Example: gs://my-bucket/datasets/v1",
 }
 
 #: The parameter that makes the template rebuild instead of convert (main.py).
@@ -135,8 +34,8 @@ JOB = {
     "Example: gs://my-bucket/jobs/pets.yaml",
     "isOptional": True,
     "paramType": "GCS_READ_FILE",
-    "regexes": [rf"^{_OBJECT}$"],
-    "groupName": "Input and output",
+    "regexes": ["^gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/[^/\\n\\r]+)+$"],
+    "groupName": GROUP,
 }
 
 #: The option of this package that is not a setting, because it does not change the dataset.
@@ -147,7 +46,7 @@ PAYER = {
     "isOptional": True,
     "paramType": "TEXT",
     "regexes": [r"^([a-z0-9][a-z0-9.-]{1,100}:)?[a-z0-9][a-z0-9-]{4,28}[a-z0-9]$"],
-    "groupName": "Input and output",
+    "groupName": GROUP,
 }
 
 #: Options of Beam that have no field when a template is launched, or that users look for.
@@ -177,45 +76,44 @@ WORKERS = (
 )
 
 
-def parameter(name: str, field: Any) -> dict[str, Any]:
+def parameter(item: Setting) -> dict[str, Any]:
     """Returns the parameter of a setting."""
-    shape = SHAPES.get(name, Shape("More"))
-    choices = [choice for choice in choices_of(name) if choice]
+    choices = [choice for choice in choices_of(item) if choice]
+    kind = item.kind.parameter or ("NUMBER" if item.is_number else "TEXT")
+    pattern = item.kind.pattern
     entry: dict[str, Any] = {
-        "name": name,
-        "label": name.replace("_", " ").capitalize(),
-        "helpText": shape.help or _help(field),
+        "name": item.name,
+        "label": item.name.replace("_", " ").capitalize(),
+        "helpText": HELP.get(item.name) or _help(item),
         "isOptional": True,  # the job file may contain any of them
     }
-    if isinstance(field.default, bool):
-        kind, regex = "BOOLEAN", "(true|false)"
+    if item.is_switch:
+        kind, pattern = "BOOLEAN", "(true|false)"
     elif choices:
-        kind, regex = "ENUM", f"({'|'.join(choices)})"
+        kind, pattern = "ENUM", f"({'|'.join(choices)})"
         entry["enumOptions"] = [{"value": choice, "label": choice} for choice in choices]
-    else:
-        kind = "NUMBER" if isinstance(field.default, int | float) else "TEXT"
-        regex = r"[^\n\r]+"
-    entry["paramType"] = shape.kind or kind
-    entry["regexes"] = [f"^{shape.regex or regex}$"]
-    entry["groupName"] = shape.group
-    return entry
+    return {
+        **entry,
+        "paramType": kind,
+        "regexes": [f"^{pattern}$"],
+        "groupName": item.topic.value.capitalize(),
+    }
 
 
-def _help(field: Any) -> str:
+def _help(item: Setting) -> str:
     """Returns the `--help` text of a setting.
 
     The text contains the default, and `defaultValue` is not set: the console would send it, and a setting
     that is sent overrides the carried plan's.
     """
-    text = field.metadata["help"]
-    shown = "false" if field.default is False else field.default
-    return f"{text[0].upper()}{text[1:]}." + (f" Default: {shown}" if shown not in ("", ()) else "")
+    default = "false" if item.default is False else item.default
+    return item.sentence + (f" Default: {default}" if default not in ("", ()) else "")
 
 
 def metadata() -> dict[str, Any]:
     """Returns the contents of metadata.json."""
-    fields = setting_fields()
-    names = [*(name for name in SHAPES if name in fields), *(name for name in fields if name not in SHAPES)]
+    topics = list(Topic)
+    settings = sorted(setting_fields().values(), key=lambda item: topics.index(item.topic))
     workers = [
         {"isOptional": True, "paramType": "TEXT", **entry, "groupName": "Workers"} for entry in WORKERS
     ]
@@ -224,7 +122,7 @@ def metadata() -> dict[str, Any]:
         "description": "Converts raw images to a verified, sharded TFRecord dataset, or creates the next "
         "version of a dataset.",
         "streaming": False,
-        "parameters": [JOB, PAYER, *(parameter(name, fields[name]) for name in names), *workers],
+        "parameters": [JOB, PAYER, *map(parameter, settings), *workers],
     }
 
 

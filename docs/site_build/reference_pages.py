@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import html
-import importlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ from mkdocs.structure.files import File, Files
 
 import shardwright
 from shardwright import loader, transforms
-from shardwright.pipelines.cli import COMMANDS
+from shardwright.pipelines.cli import COMMANDS, command_of
 from shardwright.pipelines.editor_schemas import PLACEHOLDER, editor_schemas
 from shardwright.schemas.configuration.settings_values import setting_fields
 
@@ -81,9 +80,9 @@ def commands_page() -> str:
         "# Commands and options\n\n`shardwright COMMAND --help` shows the same. "
         "[Converting](../converting.md#exit-codes) lists the exit codes."
     ]
-    for name, (module, summary) in COMMANDS.items():
-        parser = importlib.import_module(f"shardwright.pipelines.{module}").COMMAND.parser()
-        parts.append(f"## shardwright {name}\n\n{summary[0].upper()}{summary[1:]}.")
+    for name, entry in COMMANDS.items():
+        parser = command_of(name).parser()
+        parts.append(f"## shardwright {name}\n\n{entry.summary[0].upper()}{entry.summary[1:]}.")
         if parser.epilog:
             parts.append(f"```text\n{parser.epilog.strip()}\n```")
         parts += [_options(group) for group in parser._action_groups]

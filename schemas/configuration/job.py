@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from shardwright.schemas.configuration import kinds
 from shardwright.schemas.configuration.expectations import Expectations
+from shardwright.schemas.configuration.setting import Affects, Topic, setting
 from shardwright.schemas.configuration.thresholds import Thresholds
 from shardwright.schemas.findings import Gates
 from shardwright.schemas.scrub import DEFAULT_SCRUB
@@ -38,6 +40,23 @@ class JobGates:
             if self.limits.max_bad_fraction is None
             else self.limits.max_bad_fraction,
         )
+
+
+@dataclass(frozen=True)
+class RebuildSettings:
+    """The settings that only a rebuild has."""
+
+    keep: int = setting(5, Affects.RUN, Topic.RUNNING, kinds.VERSIONS)
+    """Number of published versions to keep, 0 for all; the latest version and pinned versions always stay."""
+    keep_days: float = setting(0.0, Affects.RUN, Topic.RUNNING, kinds.DAYS)
+    """Younger versions also stay, in days."""
+    verify_sources: bool = setting(False, Affects.RUN, Topic.RUNNING, kinds.SWITCH)
+    """Read and hash every source instead of trusting its size and time."""
+    scrub: float = setting(DEFAULT_SCRUB, Affects.RUN, Topic.RUNNING, kinds.PART)
+    """Share of the latest version's shards to read again, such as 0.1, or 1 for all; damaged shards are
+    rebuilt from the source (default: 1/30, which reads all within 30 nights)."""
+    lease_minutes: float = setting(60.0, Affects.RUN, Topic.RUNNING, kinds.MINUTES)
+    """Minutes without a sign of life after which another run takes over."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +93,8 @@ class JobFile:
       settings: The given settings of the conversion, by name; `verify` is chosen so that the gates can be
         checked.
       gates: Checks that a new version has to pass.
-      retention: Which versions to keep.
+      rebuild: The settings that only a rebuild has.
       hooks: Event (success, no_change, refused, failure) -> hooks to call.
-      verify_sources: Whether to read and hash every source instead of trusting its size and state.
-      scrub: Share of the latest version's shards to read again in each run, from 0 to 1.
-      lease_minutes: Minutes without renewal after which a lease is void.
       beam: Options for Beam, as on a command line.
       path: Path of the file.
       lines: Setting, or `runner.` and the name of a Beam option -> its line in the file.
@@ -86,11 +102,8 @@ class JobFile:
 
     settings: Mapping[str, Any]
     gates: JobGates = field(default_factory=JobGates)
-    retention: Retention = field(default_factory=Retention)
+    rebuild: RebuildSettings = RebuildSettings()
     hooks: Mapping[str, tuple[Hook, ...]] = field(default_factory=dict)
-    verify_sources: bool = False
-    scrub: float = DEFAULT_SCRUB
-    lease_minutes: float = 60.0
     beam: tuple[str, ...] = field(default=(), repr=False)
     path: str = ""
     lines: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)

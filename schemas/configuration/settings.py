@@ -1,85 +1,31 @@
-"""The settings of a conversion: one declaration for the command line, job files and notebooks."""
+"""The settings of a conversion: one declaration for the command line, job files and notebooks.
+
+A new setting is a field here, and the code that uses it. Options, keys of job files, arguments of functions,
+parameters of the Dataflow template, and their descriptions in `--help`, editors and the documentation follow.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
-from enum import Enum
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from shardwright.schemas import units
 from shardwright.schemas.bounds import Bounds, format_bounds, parse_bounds
-from shardwright.schemas.codes import OF_ONE_PICTURE, QUALITY
 from shardwright.schemas.columns import ExtraColumn, parse_extra_columns
-from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.configuration import kinds
+from shardwright.schemas.configuration.setting import Affects, Condition, Topic, setting, settings_of
+from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_formats import MAX_STORED_SIDE, parse_formats
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.key_rules import parse_key_list
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs, extended, layout_by_name
 from shardwright.schemas.part_bounds import DIGITS
-from shardwright.schemas.provenance import (
-    Provenance,
-    any_text,
-    iso_date,
-    one_line,
-    parse_creators,
-    web_address,
-)
-from shardwright.schemas.side_files import check_split_names
+from shardwright.schemas.provenance import Provenance
 from shardwright.schemas.units import FITS, SAME_SIZE_FITS
 
-RESAMPLES = ("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos")
-IMAGE_FORMATS = ("keep", "jpeg", "png", "webp", "raw")
-DAMAGED = ("quarantine", "keep")
-COLORS = ("rgb", "gray", "keep")
-DEPTHS = ("8", "keep")
-#: Largest number of channels, and the formats that cannot store more than 8 bits per channel.
-MAX_CHANNELS = 16
+#: Formats that cannot store more than 8 bits per channel.
 _EIGHT_BIT_FORMATS = ("jpeg", "webp")
-COMPRESSIONS = ("none", "gzip", "zlib")
-#: Maximum number of folds.
-MAX_FOLDS = len(DIGITS)
-#: How images are divided into splits and folds.
-SPLIT_MODES = ("hash", "exact", "stratified")
-#: Meanings that a user can give to the folders at the top of an input.
-FOLDERS = ("auto", "classes", "splits", "ignore")
 SUFFIXES = {"none": ".tfrecord", "gzip": ".tfrecord.gz", "zlib": ".tfrecord.zlib"}
-
-
-class Affects(Enum):
-    """What a setting decides. Digests, the plan and `dataset.json` follow from it."""
-
-    #: The bytes of a record, given its reference.
-    RECORD = "record"
-    #: The order and the compression of the records in a shard, and which images in it become records.
-    SHARD = "shard"
-    #: The split and the shard of an image.
-    PLACEMENT = "placement"
-    #: The choice of images, and what is known about each.
-    REFERENCE = "reference"
-    #: Where to read the input. The plan records what was read, not the place.
-    INPUT = "input"
-    #: What the dataset states about its origin. No shard depends on it.
-    PROVENANCE = "provenance"
-    #: How the command runs. The dataset does not depend on it.
-    RUN = "run"
-
-
-class Topic(Enum):
-    """The groups of the settings in `--help`, in their order there. A value is the title."""
-
-    INPUT = "input and labels"
-    SELECTION = "selection of images"
-    ANNOTATIONS = "annotations"
-    SPLITS = "splits and shards"
-    PIXELS = "pixels"
-    RECORDS = "records"
-    PROVENANCE = "provenance"
-    SAFETY = "safety"
-    RUNNING = "running"
-
 
 #: A setting that affects one of these can change a byte of the dataset, so the plan records it.
 RECORDED = frozenset({Affects.RECORD, Affects.SHARD, Affects.PLACEMENT, Affects.REFERENCE})
@@ -94,134 +40,6 @@ RECORDED_IF_GIVEN = (
 )  # fmt: skip
 
 
-class Condition(Enum):
-    """What a setting needs to have an effect; `effects.py` checks each condition."""
-
-    #: A source that uses the setting (`Source.settings`).
-    SOURCE = "source"
-    RESIZING = "resizing"
-    LOSSY_FORMAT = "lossy format"
-    KEPT_ORIGINALS = "kept originals"
-    OBJECTS = "objects"
-    CLASSES = "classes"
-    STORED_CLASSES = "stored classes"
-    SEVERAL_SPLITS = "several splits"
-    DRAWN_SPLITS = "drawn splits"
-    VISIBLE_BACKGROUND = "visible background"
-
-
-def _setting(
-    default: Any,
-    help: str,
-    affects: Affects,
-    topic: Topic,
-    *needs: Condition,
-    check: Callable[[str], Any] | None = None,
-    choices: Sequence[str] = (),
-    metavar: str = "",
-    between: str = "",
-    not_for_rebuilds: str = "",
-) -> Any:
-    """Declares a setting.
-
-    Args:
-      default: default value, in the form in which a user writes it.
-      help: what the setting does, for `--help`.
-      affects: what the setting decides.
-      topic: group of the setting in `--help`.
-      *needs: what the setting needs to have an effect; without any it always has one.
-      check: raises ValueError for a wrong value; the result is not used.
-      choices: the allowed values, if there are few; those of `source` are the modules of the sources.
-      metavar: placeholder in `--help`.
-      between: text between a name and its value, for a setting that a job file can write as a mapping.
-      not_for_rebuilds: why a rebuild does not accept the setting; empty if it does.
-    """
-    return field(
-        default=default,
-        metadata={
-            "help": help,
-            "affects": affects,
-            "topic": topic,
-            "needs": needs,
-            "check": check,
-            "choices": choices,
-            "metavar": metavar,
-            "between": between,
-            "not_for_rebuilds": not_for_rebuilds,
-        },
-    )
-
-
-def _regex(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise ValueError(f"{text!r} is not a regular expression ({error})") from None
-
-
-def _check_folds(number: str) -> None:
-    if units.parse_int(number, low=0, high=MAX_FOLDS) == 1:
-        raise ValueError("write 0, or the number of folds from 2 on")
-
-
-def _check_channels(number: str) -> None:
-    if units.parse_int(number, low=0, high=MAX_CHANNELS) == 1:
-        raise ValueError("choose --color gray for one channel")
-
-
-def _check_splits(text: str) -> None:
-    check_split_names(units.parse_splits(text))
-
-
-def _label_regex(text: str) -> None:
-    groups = _regex(text).groupindex
-    if "label" not in groups:
-        raise ValueError("it needs a group (?P<label>...) that matches the class")
-    unknown = sorted(set(groups) - {"label", "split", "group"})
-    if unknown:
-        raise ValueError(f"group {unknown[0]!r} has no meaning; name groups label, split or group")
-
-
-def _hook_name(text: str) -> None:
-    if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", text):
-        raise ValueError("write it as module:function, such as my_hooks:blur_faces")
-
-
-def parse_drop(text: str) -> tuple[str, ...]:
-    """Parses the codes of `--drop`; returns them without duplicates, in a fixed order.
-
-    Raises:
-      ValueError: if a code is unknown or does not depend on one image alone.
-    """
-    wanted = {item.strip().upper() for item in text.split(",") if item.strip()}
-    known = [code.value for code in OF_ONE_PICTURE]
-    for code in sorted(wanted.difference(known)):
-        if code in set(QUALITY):
-            advice = {"ODD_SIZE": "use --min_side", "EXACT_DUPLICATE": "use --dedupe exact"}
-            advice["NEAR_DUPLICATE"] = "use --dedupe near"
-            wording = advice.get(code, f"choose from {', '.join(known)}")
-            raise ValueError(f"{code} does not depend on one image alone; {wording}")
-        raise ValueError(f"{code} is not a finding about one image; choose from {', '.join(known)}")
-    return tuple(code for code in known if code in wanted)
-
-
-def list_entries(text: str) -> tuple[list[str], list[str]]:
-    """Returns the patterns of `--include` or `--exclude`, and the paths of the files that it names."""
-    entries = [item.strip() for item in text.split(",") if item.strip()]
-    return [item for item in entries if item[0] != "@"], [item[1:] for item in entries if item[0] == "@"]
-
-
-def _key_list(text: str) -> None:
-    patterns, files = list_entries(text)
-    parse_key_list(patterns)
-    if "" in files:
-        raise ValueError("a file name is missing after @; write @FILE")
-
-
-def _opt(check: Callable[[str], Any]) -> Callable[[str], Any]:
-    return lambda text: check(text) if text != "" else None
-
-
 @dataclass(frozen=True)
 class ConvertSettings:
     """The settings of `convert` and `plan`.
@@ -229,572 +47,229 @@ class ConvertSettings:
     Values are in the form in which users write them; the properties below return them parsed. `check()` is
     called before anything is written."""
 
-    input: tuple[str, ...] = _setting(
-        (),
-        "a folder, file or archive that contains or lists images; repeatable; NAME=PATH puts NAME/ before "
-        "the keys",
-        Affects.INPUT,
-        Topic.INPUT,
-        metavar="PATH",
+    input: tuple[str, ...] = setting((), Affects.INPUT, Topic.INPUT, kinds.INPUT)
+    """A folder, file or archive that contains or lists images; repeatable; NAME=PATH puts NAME/ before the
+    keys."""
+    output: str = setting("", Affects.RUN, Topic.INPUT, kinds.OUTPUT)
+    """The dataset directory to write."""
+    source: str = setting("auto", Affects.REFERENCE, Topic.INPUT, kinds.SOURCE)
+    """The kind of input; auto detects it and prints what it detected."""
+    layout: str = setting("classification", Affects.RECORD, Topic.RECORDS, kinds.LAYOUT)
+    """The record layout: a name that `shardwright layouts` lists, or a file LAYOUT.yaml."""
+    image_root: str = setting("", Affects.INPUT, Topic.INPUT, kinds.FOLDER, Condition.SOURCE)
+    """Folder at which relative paths in a manifest or an annotation file start; default: its own folder."""
+    mask_dir: str = setting("", Affects.INPUT, Topic.ANNOTATIONS, kinds.FOLDER, Condition.SOURCE)
+    """Folder with a mask for each image, with the same name."""
+    confine: bool = setting(False, Affects.INPUT, Topic.SAFETY, kinds.SWITCH)
+    """Read images and masks only inside an input's own folder or bucket, --image_root and --mask_dir,
+    wherever a manifest, an annotation file or a symbolic link points."""
+    image_column: str = setting("", Affects.REFERENCE, Topic.INPUT, kinds.COLUMN, Condition.SOURCE)
+    """Column of a manifest with the image paths, or of a Parquet or Arrow file with the images."""
+    label_column: str = setting(
+        "", Affects.REFERENCE, Topic.INPUT, kinds.COLUMN, Condition.SOURCE, Condition.STORED_CLASSES
     )
-    output: str = _setting("", "the dataset directory to write", Affects.RUN, Topic.INPUT, metavar="DIR")
-    source: str = _setting(
-        "auto",
-        "the kind of input; auto detects it and prints what it detected",
-        Affects.REFERENCE,
-        Topic.INPUT,
-    )
-    layout: str = _setting(
-        "classification",
-        "the record layout: a name that `shardwright layouts` lists, or a file LAYOUT.yaml",
-        Affects.RECORD,
-        Topic.RECORDS,
-        metavar="NAME|FILE",
-    )
-    image_root: str = _setting(
+    """Column of a manifest with the class names or numbers."""
+    split_column: str = setting("", Affects.REFERENCE, Topic.SPLITS, kinds.COLUMN, Condition.SOURCE)
+    """Column of a manifest with the splits."""
+    group_column: str = setting(
         "",
-        "folder at which relative paths in a manifest or an annotation file start; default: its own folder",
-        Affects.INPUT,
-        Topic.INPUT,
-        Condition.SOURCE,
-        metavar="PATH",
-    )
-    mask_dir: str = _setting(
-        "",
-        "folder with a mask for each image, with the same name",
-        Affects.INPUT,
-        Topic.ANNOTATIONS,
-        Condition.SOURCE,
-        metavar="PATH",
-    )
-    confine: bool = _setting(
-        False,
-        "read images and masks only inside an input's own folder or bucket, --image_root and --mask_dir, "
-        "wherever a manifest, an annotation file or a symbolic link points",
-        Affects.INPUT,
-        Topic.SAFETY,
-    )
-    image_column: str = _setting(
-        "",
-        "column of a manifest with the image paths, or of a Parquet or Arrow file with the images",
-        Affects.REFERENCE,
-        Topic.INPUT,
-        Condition.SOURCE,
-        metavar="NAME",
-    )
-    label_column: str = _setting(
-        "",
-        "column of a manifest with the class names or numbers",
-        Affects.REFERENCE,
-        Topic.INPUT,
-        Condition.SOURCE,
-        Condition.STORED_CLASSES,
-        metavar="NAME",
-    )
-    split_column: str = _setting(
-        "",
-        "column of a manifest with the splits",
         Affects.REFERENCE,
         Topic.SPLITS,
-        Condition.SOURCE,
-        metavar="NAME",
-    )
-    group_column: str = _setting(
-        "",
-        "column of a manifest with groups; images of a group stay in one split",
-        Affects.REFERENCE,
-        Topic.SPLITS,
+        kinds.COLUMN,
         Condition.SOURCE,
         Condition.SEVERAL_SPLITS,
         Condition.DRAWN_SPLITS,
-        metavar="NAME",
     )
-    sha256_column: str = _setting(
-        "",
-        "column of a manifest with the sha256 of the files",
-        Affects.REFERENCE,
-        Topic.INPUT,
-        Condition.SOURCE,
-        metavar="NAME",
+    """Column of a manifest with groups; images of a group stay in one split."""
+    sha256_column: str = setting("", Affects.REFERENCE, Topic.INPUT, kinds.COLUMN, Condition.SOURCE)
+    """Column of a manifest with the sha256 of the files."""
+    extra_columns: str = setting("", Affects.RECORD, Topic.RECORDS, kinds.EXTRA_COLUMNS, Condition.SOURCE)
+    """Columns to store as features: price:float,tags:string[] (bool, enum, int32, uint32, int64, uint64,
+    float, double, string or bytes)."""
+    label_separator: str = setting(
+        "", Affects.RECORD, Topic.INPUT, kinds.TEXT, Condition.SOURCE, Condition.STORED_CLASSES
     )
-    extra_columns: str = _setting(
-        "",
-        "columns to store as features: price:float,tags:string[] (bool, enum, int32, uint32, int64, uint64, "
-        "float, double, string or bytes)",
-        Affects.RECORD,
-        Topic.RECORDS,
-        Condition.SOURCE,
-        check=_opt(parse_extra_columns),
-        metavar="NAME:TYPE,...",
-        between=":",
+    """Separator between the classes of an image that has several, such as |."""
+    label_regex: str = setting("", Affects.REFERENCE, Topic.INPUT, kinds.LABEL_REGEX, Condition.SOURCE)
+    r"""Regex for file names: '(?P<label>[a-z]+)\d+\.jpg'; also (?P<split>...) and (?P<group>...)."""
+    label_depth: str = setting(
+        "1", Affects.REFERENCE, Topic.INPUT, kinds.LABEL_DEPTH, Condition.SOURCE, Condition.STORED_CLASSES
     )
-    label_separator: str = _setting(
-        "",
-        "separator between the classes of an image that has several, such as |",
-        Affects.RECORD,
-        Topic.INPUT,
-        Condition.SOURCE,
-        Condition.STORED_CLASSES,
-        metavar="TEXT",
-    )
-    label_regex: str = _setting(
-        "",
-        "regex for file names: '(?P<label>[a-z]+)\\d+\\.jpg'; also (?P<split>...) and (?P<group>...)",
-        Affects.REFERENCE,
-        Topic.INPUT,
-        Condition.SOURCE,
-        check=_opt(_label_regex),
-        metavar="REGEX",
-    )
-    label_depth: str = _setting(
-        "1",
-        "number of folders in a class name: 1, 2 (animals/cat), 3, ..., all, or last for only the innermost",
-        Affects.REFERENCE,
-        Topic.INPUT,
-        Condition.SOURCE,
-        Condition.STORED_CLASSES,
-        check=units.parse_label_depth,
-        metavar="N|all|last",
-    )
-    folders: str = _setting(
+    """Number of folders in a class name: 1, 2 (animals/cat), 3, ..., all, or last for only the innermost."""
+    folders: str = setting(
         "auto",
-        "what the folders at the top are: classes; splits (those named train, validation, test, ..., with or "
-        "without class folders inside; others are left out); ignore (their names have no meaning); auto "
-        "decides, and fails if they could be either",
         Affects.REFERENCE,
         Topic.INPUT,
+        kinds.one_of("auto", "classes", "splits", "ignore"),
         Condition.SOURCE,
-        choices=FOLDERS,
     )
-    unlabelled: str = _setting(
+    """What the folders at the top are: classes; splits (those named train, validation, test, ..., with or
+    without class folders inside; others are left out); ignore (their names have no meaning); auto decides,
+    and fails if they could be either."""
+    unlabelled: str = setting(
         "quarantine",
-        "images without a class: quarantine them, or keep them with label -1",
         Affects.RECORD,
         Topic.INPUT,
+        kinds.one_of("quarantine", "keep"),
         Condition.CLASSES,
         Condition.STORED_CLASSES,
-        choices=("quarantine", "keep"),
     )
-    rename_labels: str = _setting(
-        "",
-        "old=new,... or a file with one old=new per line",
-        Affects.REFERENCE,
-        Topic.INPUT,
-        Condition.STORED_CLASSES,
-        metavar="OLD=NEW,...",
-        between="=",
+    """Images without a class: quarantine them, or keep them with label -1."""
+    rename_labels: str = setting("", Affects.REFERENCE, Topic.INPUT, kinds.RENAMES, Condition.STORED_CLASSES)
+    """Old=new,... or a file with one old=new per line."""
+    keep_labels: str = setting("", Affects.INPUT, Topic.INPUT, kinds.FILE, Condition.STORED_CLASSES)
+    """File with the class names to keep, after renaming; images of other classes are filtered."""
+    bad_boxes: str = setting(
+        "drop", Affects.RECORD, Topic.ANNOTATIONS, kinds.one_of("drop", "clip", "fail"), Condition.OBJECTS
     )
-    keep_labels: str = _setting(
-        "",
-        "file with the class names to keep, after renaming; images of other classes are filtered",
-        Affects.INPUT,
-        Topic.INPUT,
-        Condition.STORED_CLASSES,
-        metavar="FILE",
+    """Boxes outside the image, inverted, empty or without a class: drop them, clip those that overlap the
+    image, or fail the image."""
+    missing_annotations: str = setting(
+        "fail", Affects.REFERENCE, Topic.ANNOTATIONS, kinds.one_of("fail", "empty"), Condition.SOURCE
     )
-    bad_boxes: str = _setting(
-        "drop",
-        "boxes outside the image, inverted, empty or without a class: drop them, clip those that overlap "
-        "the image, or fail the image",
-        Affects.RECORD,
-        Topic.ANNOTATIONS,
-        Condition.OBJECTS,
-        choices=("drop", "clip", "fail"),
-    )
-    missing_annotations: str = _setting(
-        "fail",
-        "images without their annotation file, such as VOC's XML or LabelMe's JSON: fail them, "
-        "or store them without objects (YOLO always does)",
-        Affects.REFERENCE,
-        Topic.ANNOTATIONS,
-        Condition.SOURCE,
-        choices=("fail", "empty"),
-    )
-    pixel_shape: str = _setting(
-        "",
-        "shape of raw pixels, if the source does not have it: 32x32x3 (height, width, channels)",
-        Affects.REFERENCE,
-        Topic.INPUT,
-        Condition.SOURCE,
-        check=_opt(units.parse_pixel_shape),
-        metavar="HxWxC",
-    )
-    splits: str = _setting(
-        "train=1",
-        "shares such as train=0.8,validation=0.1,test=0.1; ignored if the source names the splits",
-        Affects.PLACEMENT,
-        Topic.SPLITS,
-        Condition.DRAWN_SPLITS,
-        check=_check_splits,
-        metavar="NAME=SHARE,...",
-        between="=",
-    )
-    split_mode: str = _setting(
+    """Images without their annotation file, such as VOC's XML or LabelMe's JSON: fail them, or store them
+    without objects (YOLO always does)."""
+    pixel_shape: str = setting("", Affects.REFERENCE, Topic.INPUT, kinds.PIXEL_SHAPE, Condition.SOURCE)
+    """Shape of raw pixels, if the source does not have it: 32x32x3 (height, width, channels)."""
+    splits: str = setting("train=1", Affects.PLACEMENT, Topic.SPLITS, kinds.SPLITS, Condition.DRAWN_SPLITS)
+    """Shares such as train=0.8,validation=0.1,test=0.1; ignored if the source names the splits."""
+    split_mode: str = setting(
         "hash",
-        "hash: shares are met on average; exact: each split gets its number of images; stratified: each "
-        "split gets its share of every class. No image changes its split as the data grows",
         Affects.PLACEMENT,
         Topic.SPLITS,
+        kinds.one_of("hash", "exact", "stratified"),
         Condition.SEVERAL_SPLITS,
         Condition.DRAWN_SPLITS,
-        choices=SPLIT_MODES,
     )
-    folds: int = _setting(
-        0,
-        "number of folds for cross-validation in each split; records store their fold, and the loader "
-        "selects with fold=N (0: no folds)",
-        Affects.RECORD,
-        Topic.SPLITS,
-        check=_check_folds,
-        metavar="N",
+    """Hash: shares are met on average; exact: each split gets its number of images; stratified: each split
+    gets its share of every class. No image changes its split as the data grows."""
+    folds: int = setting(0, Affects.RECORD, Topic.SPLITS, kinds.FOLDS)
+    """Number of folds for cross-validation in each split; records store their fold, and the loader selects
+    with fold=N (0: no folds)."""
+    split_by: str = setting(
+        "", Affects.PLACEMENT, Topic.SPLITS, kinds.REGEX, Condition.SEVERAL_SPLITS, Condition.DRAWN_SPLITS
     )
-    split_by: str = _setting(
-        "",
-        "regular expression for keys: images with the same first group (or match) stay in one split",
-        Affects.PLACEMENT,
-        Topic.SPLITS,
-        Condition.SEVERAL_SPLITS,
-        Condition.DRAWN_SPLITS,
-        check=_regex,
-        metavar="REGEX",
-    )
-    seed: int = _setting(
-        0,
-        "seed of the hashes that decide split, shard and order",
-        Affects.SHARD,
-        Topic.SPLITS,
-        check=partial(units.parse_int, low=0, high=2**63 - 1),
-        metavar="N",
-    )
-    shard_size: str = _setting(
-        "128MB",
-        "target size of a shard (MB = 10^6 bytes)",
-        Affects.PLACEMENT,
-        Topic.SPLITS,
-        check=units.parse_size,
-        metavar="SIZE",
-    )
-    shards: str = _setting(
-        "",
-        "a fixed number of shards: 8 (in each split) or train=8,test=1",
-        Affects.PLACEMENT,
-        Topic.SPLITS,
-        check=_opt(units.parse_shards),
-        metavar="N",
-        between="=",
-    )
-    compression: str = _setting(
-        "none", "compression of the shards", Affects.SHARD, Topic.RECORDS, choices=COMPRESSIONS
-    )
-    map: str = _setting(
-        "",
-        "your own function, which changes, multiplies or drops each decoded image before it is resized",
-        Affects.RECORD,
-        Topic.PIXELS,
-        check=_opt(_hook_name),
-        metavar="MODULE:FUNCTION",
-    )
-    resize: str = _setting(
-        "",
-        "target size in pixels: 224 (= 224x224) or WxH",
-        Affects.RECORD,
-        Topic.PIXELS,
-        check=_opt(units.parse_resize),
-        metavar="WxH",
-    )
-    fit: str = _setting(
-        "stretch",
-        "how an image is fitted to the target size (Pillow's ImageOps terms)",
-        Affects.RECORD,
-        Topic.PIXELS,
-        Condition.RESIZING,
-        choices=FITS,
-    )
-    resample: str = _setting(
+    """Regular expression for keys: images with the same first group (or match) stay in one split."""
+    seed: int = setting(0, Affects.SHARD, Topic.SPLITS, kinds.COUNT)
+    """Seed of the hashes that decide split, shard and order."""
+    shard_size: str = setting("128MB", Affects.PLACEMENT, Topic.SPLITS, kinds.SIZE)
+    """Target size of a shard (MB = 10^6 bytes)."""
+    shards: str = setting("", Affects.PLACEMENT, Topic.SPLITS, kinds.SHARDS)
+    """A fixed number of shards: 8 (in each split) or train=8,test=1."""
+    compression: str = setting("none", Affects.SHARD, Topic.RECORDS, kinds.one_of(*SUFFIXES))
+    """Compression of the shards."""
+    map: str = setting("", Affects.RECORD, Topic.PIXELS, kinds.HOOK)
+    """Your own function, which changes, multiplies or drops each decoded image before it is resized."""
+    resize: str = setting("", Affects.RECORD, Topic.PIXELS, kinds.RESIZE)
+    """Target size in pixels: 224 (= 224x224) or WxH."""
+    fit: str = setting("stretch", Affects.RECORD, Topic.PIXELS, kinds.one_of(*FITS), Condition.RESIZING)
+    """How an image is fitted to the target size (Pillow's ImageOps terms)."""
+    resample: str = setting(
         "bilinear",
-        "the resampling filter",
         Affects.RECORD,
         Topic.PIXELS,
+        kinds.one_of("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"),
         Condition.RESIZING,
-        choices=RESAMPLES,
     )
-    image_format: str = _setting(
-        "",
-        "format of the stored images; default: jpeg when resizing, else keep (the original bytes "
-        "if nothing has to change)",
-        Affects.RECORD,
-        Topic.PIXELS,
-        choices=IMAGE_FORMATS,
+    """The resampling filter."""
+    image_format: str = setting(
+        "", Affects.RECORD, Topic.PIXELS, kinds.one_of("keep", "jpeg", "png", "webp", "raw")
     )
-    quality: int = _setting(
-        95,
-        "quality of JPEG (4:2:0) and WebP, 1 to 100",
-        Affects.RECORD,
-        Topic.PIXELS,
-        Condition.LOSSY_FORMAT,
-        check=partial(units.parse_int, low=1, high=100),
-        metavar="Q",
+    """Format of the stored images; default: jpeg when resizing, else keep (the original bytes if nothing
+    has to change)."""
+    quality: int = setting(95, Affects.RECORD, Topic.PIXELS, kinds.PERCENT, Condition.LOSSY_FORMAT)
+    """Quality of JPEG (4:2:0) and WebP, 1 to 100."""
+    color: str = setting("rgb", Affects.RECORD, Topic.PIXELS, kinds.one_of("rgb", "gray", "keep"))
+    """Channels: rgb, gray, or keep (grayscale images stay grayscale)."""
+    depth: str = setting("8", Affects.RECORD, Topic.PIXELS, kinds.one_of("8", "keep"))
+    """Bits per channel: 8 (everything is scaled to 8 bits), or keep (16 bits stay 16 bits, and
+    floating-point numbers stay 32-bit floats)."""
+    channels: int = setting(0, Affects.RECORD, Topic.PIXELS, kinds.CHANNELS)
+    """Store all N channels of each image as they are in its file, as raw pixels; for TIFF and arrays with
+    2 to 16 channels (0: --color decides)."""
+    white: int = setting(0, Affects.RECORD, Topic.PIXELS, kinds.SAMPLE)
+    """Sample that becomes white when 16-bit images are scaled to 8 bits, such as 4095 for 12-bit scans;
+    images with larger ones are quarantined (0: 65535, unless all images are dark)."""
+    background: str = setting(
+        "white", Affects.RECORD, Topic.PIXELS, kinds.COLOR, Condition.VISIBLE_BACKGROUND
     )
-    color: str = _setting(
-        "rgb",
-        "channels: rgb, gray, or keep (grayscale images stay grayscale)",
-        Affects.RECORD,
-        Topic.PIXELS,
-        choices=COLORS,
+    """Color under transparent pixels and around padded images."""
+    strip_metadata: bool = setting(
+        False, Affects.RECORD, Topic.RECORDS, kinds.SWITCH, Condition.KEPT_ORIGINALS
     )
-    depth: str = _setting(
-        "8",
-        "bits per channel: 8 (everything is scaled to 8 bits), or keep (16 bits stay 16 bits, and "
-        "floating-point numbers stay 32-bit floats)",
-        Affects.RECORD,
-        Topic.PIXELS,
-        choices=DEPTHS,
-    )
-    channels: int = _setting(
-        0,
-        "store all N channels of each image as they are in its file, as raw pixels; for TIFF and arrays with "
-        "2 to 16 channels (0: --color decides)",
-        Affects.RECORD,
-        Topic.PIXELS,
-        check=_check_channels,
-        metavar="N",
-    )
-    white: int = _setting(
-        0,
-        "sample that becomes white when 16-bit images are scaled to 8 bits, such as 4095 for 12-bit scans; "
-        "images with larger ones are quarantined (0: 65535, unless all images are dark)",
-        Affects.RECORD,
-        Topic.PIXELS,
-        check=partial(units.parse_int, low=0, high=65535),
-        metavar="N",
-    )
-    background: str = _setting(
-        "white",
-        "color under transparent pixels and around padded images",
-        Affects.RECORD,
-        Topic.PIXELS,
-        Condition.VISIBLE_BACKGROUND,
-        check=units.parse_color,
-        metavar="COLOR",
-    )
-    strip_metadata: bool = _setting(
+    """Remove EXIF, GPS and comments from kept originals."""
+    damaged: str = setting("quarantine", Affects.RECORD, Topic.SAFETY, kinds.one_of("quarantine", "keep"))
+    """Images whose decoder reports missing or damaged data: quarantine them, or keep them with the pixels
+    that the decoder makes up."""
+    max_pixels: int = setting(89_478_485, Affects.RECORD, Topic.SAFETY, kinds.PIXELS)
+    """Quarantine images with more pixels (width x height), without decoding them (Pillow's limit)."""
+    max_bytes: str = setting("256MB", Affects.RECORD, Topic.SAFETY, kinds.SIZE)
+    """Quarantine larger source files without reading them."""
+    bounds: str = setting("", Affects.RECORD, Topic.SAFETY, kinds.BOUNDS)
+    """How many parts an image file may have, by the code with which it is quarantined otherwise:
+    TOO_MANY_SCANS=500,...; docs/dataset.md lists codes and defaults."""
+    include: str = setting("", Affects.INPUT, Topic.SELECTION, kinds.KEYS)
+    """Take only images whose key matches a pattern, such as cats/*.jpg, or that a file lists by key or
+    sha256 (@FILE, one per line); others are filtered."""
+    exclude: str = setting("", Affects.INPUT, Topic.SELECTION, kinds.KEYS)
+    """Leave out images whose key matches a pattern, such as drafts/, or that a file lists by key or sha256
+    (@FILE, one per line), such as a list of opt-outs."""
+    min_bytes: str = setting("", Affects.REFERENCE, Topic.SELECTION, kinds.SIZE)
+    """Leave out smaller source files."""
+    min_side: int = setting(0, Affects.SHARD, Topic.SELECTION, kinds.SIDE)
+    """Leave out images whose shorter side has fewer pixels (0: none)."""
+    max_aspect: float = setting(0.0, Affects.SHARD, Topic.SELECTION, kinds.ASPECT)
+    """Leave out images whose longer side is more than X times the shorter (0: none)."""
+    drop: str = setting("", Affects.RECORD, Topic.SELECTION, kinds.CODES)
+    """Leave out images that, as stored, have one of these findings of validate --quality: DARK, LIGHT,
+    BLURRY, LOW_INFORMATION, ODD_ASPECT_RATIO, GRAYSCALE."""
+    license: str = setting("", Affects.PROVENANCE, Topic.PROVENANCE, kinds.LICENSE)
+    """License of the dataset: an SPDX identifier such as CC-BY-4.0, a web address, or a name."""
+    citation: str = setting("", Affects.PROVENANCE, Topic.PROVENANCE, kinds.PROSE)
+    """How to cite the dataset, best as BibTeX."""
+    creator: str = setting("", Affects.PROVENANCE, Topic.PROVENANCE, kinds.CREATORS)
+    """Who made the dataset: names separated by ; (org:NAME for an organization)."""
+    url: str = setting("", Affects.PROVENANCE, Topic.PROVENANCE, kinds.URL)
+    """Home page of the dataset."""
+    description: str = setting("", Affects.PROVENANCE, Topic.PROVENANCE, kinds.PROSE)
+    """What the dataset contains, as Markdown."""
+    date_published: str = setting("", Affects.PROVENANCE, Topic.PROVENANCE, kinds.DATE)
+    """Date of publication: 2026-03-31."""
+    skip_formats: str = setting("", Affects.RECORD, Topic.INPUT, kinds.FORMATS)
+    """Formats to leave out on purpose, by name or extension: heic,psd; such images are filtered, and do
+    not count as bad."""
+    max_bad_fraction: float = setting(0.01, Affects.RUN, Topic.SAFETY, kinds.SHARE)
+    """Publish nothing if quarantined / (written + quarantined) is larger."""
+    class_names: str = setting("", Affects.INPUT, Topic.INPUT, kinds.FILE, Condition.STORED_CLASSES)
+    """File with the class names in id order; images of other classes are quarantined."""
+    dedupe: str = setting("none", Affects.REFERENCE, Topic.SELECTION, kinds.one_of("none", "exact", "near"))
+    """Exact: keep only the smallest key of files with equal bytes; near: keep only the largest of images
+    that look alike, as validate --quality finds them."""
+    max_per_class: int = setting(0, Affects.REFERENCE, Topic.SELECTION, kinds.COUNT)
+    """Convert at most the N images of each class with the lowest hashes (0: all)."""
+    limit: int = setting(0, Affects.REFERENCE, Topic.SELECTION, kinds.COUNT)
+    """Convert only the N images with the lowest hashes (0: all)."""
+    verify: str = setting("fast", Affects.RUN, Topic.SAFETY, kinds.one_of("fast", "full", "quality", "none"))
+    """Fast: framing, CRCs, counts, checksums; full: also decode every image; quality: also image
+    statistics."""
+    plan_from: str = setting("", Affects.INPUT, Topic.SPLITS, kinds.FILE)
+    """Reuse the plan of this dataset.json: settings, labels and shard counts."""
+    overwrite: bool = setting(
         False,
-        "remove EXIF, GPS and comments from kept originals",
-        Affects.RECORD,
-        Topic.RECORDS,
-        Condition.KEPT_ORIGINALS,
-    )
-    damaged: str = _setting(
-        "quarantine",
-        "images whose decoder reports missing or damaged data: quarantine them, or keep them with the "
-        "pixels that the decoder makes up",
-        Affects.RECORD,
-        Topic.SAFETY,
-        choices=DAMAGED,
-    )
-    max_pixels: int = _setting(
-        89_478_485,
-        "quarantine images with more pixels (width x height), without decoding them (Pillow's limit)",
-        Affects.RECORD,
-        Topic.SAFETY,
-        check=partial(units.parse_int, low=1, high=2**31 - 1),
-        metavar="N",
-    )
-    max_bytes: str = _setting(
-        "256MB",
-        "quarantine larger source files without reading them",
-        Affects.RECORD,
-        Topic.SAFETY,
-        check=units.parse_size,
-        metavar="SIZE",
-    )
-    bounds: str = _setting(
-        "",
-        "how many parts an image file may have, by the code with which it is quarantined otherwise: "
-        "TOO_MANY_SCANS=500,...; docs/dataset.md lists codes and defaults",
-        Affects.RECORD,
-        Topic.SAFETY,
-        check=parse_bounds,
-        metavar="CODE=NUMBER,...",
-        between="=",
-    )
-    include: str = _setting(
-        "",
-        "take only images whose key matches a pattern, such as cats/*.jpg, or that a file lists by key or "
-        "sha256 (@FILE, one per line); others are filtered",
-        Affects.INPUT,
-        Topic.SELECTION,
-        check=_key_list,
-        metavar="PATTERN|@FILE,...",
-    )
-    exclude: str = _setting(
-        "",
-        "leave out images whose key matches a pattern, such as drafts/, or that a file lists by key or "
-        "sha256 (@FILE, one per line), such as a list of opt-outs",
-        Affects.INPUT,
-        Topic.SELECTION,
-        check=_key_list,
-        metavar="PATTERN|@FILE,...",
-    )
-    min_bytes: str = _setting(
-        "",
-        "leave out smaller source files",
-        Affects.REFERENCE,
-        Topic.SELECTION,
-        check=_opt(units.parse_size),
-        metavar="SIZE",
-    )
-    min_side: int = _setting(
-        0,
-        "leave out images whose shorter side has fewer pixels (0: none)",
-        Affects.SHARD,
-        Topic.SELECTION,
-        check=partial(units.parse_int, low=0, high=2**31 - 1),
-        metavar="N",
-    )
-    max_aspect: float = _setting(
-        0.0,
-        "leave out images whose longer side is more than X times the shorter (0: none)",
-        Affects.SHARD,
-        Topic.SELECTION,
-        check=units.parse_aspect,
-        metavar="X",
-    )
-    drop: str = _setting(
-        "",
-        f"leave out images that, as stored, have one of these findings of validate --quality: "
-        f"{', '.join(OF_ONE_PICTURE)}",
-        Affects.RECORD,
-        Topic.SELECTION,
-        check=parse_drop,
-        metavar="CODE,...",
-    )
-    license: str = _setting(
-        "",
-        "license of the dataset: an SPDX identifier such as CC-BY-4.0, a web address, or a name",
-        Affects.PROVENANCE,
-        Topic.PROVENANCE,
-        check=one_line,
-        metavar="LICENSE",
-    )
-    citation: str = _setting(
-        "",
-        "how to cite the dataset, best as BibTeX",
-        Affects.PROVENANCE,
-        Topic.PROVENANCE,
-        check=any_text,
-        metavar="TEXT",
-    )
-    creator: str = _setting(
-        "",
-        "who made the dataset: names separated by ; (org:NAME for an organization)",
-        Affects.PROVENANCE,
-        Topic.PROVENANCE,
-        check=parse_creators,
-        metavar="NAME;...",
-    )
-    url: str = _setting(
-        "",
-        "home page of the dataset",
-        Affects.PROVENANCE,
-        Topic.PROVENANCE,
-        check=web_address,
-        metavar="URL",
-    )
-    description: str = _setting(
-        "",
-        "what the dataset contains, as Markdown",
-        Affects.PROVENANCE,
-        Topic.PROVENANCE,
-        check=any_text,
-        metavar="TEXT",
-    )
-    date_published: str = _setting(
-        "",
-        "date of publication: 2026-03-31",
-        Affects.PROVENANCE,
-        Topic.PROVENANCE,
-        check=iso_date,
-        metavar="DATE",
-    )
-    skip_formats: str = _setting(
-        "",
-        "formats to leave out on purpose, by name or extension: heic,psd; such images are filtered, "
-        "and do not count as bad",
-        Affects.RECORD,
-        Topic.INPUT,
-        check=parse_formats,
-        metavar="FORMAT,...",
-    )
-    max_bad_fraction: float = _setting(
-        0.01,
-        "publish nothing if quarantined / (written + quarantined) is larger",
-        Affects.RUN,
-        Topic.SAFETY,
-        check=units.parse_fraction,
-        metavar="SHARE",
-    )
-    class_names: str = _setting(
-        "",
-        "file with the class names in id order; images of other classes are quarantined",
-        Affects.INPUT,
-        Topic.INPUT,
-        Condition.STORED_CLASSES,
-        metavar="FILE",
-    )
-    dedupe: str = _setting(
-        "none",
-        "exact: keep only the smallest key of files with equal bytes; near: keep only the largest of images "
-        "that look alike, as validate --quality finds them",
-        Affects.REFERENCE,
-        Topic.SELECTION,
-        choices=("none", "exact", "near"),
-    )
-    max_per_class: int = _setting(
-        0,
-        "convert at most the N images of each class with the lowest hashes (0: all)",
-        Affects.REFERENCE,
-        Topic.SELECTION,
-        check=partial(units.parse_int, low=0, high=2**63 - 1),
-        metavar="N",
-    )
-    limit: int = _setting(
-        0,
-        "convert only the N images with the lowest hashes (0: all)",
-        Affects.REFERENCE,
-        Topic.SELECTION,
-        check=partial(units.parse_int, low=0, high=2**63 - 1),
-        metavar="N",
-    )
-    verify: str = _setting(
-        "fast",
-        "fast: framing, CRCs, counts, checksums; full: also decode every image; "
-        "quality: also image statistics",
-        Affects.RUN,
-        Topic.SAFETY,
-        choices=("fast", "full", "quality", "none"),
-    )
-    plan_from: str = _setting(
-        "",
-        "reuse the plan of this dataset.json: settings, labels and shard counts",
-        Affects.INPUT,
-        Topic.SPLITS,
-        metavar="FILE",
-    )
-    overwrite: bool = _setting(
-        False,
-        "replace the dataset at --output",
         Affects.RUN,
         Topic.RUNNING,
+        kinds.SWITCH,
         not_for_rebuilds="a rebuild replaces nothing; it writes a new version and then switches the pointer",
     )
-    resume: bool = _setting(
+    """Replace the dataset at --output."""
+    resume: bool = setting(
         False,
-        "finish an interrupted run",
         Affects.RUN,
         Topic.RUNNING,
+        kinds.SWITCH,
         not_for_rebuilds="a rebuild always continues an interrupted run",
     )
+    """Finish an interrupted run."""
 
     @cached_property
     def parsed_splits(self) -> dict[str, Any]:
@@ -870,7 +345,7 @@ class ConvertSettings:
     @cached_property
     def dropped_codes(self) -> tuple[str, ...]:
         """The codes of `drop`."""
-        return parse_drop(self.drop)
+        return kinds.parse_drop(self.drop)
 
     @cached_property
     def skipped_formats(self) -> frozenset[str]:
@@ -927,8 +402,8 @@ class ConvertSettings:
         Raises:
           UsageError: if a setting is wrong; the message names the first one and what to write instead.
         """
-        for item in fields(self):
-            self.check_one(item.name)
+        for name, item in settings_of(ConvertSettings).items():
+            item.check_option(getattr(self, name))
         if not self.input:
             raise UsageError("--input is missing; name a folder of images.")
         _ = self.record_layout  # raises if extra columns do not fit the layout
@@ -961,24 +436,6 @@ class ConvertSettings:
                 )
         self._check_split_mode()
         self._check_pixels()
-
-    def check_one(self, name: str) -> None:
-        """Checks the value of one setting, whatever the values of the others.
-
-        Raises:
-          UsageError: if it is wrong; the message says what to write instead.
-        """
-        value, item = getattr(self, name), self.__dataclass_fields__[name]
-        choices = item.metadata["choices"]
-        if choices and value not in choices and not (item.default == "" and value == ""):
-            raise UsageError(
-                f"--{name} {value}: choose one of {', '.join(choices)}{nearest(str(value), choices) or '.'}"
-            )
-        if item.metadata["check"]:
-            try:
-                item.metadata["check"](value)
-            except ValueError as error:
-                raise UsageError(f"--{name} {value}: {error}.") from None
 
     def _check_split_mode(self) -> None:
         """Checks that images have a class if each split should get its share of every class.
@@ -1085,7 +542,7 @@ class ConvertSettings:
 
     def identity(self) -> dict[str, Any]:
         """The settings that can change a byte of the dataset, in canonical form."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.metadata["affects"] in RECORDED}
+        values: dict[str, Any] = {name: getattr(self, name) for name in settings_that_affect(*RECORDED)}
         values["splits"] = ",".join(f"{name}={share}" for name, share in self.parsed_splits.items())
         values["label_depth"] = self.label_depth.strip()
         values["shard_size"] = units.parse_size(self.shard_size)
@@ -1107,4 +564,4 @@ class ConvertSettings:
 
 def settings_that_affect(*what: Affects) -> tuple[str, ...]:
     """Returns the names of the settings that decide something."""
-    return tuple(item.name for item in fields(ConvertSettings) if item.metadata["affects"] in what)
+    return tuple(name for name, item in settings_of(ConvertSettings).items() if item.affects in what)

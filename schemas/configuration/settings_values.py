@@ -5,23 +5,23 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
+from shardwright.schemas.configuration.setting import Setting, settings_of
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.layouts import layout_by_name
 
 
-def setting_fields() -> dict[str, Any]:
-    """Returns the dataclass fields of the settings by name."""
-    return {item.name: item for item in fields(ConvertSettings)}
+def setting_fields() -> Mapping[str, Setting]:
+    """Returns the settings of a conversion by name."""
+    return settings_of(ConvertSettings)
 
 
 def not_for_rebuilds() -> dict[str, str]:
     """Returns the settings that a rebuild does not accept, with the reasons."""
-    reasons = {name: item.metadata["not_for_rebuilds"] for name, item in setting_fields().items()}
-    return {name: why for name, why in reasons.items() if why}
+    return {name: item.not_for_rebuilds for name, item in setting_fields().items() if item.not_for_rebuilds}
 
 
 def settings_from(values: Mapping[str, Any], carried: Mapping[str, Any] | None = None) -> ConvertSettings:
@@ -41,7 +41,7 @@ def settings_from(values: Mapping[str, Any], carried: Mapping[str, Any] | None =
             if name not in known:
                 where = "--plan_from: " if name in (carried or {}) and name not in values else ""
                 raise UsageError(f"{where}unknown setting {name!r}{nearest(name, list(known)) or '.'}")
-            merged[name] = _coerce(name, value, known[name])
+            merged[name] = stored_value(known[name], value)
     if "shards" in values and "shard_size" in values and values["shards"] and values["shard_size"]:
         raise UsageError("--shards and --shard_size both choose the number of shards: leave one out.")
     if carried and "resize" in values and "image_format" not in values:
@@ -73,34 +73,44 @@ def _stores_pixels(carried: Mapping[str, Any]) -> bool:
     return layout_by_name(str(carried.get("layout", ConvertSettings.layout))).pixels
 
 
-def _coerce(name: str, value: Any, setting: Any) -> Any:
-    """Converts a value of a job file, a notebook or a plan to the form of its setting."""
-    default, between = setting.default, setting.metadata["between"]
-    if name == "input":
-        return _coerce_input(value)
-    if isinstance(default, bool):
-        if isinstance(value, bool):
-            return value
-        if str(value).lower() in ("true", "false", "yes", "no"):
-            return str(value).lower() in ("true", "yes")
-        raise UsageError(f"--{name} {value}: write true or false.")
+def stored_value(item: Setting, value: Any) -> Any:
+    """Returns a value of a command line, a job file, a notebook or a plan in the form of its setting.
+
+    Raises:
+      UsageError: if its type is wrong.
+    """
+    if isinstance(item.default, tuple):
+        return _paths(item, value)
+    if item.is_switch:
+        if str(value).lower() not in ("true", "false", "yes", "no"):
+            raise UsageError(f"--{item.name} {value}: write true or false.")
+        return str(value).lower() in ("true", "yes")
     if value is None:
-        return default
-    if isinstance(value, Mapping) and between:
-        value = ",".join(f"{key}{between}{item}" for key, item in value.items())
-    if isinstance(value, list | tuple) and name == "resize":
-        value = "x".join(str(item) for item in value)
+        return item.default
+    if isinstance(value, Mapping) and item.kind.between:
+        value = ",".join(f"{key}{item.kind.between}{one}" for key, one in value.items())
+    if isinstance(value, list | tuple) and item.name == "resize":
+        value = "x".join(str(side) for side in value)
     if isinstance(value, Mapping | list | tuple | set):
-        raise UsageError(f"--{name} takes one value, not several: {value!r}.")
-    if isinstance(default, int | float) and not isinstance(value, bool):
-        try:
-            number = type(default)(value)
-        except (TypeError, ValueError, OverflowError):
-            raise UsageError(f"--{name} {value}: {value!r} is not a number{_as_share(value)}.") from None
-        if isinstance(value, float) and number != value and value == value:
-            raise UsageError(f"--{name} {value}: {value!r} is not a whole number.")
-        return number
+        raise UsageError(f"--{item.name} takes one value, not several: {value!r}.")
+    if item.is_number:
+        return _number(item, value)
     return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+
+
+def _number(item: Setting, value: Any) -> int | float:
+    """Returns a number, which may be written as a fraction such as 1/30 unless it has to be whole."""
+    kind: type[int | float] = type(item.default)
+    over, _, under = str(value).partition("/") if kind is float else (value, "", "")
+    wrong = f"{value!r} is not a number{_as_share(value)}"
+    try:
+        number = kind(over) / float(under) if under else kind(over)
+        if isinstance(value, float) and number != value and value == value:
+            wrong = f"{value!r} is not a whole number"
+            raise ValueError
+    except (TypeError, ValueError, OverflowError, ZeroDivisionError):
+        raise UsageError(f"--{item.name} {value}: {item.kind.advice or wrong}.") from None
+    return number
 
 
 def _as_share(value: Any) -> str:
@@ -109,12 +119,12 @@ def _as_share(value: Any) -> str:
     return f"; write {float(percentage[1]) / 100:g}" if percentage else ""
 
 
-def _coerce_input(value: Any) -> tuple[str, ...]:
-    """Converts a path, several paths, or names with paths to the form of `input`."""
+def _paths(item: Setting, value: Any) -> tuple[str, ...]:
+    """Converts a path, several paths, or names with paths to several texts."""
     if isinstance(value, Mapping):
-        value = [f"{key}={item}" for key, item in value.items()]
+        value = [f"{key}={path}" for key, path in value.items()]
     if isinstance(value, str | os.PathLike):
         value = [value]
     if not isinstance(value, list | tuple) or not all(isinstance(v, str | os.PathLike) for v in value):
-        raise UsageError(f"--input {value!r}: write one path or a list of paths.")
-    return tuple(os.fspath(item) for item in value)
+        raise UsageError(f"--{item.name} {value!r}: write one path or a list of paths.")
+    return tuple(os.fspath(path) for path in value)

@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
-from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, WrapValidator
 from pydantic_core import PydanticCustomError
 
+from shardwright.schemas.attribute_docstrings import attribute_docstrings
 from shardwright.schemas.errors import nearest
 from shardwright.schemas.plain_yaml import WrongValue
 
 _MAX_VALUE_LENGTH = 60
 _Model = TypeVar("_Model", bound="FileModel")
-
-
-def _attribute_docstrings(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    """Yields the attributes that a class has itself, each with the docstring below it."""
-    (definition,) = ast.parse(inspect.getsource(model)).body
-    assert isinstance(definition, ast.ClassDef)
-    for attribute, text in pairwise(definition.body):
-        match attribute, text:
-            case (
-                ast.AnnAssign(target=ast.Name(id=name)),
-                ast.Expr(value=ast.Constant(value=str(docstring))),
-            ):
-                yield name, inspect.cleandoc(docstring)
 
 
 def _describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
@@ -39,7 +24,7 @@ def _describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
     """
     for base in reversed(model.__mro__):
         if issubclass(base, FileModel) and base is not FileModel:
-            for name, docstring in _attribute_docstrings(base):
+            for name, docstring in attribute_docstrings(base).items():
                 schema["properties"][model.model_fields[name].alias or name]["description"] = docstring
 
 

@@ -158,7 +158,7 @@ def test_wrong_values_are_refused(name: str, value: str) -> None:
 def test_the_table_contains_every_parameter_with_a_special_form() -> None:
     plain = {name for name, entry in PARAMETERS.items() if entry["paramType"] in ("ENUM", "BOOLEAN")}
     assert set(PARAMETERS) - plain - {name for name, _ in RIGHT} <= {
-        name for name in PARAMETERS if PARAMETERS[name]["groupName"] == "More"
+        name for name in PARAMETERS if PARAMETERS[name]["regexes"] == [r"^[^\n\r]+$"]
     }
 
 

@@ -16,8 +16,9 @@ import pytest
 from helpers.fewer_imports import late
 from helpers.tensorflow_records import read_records
 
+from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
-from shardwright.pipelines.validate import main, validate
+from shardwright.pipelines.validate import validate
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding
@@ -431,7 +432,7 @@ def test_impossible_comparisons_are_refused(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refusal(*arguments: str) -> str:
-        assert main(list(arguments)) == 2
+        assert main(["validate", *arguments]) == 2
         return capsys.readouterr().err
 
     shards = str(made / "kept" / "train-*.tfrecord")
@@ -440,4 +441,4 @@ def test_impossible_comparisons_are_refused(
     assert "--against /nowhere does not exist" in refusal(*dataset, "--against", "/nowhere")
     assert "name the source with --against" in refusal(*dataset, "--image_root", str(tmp_path))
     assert "no such" not in refusal(*dataset, "--against", str(made / "source"), "--source", "coco")
-    assert main([*dataset, "--against", str(made / "source")]) == 0
+    assert main(["validate", *dataset, "--against", str(made / "source")]) == 0

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
-from shardwright.pipelines.convert import main as convert_main
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import ConvertResult
-from shardwright.pipelines.validate import main as validate_main
 from shardwright.pipelines.validate import validate
 
 SPLITS = ("train", "test")
@@ -62,7 +61,7 @@ def test_convert_reports_them_at_every_verification(folder: Path, tmp_path: Path
 
 
 def test_convert_prints_them(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert convert_main(["--input", str(folder), "--output", str(tmp_path / "out"), "--shards", "2"]) == 0
+    assert main(["convert", "--input", str(folder), "--output", str(tmp_path / "out"), "--shards", "2"]) == 0
     out = capsys.readouterr().out
     assert "1 LABEL_CONFLICT" in out and "1 SPLIT_LEAKAGE" in out
 
@@ -79,8 +78,8 @@ def test_validate_reports_them_at_every_depth(folder: Path, tmp_path: Path, layo
     found = validate(output, mode="quality").counts
     assert {code: found[code] for code in COUNTS} == COUNTS
     arguments = [str(output), "--fast", "--fail_on", "LABEL_CONFLICT"]
-    assert validate_main(arguments) == 1
-    assert validate_main([str(output), "--fast"]) == 0
+    assert main(["validate", *arguments]) == 1
+    assert main(["validate", str(output), "--fast"]) == 0
 
 
 @pytest.mark.sampled(1)

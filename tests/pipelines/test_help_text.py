@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 import re
-from importlib import import_module
 
 import pytest
 
 from shardwright.pipelines import cli
 from shardwright.pipelines.help_text import colored, examples_text, has_colors
-from shardwright.schemas.configuration.settings import Topic
+from shardwright.schemas.configuration.setting import Topic
 from shardwright.schemas.configuration.settings_values import setting_fields
 
 Capture = pytest.CaptureFixture[str]
@@ -64,7 +63,7 @@ def test_the_settings_stand_in_groups_by_topic(capsys: Capture) -> None:
     topics = [topic.value for topic in Topic]
     assert list(groups) == ["arguments", *topics, "examples"]
     for name, item in setting_fields().items():
-        assert name in groups[item.metadata["topic"].value]
+        assert name in groups[item.topic.value]
     assert {name for topic in topics for name in groups[topic]} >= {*setting_fields(), "job", "json", "help"}
     assert all(len(groups[topic]) >= 2 for topic in topics)
     running = groups["running"]
@@ -119,6 +118,4 @@ def test_colors_change_nothing_else(capsys: Capture, monkeypatch: pytest.MonkeyP
         assert "\x1b[1mrunning:\x1b[0m" in shown and "\x1b[36m--json\x1b[0m" in shown
         for line in shown.splitlines():
             assert len(re.findall(r"\x1b\[[1-9]\d*m", line)) == line.count("\x1b[0m")
-    assert import_module("shardwright.pipelines.convert").COMMAND.parser().format_help() == help_of(
-        capsys, "convert"
-    )
+    assert cli.command_of("convert").parser().format_help() == help_of(capsys, "convert")

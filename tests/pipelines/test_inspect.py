@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
-from shardwright.pipelines.inspect import inspect, main
+from shardwright.pipelines.inspect import inspect
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.transforms.images.contact_sheet import SIDE
@@ -45,7 +46,7 @@ def frame(data):
 
 
 def run(capsys, *argv):
-    code = main([str(word) for word in argv])
+    code = main(["inspect", *(str(word) for word in argv)])
     shown = capsys.readouterr()
     assert "Traceback" not in shown.err
     return code, shown.out, shown.err
@@ -376,10 +377,10 @@ def test_pictures_in_foreign_files_are_shown(layout: str, places: Path, tmp_path
 
 
 def test_encoded_values_are_shown_decoded(places: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(places / "own"), "--json"]) == 0
+    assert main(["inspect", str(places / "own"), "--json"]) == 0
     features = json.loads(capsys.readouterr().out)["records"][0]["features"]
     assert features["klass"] in _COLORS and features["corner"] == [1, 2, 3, 4]
-    assert main([str(places / "own")]) == 0
+    assert main(["inspect", str(places / "own")]) == 0
     shown = capsys.readouterr().out
     assert "tensor of uint8: any x any x any" in shown and "base64: one value" in shown
     assert '"features"' not in shown  # the layout is shown as a table, not as a setting

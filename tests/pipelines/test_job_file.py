@@ -12,7 +12,7 @@ from shardwright.pipelines import cli
 from shardwright.pipelines.job_file import naming_lines, read_job, read_job_settings
 from shardwright.pipelines.options import beam_options, build_settings
 from shardwright.schemas.configuration.expectations import Expectations
-from shardwright.schemas.configuration.job import Hook, JobFile, JobGates, Retention
+from shardwright.schemas.configuration.job import Hook, JobFile, JobGates, RebuildSettings
 from shardwright.schemas.configuration.thresholds import Policy, Thresholds
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Gates
@@ -85,16 +85,13 @@ def test_a_complete_file_is_read(tmp_path: Path) -> None:
             Expectations(min_images=5, required_classes=("ant",)),
             Thresholds(max_count_drop=0.2, vanished_classes=Policy.REFUSE),
         ),
-        retention=Retention(3, 1.5),
+        rebuild=RebuildSettings(3, 1.5, verify_sources=True, scrub=0.25, lease_minutes=90),
         hooks={
             "success": (notify,),
             "no_change": (notify,),
             "refused": (notify,),
             "failure": (notify, mail, Hook(webhook="http://host:8080/x")),
         },
-        verify_sources=True,
-        scrub=0.25,
-        lease_minutes=90,
         beam=(
             "--runner=DataflowRunner", "--num_workers=010", "--streaming", "--no_save_main_session",
             "--no_use_public_ips", "--region=no", "--experiments=a", "--experiments=b=s3cret",
@@ -119,7 +116,7 @@ def test_the_command_line_overrides_values_which_are_not_read(tmp_path: Path) ->
     job = read_job(path, given, environ={})
     wanted = {"input": ("a",), "output": "b", "shards": "3", "resize": "64", "seed": 1, "verify": "fast"}
     assert job.settings == wanted
-    assert (job.retention.keep, job.verify_sources) == (2, True)
+    assert (job.rebuild.keep, job.rebuild.verify_sources) == (2, True)
     assert job.lines["output"] == 2 and not {"input", "resize"} & set(job.lines)
     for wrong, says in (
         ({"keep": "-1"}, "^--keep -1: write the number of"),
@@ -207,9 +204,9 @@ WRONG: list[tuple[str, str]] = [
     ("overwrite: true", "line 3: overwrite: a rebuild replaces nothing; it writes a new version"),
     ("resume: true", "line 3: resume: a rebuild always continues an interrupted run; take it out."),
     ("keep: -1", "line 3: keep -1: write the number of versions to keep, such as 5, or 0 for all."),
-    ("keep: 1.5", "line 3: keep 1.5: write a whole number."),
+    ("keep: 1.5", "line 3: keep 1.5: write the number of versions to keep"),
     ("keep: true", "line 3: keep true: write the number of versions to keep"),
-    ("keep: .inf", "line 3: keep .inf: write the number of versions to keep"),
+    ("keep: .inf", "line 3: keep inf: write the number of versions to keep"),
     ("keep:", "line 3: keep has no value"),
     ("keep_days: ${TOKEN}", "line 3: keep_days ${TOKEN}: write a number of days, such as 30."),
     ("lease_minutes: 0", "line 3: lease_minutes 0: write a number of minutes from 1 on, such as 60."),

@@ -10,11 +10,11 @@ import pytest
 from helpers.repository import PHOTOS
 
 from shardwright.pipelines import validate as command
+from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.findings_text import print_findings
 from shardwright.pipelines.rebuild import rebuild
-from shardwright.pipelines.rollback import main as rollback
-from shardwright.pipelines.validate import main, validate
+from shardwright.pipelines.validate import validate
 from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.findings import Finding, ValidationReport
@@ -94,17 +94,17 @@ def test_a_version_published_during_a_validation_does_not_change_the_output(
 ) -> None:
     output = str(tmp_path / "out")
     first, second = (rebuild(input=str(PHOTOS), output=output, resize=8, limit=limit) for limit in (5, 4))
-    assert rollback([output, "--to", first.version]) == 0
+    assert main(["rollback", output, "--to", first.version]) == 0
     run = command.run_pipeline
 
     def then_publish(build: Any, options: Any) -> Any:
         result = run(build, options)
-        assert rollback([output, "--to", second.version]) == 0
+        assert main(["rollback", output, "--to", second.version]) == 0
         return result
 
     monkeypatch.setattr(command, "run_pipeline", then_publish)
     capsys.readouterr()
-    assert main([output, "--quality"]) == 0
+    assert main(["validate", output, "--quality"]) == 0
     out = capsys.readouterr().out
     assert f"{first.version}/report.html" in out and f"{second.version}/report.html" not in out
     assert [line.split()[1] for line in out.splitlines() if line.split()[:1] == ["train"]] == ["5"]

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from helpers.repository import PHOTOS
 
+from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
-from shardwright.pipelines.plan import main, plan
+from shardwright.pipelines.plan import plan
 
 Capture = pytest.CaptureFixture[str]
 
@@ -28,7 +29,7 @@ def manifest(tmp_path: Path) -> Path:
 
 
 def test_rows_without_an_image_are_shown_apart_from_the_splits(manifest: Path, capsys: Capture) -> None:
-    assert main(["--input", str(manifest), "--resize=16"]) == 0
+    assert main(["plan", "--input", str(manifest), "--resize=16"]) == 0
     rows = _rows(capsys.readouterr().out)
     assert ["none", "200", "0", "0"] in rows
     assert ["train", "20", "20", "1"] in [row[:4] for row in rows]
@@ -62,7 +63,7 @@ def test_ids_of_detection_begin_at_one_and_images_are_counted(tmp_path: Path, ca
         ],
     }
     (tmp_path / "in" / "boxes.json").write_text(json.dumps(document))
-    assert main(["--input", str(tmp_path / "in" / "boxes.json"), "--layout=detection"]) == 0
+    assert main(["plan", "--input", str(tmp_path / "in" / "boxes.json"), "--layout=detection"]) == 0
     rows = _rows(capsys.readouterr().out)
     assert ["1", "pip", "1"] in rows and ["2", "stalk", "2"] in rows
 

@@ -372,15 +372,15 @@ def test_hooks_and_notes_are_those_of_a_whole_rebuild(
         "input: in\noutput: out\nshards: 2\nclass_names: names.txt\nexclude: '@exclude.txt'\nscrub: 1\n"
         "gates: {}\nhooks:\n  on_no_change: {command: [sh, -c, 'echo $SHARDWRIGHT_EVENT >> told']}\n"
     )
-    from shardwright.pipelines.rebuild import main
+    from shardwright.pipelines.cli import main
 
     outputs = []
-    assert main(["job.yaml", "--dedupe", "exact", "--label_depth", "1"]) == 0
+    assert main(["rebuild", "job.yaml", "--dedupe", "exact", "--label_depth", "1"]) == 0
     capfd.readouterr()
     for early in (True, False):
         if not early:
             (Path("out") / INPUT_JSON).unlink()
-        assert main(["job.yaml", "--dedupe", "exact", "--label_depth", "1"]) == 0
+        assert main(["rebuild", "job.yaml", "--dedupe", "exact", "--label_depth", "1"]) == 0
         outputs.append(sorted(capfd.readouterr().err.splitlines()))  # another thread shows what was found
     assert Path("told").read_text().split() == ["no_change"] * 2
     assert outputs[0] == outputs[1]

@@ -14,7 +14,8 @@ from google.protobuf import text_format
 from PIL import Image
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
-from shardwright.pipelines.validate import main, validate
+from shardwright.pipelines.cli import main
+from shardwright.pipelines.validate import validate
 from shardwright.schemas.example import parse_example
 from shardwright.transforms.records.framing import Record, read_records
 
@@ -103,7 +104,7 @@ def test_the_output_names_the_files_and_a_repetition_writes_the_same(
 ) -> None:
     names = ("statistics.json", "stats.pb")
     before = {name: (looked_at / name).read_bytes() for name in names}
-    assert main(["--dataset", str(looked_at), "--quality"]) == 0
+    assert main(["validate", "--dataset", str(looked_at), "--quality"]) == 0
     assert {name: (looked_at / name).read_bytes() for name in names} == before
     printed = capsys.readouterr().out
     assert "channel means" in printed

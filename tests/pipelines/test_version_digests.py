@@ -11,8 +11,8 @@ import pytest
 from helpers.from_nothing import begin, write_bmps
 from helpers.hostile import picture
 
+from shardwright.pipelines.cli import main
 from shardwright.pipelines.validate import validate
-from shardwright.pipelines.versions import main as versions_main
 from shardwright.pipelines.versions import versions
 from shardwright.schemas.findings import ValidationReport
 
@@ -101,7 +101,7 @@ def test_versions_marks_a_record_that_somebody_changed(
     document = json.loads(path.read_text())
     assert document[field] != value
     path.write_text(json.dumps({**document, field: value}))
-    assert versions_main([str(version.parents[1])]) == 0
+    assert main(["versions", str(version.parents[1])]) == 0
     out = capsys.readouterr().out
     assert "damaged" in out and "its fields are not those that its field 'digest' was made of" in out
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.schemas.codes import FilterReason
-from shardwright.schemas.configuration.settings import ConvertSettings, parse_drop
+from shardwright.schemas.configuration.kinds import parse_drop
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.key_rules import Digests, KeyList, KeyRules, parse_key_list, pattern_regex
 

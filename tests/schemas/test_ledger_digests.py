@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.byte_range import DEFLATE, PIXELS, ByteRange
 from shardwright.schemas.codes import Outcome
+from shardwright.schemas.configuration.setting import Affects
 from shardwright.schemas.configuration.settings import (
     RECORDED,
-    Affects,
     ConvertSettings,
     settings_that_affect,
 )

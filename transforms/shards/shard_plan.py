@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from shardwright.schemas.configuration.setting import Affects
 from shardwright.schemas.configuration.settings import (
     RECORDED_IF_GIVEN,
-    Affects,
     ConvertSettings,
     settings_that_affect,
 )

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from shardwright.schemas.codes import FilterReason
-from shardwright.schemas.configuration.settings import ConvertSettings, list_entries
+from shardwright.schemas.configuration.kinds import list_entries
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, is_image
 from shardwright.schemas.key_rules import KeyList, KeyRules, parse_key_list

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from shardwright.schemas.configuration.setting import Setting
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.configuration.settings_values import setting_fields
+from shardwright.schemas.configuration.settings_values import setting_fields, stored_value
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.transforms.sources.source import SOURCES, plugin_sources
 
 
-def choices_of(name: str) -> tuple[str, ...]:
+def choices_of(item: Setting) -> tuple[str, ...]:
     """Returns the fixed values of a setting, without sources of other packages; empty if it has none."""
-    return ("auto", *SOURCES) if name == "source" else tuple(setting_fields()[name].metadata["choices"])
+    return ("auto", *SOURCES) if item.name == "source" else item.kind.choices
 
 
-def check_setting(settings: ConvertSettings, name: str) -> None:
-    """Checks the value of one setting.
+def checked_value(item: Setting, value: Any) -> Any:
+    """Returns a given value in the form of its setting, after all checks that need no other setting.
 
     Raises:
-      UsageError: if the value is wrong; the message says what to write instead.
+      UsageError: if it is wrong; the message says what to write instead.
     """
-    choices = choices_of("source")
-    if name == "source" and settings.source not in choices and settings.source not in plugin_sources():
+    stored = stored_value(item, value)
+    choices = choices_of(item)
+    if item.name == "source" and stored not in choices and stored not in plugin_sources():
         choices = (*choices, *plugin_sources())
-        hint = nearest(settings.source, choices) or "."
-        raise UsageError(f"--source {settings.source}: choose one of {', '.join(choices)}{hint}")
-    settings.check_one(name)
+        hint = nearest(stored, choices) or "."
+        raise UsageError(f"--source {stored}: choose one of {', '.join(choices)}{hint}")
+    item.check_option(stored)
+    return stored
 
 
 def check_settings(settings: ConvertSettings) -> None:
@@ -33,5 +38,5 @@ def check_settings(settings: ConvertSettings) -> None:
     Raises:
       UsageError: if a setting is wrong; the message names it and says what to write instead.
     """
-    check_setting(settings, "source")
+    checked_value(setting_fields()["source"], settings.source)
     settings.check()

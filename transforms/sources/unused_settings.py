@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from shardwright.schemas.configuration.settings import Condition, ConvertSettings
+from shardwright.schemas.configuration.setting import Condition, settings_of
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plan import SplitsFrom
 from shardwright.transforms.sources.source import all_sources, source_by_name
@@ -122,7 +123,7 @@ _CONDITIONS: Mapping[Condition, _Condition] = {
 
 def _missing(name: str, facts: ConversionFacts) -> _Condition | None:
     """Returns the first condition of a setting that is not met; None if all are met."""
-    for condition in ConvertSettings.__dataclass_fields__[name].metadata["needs"]:
+    for condition in settings_of(ConvertSettings)[name].needs:
         if not _CONDITIONS[condition].has_effect(name, facts):
             return _CONDITIONS[condition]
     return None

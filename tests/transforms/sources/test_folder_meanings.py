@@ -13,9 +13,8 @@ import pytest
 from helpers.packing import by_key, list_refs, tar_of, zip_of
 from helpers.repository import PHOTOS
 
+from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
-from shardwright.pipelines.convert import main as convert_main
-from shardwright.pipelines.plan import main as plan_main
 from shardwright.schemas.errors import UsageError
 from shardwright.transforms.sources.folder_tree import TopFolders, decide, is_shard_number, split_of_folder
 
@@ -203,14 +202,14 @@ def test_both_options_in_the_message_work(
 ) -> None:
     source = write_files(tmp_path / "in", paths)
     argv = ["--input", str(source), "--output", str(tmp_path / "out"), "--resize", "8"]
-    assert convert_main(argv) == 2
+    assert main(["convert", *argv]) == 2
     err = capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     spellings = re.findall(r"--folders [a-z]+(?: --unlabelled keep)?", err)
     assert len(spellings) == 2 and "--folders classes" in spellings
     for number, spelling in enumerate(spellings):
         output = tmp_path / f"out{number}"
-        assert convert_main([*argv[:3], str(output), *argv[4:], *shlex.split(spelling)]) == 0
+        assert main(["convert", *argv[:3], str(output), *argv[4:], *shlex.split(spelling)]) == 0
     capsys.readouterr()
 
 
@@ -239,12 +238,12 @@ def test_plan_and_convert_print_the_detected_folders(
     tree = "3 splits x 2 classes, 4 images; left out: 2 files (1 dotfile, 1 not_an_image), 1 bad image"
     detected = f"{source}: class folders in train, validation and Test; no images in docs\n"
     argv = ["--input", str(source), "--max_bad_fraction", "0.5"]
-    assert convert_main([*argv, "--output", str(tmp_path / "out")]) == 0
+    assert main(["convert", *argv, "--output", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().err.startswith(f"{detected}shardwright: found: {tree}\n")
     assert not (tmp_path / "out" / "_work" / "spool").exists()
-    assert plan_main(argv[:2]) == 0
+    assert main(["plan", *argv[:2]]) == 0
     captured = capsys.readouterr()
     assert captured.out.startswith(f"found: {tree}\n") and captured.err.startswith(detected)
     shutil.make_archive(str(tmp_path / "in"), "zip", source / "train")
-    assert plan_main([f"{source}.zip", "--splits", "train=0.5,test=0.5"]) == 0
+    assert main(["plan", f"{source}.zip", "--splits", "train=0.5,test=0.5"]) == 0
     assert capsys.readouterr().out.startswith("found: 2 classes, 2 images; left out: 1 bad image\n")

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.schemas.configuration.settings import Condition, ConvertSettings
+from shardwright.schemas.configuration.setting import Condition
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.plan import SplitsFrom
 from shardwright.transforms.sources.source import SOURCES, all_sources, source_by_name
@@ -42,7 +43,7 @@ def used_by(name: str) -> set[str]:
 
 
 def test_sources_use_exactly_the_settings_that_need_a_source() -> None:
-    needing = {name for name, item in setting_fields().items() if Condition.SOURCE in item.metadata["needs"]}
+    needing = {name for name, item in setting_fields().items() if Condition.SOURCE in item.needs}
     used = {name for source in all_sources() for name in source.settings | source.metadata_settings}
     assert used == needing and "label_regex" in needing
 

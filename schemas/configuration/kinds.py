@@ -1,0 +1,199 @@
+"""The kinds of values that settings take: how each is checked, and what a Dataflow template accepts.
+
+The patterns use only what all engines of regular expressions know.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+from shardwright.schemas import units
+from shardwright.schemas.bounds import parse_bounds
+from shardwright.schemas.codes import OF_ONE_PICTURE, QUALITY
+from shardwright.schemas.columns import parse_extra_columns
+from shardwright.schemas.configuration.setting import Kind
+from shardwright.schemas.image_formats import parse_formats
+from shardwright.schemas.key_rules import parse_key_list
+from shardwright.schemas.layouts import LAYOUTS
+from shardwright.schemas.part_bounds import DIGITS
+from shardwright.schemas.provenance import any_text, iso_date, one_line, parse_creators, web_address
+from shardwright.schemas.side_files import check_split_names
+from shardwright.schemas.values import TYPE_NAMES
+
+#: Largest number of channels.
+MAX_CHANNELS = 16
+#: Maximum number of folds.
+MAX_FOLDS = len(DIGITS)
+
+_Path = str | os.PathLike[str]
+_BUCKET = "gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"
+_FOLDER = rf"{_BUCKET}(/[^/\n\r]+)*/?"
+_IN_BUCKET = rf"{_BUCKET}(/[^/\n\r]+)+/?"
+_NAME = "[A-Za-z0-9_]{1,64}"
+_WORD = "[A-Za-z_][A-Za-z0-9_]*"
+_COLUMN = rf"[^:,\[\]\n\r ]+:({'|'.join(TYPE_NAMES)})(\[\])?"
+_SHARE = r"(0?\.[0-9]*[1-9][0-9]*|1(\.0+)?|[1-9][0-9]{0,8}/[1-9][0-9]{0,8})"
+_COUNT = "[1-9][0-9]{0,4}"
+_PERSON = r"(org:)?[^:; \t\n\r]([^:;\n\r]*[^:; \t\n\r])?"
+_BOUND = "TOO_MANY_[A-Z_]{1,40}=[1-9][0-9]{0,17}"
+_CODE = f"({'|'.join(OF_ONE_PICTURE)})"
+_STATEMENT = r"[^ \t\n\r]([^\n\r]*[^ \t\n\r])?"
+_BYTES = r"([1-9][0-9]{0,14} ?[bB]?|([1-9][0-9]{0,8}(\.[0-9]{1,6})?|0\.[1-9][0-9]{0,5}) ?[kKmMgGtT][iI]?[bB])"
+
+
+def _list_of(pattern: str) -> str:
+    return f"{pattern}(,{pattern})*"
+
+
+def one_of(*choices: str) -> Kind:
+    """Returns the kind with these values and no others."""
+    return Kind(accepts=Literal[choices], choices=choices)
+
+
+def whole(minimum: int, maximum: int, pattern: str, metavar: str = "N") -> Kind:
+    """Returns the kind of whole numbers between two numbers."""
+    check = partial(units.parse_int, low=minimum, high=maximum)
+    return Kind(metavar, check, pattern, minimum=minimum)
+
+
+def number(minimum: float, maximum: float, metavar: str, advice: str) -> Kind:
+    """Returns the kind of numbers between two numbers.
+
+    Args:
+      minimum: Smallest number.
+      maximum: Largest number.
+      metavar: Placeholder in `--help`.
+      advice: What to write instead of a wrong value.
+    """
+
+    def check(value: float) -> None:
+        if not minimum <= value <= maximum:
+            raise ValueError(advice)
+
+    return Kind(metavar, check, minimum=minimum, advice=advice)
+
+
+def _regex(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is not a regular expression ({error})") from None
+
+
+def _check_folds(value: int) -> None:
+    if units.parse_int(str(value), low=0, high=MAX_FOLDS) == 1:
+        raise ValueError("write 0, or the number of folds from 2 on")
+
+
+def _check_channels(value: int) -> None:
+    if units.parse_int(str(value), low=0, high=MAX_CHANNELS) == 1:
+        raise ValueError("choose --color gray for one channel")
+
+
+def _check_splits(text: str) -> None:
+    check_split_names(units.parse_splits(text))
+
+
+def _check_label_regex(text: str) -> None:
+    groups = _regex(text).groupindex
+    if "label" not in groups:
+        raise ValueError("it needs a group (?P<label>...) that matches the class")
+    unknown = sorted(set(groups) - {"label", "split", "group"})
+    if unknown:
+        raise ValueError(f"group {unknown[0]!r} has no meaning; name groups label, split or group")
+
+
+def _check_hook_name(text: str) -> None:
+    if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", text):
+        raise ValueError("write it as module:function, such as my_hooks:blur_faces")
+
+
+def parse_drop(text: str) -> tuple[str, ...]:
+    """Parses the codes of `--drop`; returns them without duplicates, in a fixed order.
+
+    Raises:
+      ValueError: if a code is unknown or does not depend on one image alone.
+    """
+    wanted = {item.strip().upper() for item in text.split(",") if item.strip()}
+    known = [code.value for code in OF_ONE_PICTURE]
+    for code in sorted(wanted.difference(known)):
+        if code in set(QUALITY):
+            advice = {"ODD_SIZE": "use --min_side", "EXACT_DUPLICATE": "use --dedupe exact"}
+            advice["NEAR_DUPLICATE"] = "use --dedupe near"
+            wording = advice.get(code, f"choose from {', '.join(known)}")
+            raise ValueError(f"{code} does not depend on one image alone; {wording}")
+        raise ValueError(f"{code} is not a finding about one image; choose from {', '.join(known)}")
+    return tuple(code for code in known if code in wanted)
+
+
+def list_entries(text: str) -> tuple[list[str], list[str]]:
+    """Returns the patterns of `--include` or `--exclude`, and the paths of the files that it names."""
+    entries = [item.strip() for item in text.split(",") if item.strip()]
+    return [item for item in entries if item[0] != "@"], [item[1:] for item in entries if item[0] == "@"]
+
+
+def _check_key_list(text: str) -> None:
+    patterns, files = list_entries(text)
+    parse_key_list(patterns)
+    if "" in files:
+        raise ValueError("a file name is missing after @; write @FILE")
+
+
+SWITCH = Kind("true|false")
+INPUT = Kind("PATH", None, _FOLDER, _Path | Sequence[_Path] | Mapping[str, _Path])
+OUTPUT = Kind("DIR", None, _IN_BUCKET, _Path, "GCS_WRITE_FOLDER")
+FOLDER = Kind("PATH", None, _FOLDER, _Path, "GCS_READ_FOLDER")
+FILE = Kind("FILE", None, _IN_BUCKET, _Path, "GCS_READ_FILE")
+LAYOUT = Kind("NAME|FILE", None, rf"({'|'.join(LAYOUTS)}|{_BUCKET}(/[^/\n\r]+)*/[^/\n\r]+\.yaml)", _Path)
+#: Other packages can add sources, so `transforms/sources` has the choices.
+SOURCE = Kind()
+COLUMN = Kind("NAME")
+TEXT = Kind("TEXT")
+REGEX = Kind("REGEX", _regex)
+EXTRA_COLUMNS = Kind(
+    "NAME:TYPE,...", parse_extra_columns, _list_of(_COLUMN), str | Mapping[str, str], between=":"
+)
+LABEL_REGEX = Kind("REGEX", _check_label_regex)
+LABEL_DEPTH = Kind("N|all|last", units.parse_label_depth, "([1-9][0-9]{0,2}|all|last)", str | int)
+RENAMES = Kind("OLD=NEW,...", accepts=_Path | Mapping[str, str], between="=")
+PIXEL_SHAPE = Kind("HxWxC", units.parse_pixel_shape, f"{_COUNT}[xX]{_COUNT}([xX][134])?")
+SPLITS = Kind(
+    "NAME=SHARE,...", _check_splits, _list_of(f"{_NAME}={_SHARE}"), str | Mapping[str, Any], between="="
+)
+FOLDS = Kind("N", _check_folds, "(0|[2-9]|[12][0-9]|3[0-6])")
+COUNT = whole(0, 2**63 - 1, "[0-9]{1,18}")
+SIZE = Kind("SIZE", units.parse_size, _BYTES, str | int)
+SHARDS = Kind(
+    "N",
+    units.parse_shards,
+    f"({_COUNT}|{_list_of(f'{_NAME}={_COUNT}')})",
+    str | int | Mapping[str, int],
+    between="=",
+)
+HOOK = Kind("MODULE:FUNCTION", _check_hook_name, rf"{_WORD}(\.{_WORD})*:{_WORD}")
+RESIZE = Kind("WxH", units.parse_resize, f"{_COUNT}([xX]{_COUNT})?", str | int | Sequence[int])
+PERCENT = whole(1, 100, "([1-9][0-9]?|100)", "Q")
+CHANNELS = Kind("N", _check_channels, "(0|[2-9]|1[0-6])")
+SAMPLE = whole(0, 65535, "(0|[1-9][0-9]{0,4})")
+COLOR = Kind("COLOR", units.parse_color, "(#([0-9a-fA-F]{3}|[0-9a-fA-F]{6})|[A-Za-z]{3,20})")
+PIXELS = whole(1, 2**31 - 1, "([1-9][0-9]{0,8}|1[0-9]{9})")
+SIDE = whole(0, 2**31 - 1, "[0-9]{1,9}")
+ASPECT = Kind("X", units.parse_aspect, r"(0|[1-9][0-9]{0,8}(\.[0-9]{1,9})?)")
+SHARE = Kind("SHARE", units.parse_fraction, r"(0(\.[0-9]{1,9})?|1(\.0{1,9})?)")
+BOUNDS = Kind("CODE=NUMBER,...", parse_bounds, _list_of(_BOUND), str | Mapping[str, int], between="=")
+KEYS = Kind("PATTERN|@FILE,...", _check_key_list)
+CODES = Kind("CODE,...", parse_drop, _list_of(_CODE))
+FORMATS = Kind("FORMAT,...", parse_formats)
+LICENSE = Kind("LICENSE", one_line, _STATEMENT)
+PROSE = Kind("TEXT", any_text, _STATEMENT)
+CREATORS = Kind("NAME;...", parse_creators, f"{_PERSON}(; ?{_PERSON})*")
+URL = Kind("URL", web_address, "https?://[!-.0-~][!-~]*")
+DATE = Kind("DATE", iso_date, "[0-9]{4}-[0-9]{2}-[0-9]{2}")
+VERSIONS = number(0, 1e9, "N", "write the number of versions to keep, such as 5, or 0 for all")
+DAYS = number(0, 1e9, "DAYS", "write a number of days, such as 30")
+MINUTES = number(1, 1e9, "MINUTES", "write a number of minutes from 1 on, such as 60")
+PART = number(0, 1, "FRACTION", "write a share from 0 to 1, such as 0.1 or 1/30")
