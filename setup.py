@@ -26,7 +26,7 @@ def mapping(root=""):
         "package_data": {
             **{f"shardwright.{room}": ["py.typed"] for room in ROOMS},
             "shardwright.pipelines": ["py.typed", "json_schemas/*.json"],
-            "shardwright": ["py.typed"],
+            "shardwright": ["py.typed", "*.pyi"],
             "shardwright.transforms.report": ["page/*"],
         },
     }

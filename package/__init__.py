@@ -9,37 +9,20 @@
 Everything is imported on first use: reading needs no Apache Beam, and converting no TensorFlow.
 
 All errors are a `ShardwrightError`; `schemas/errors.py` draws their tree.
+`__init__.pyi` declares the names for editors and type checkers.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardwright.schemas import __version__
 from shardwright.schemas.missing_packages import needed_by
 
-if TYPE_CHECKING:
-    from shardwright.loader import Records, load, open_dataset, pin, select
-    from shardwright.pipelines.convert import convert
-    from shardwright.pipelines.diff import diff
-    from shardwright.pipelines.inspect import inspect
-    from shardwright.pipelines.plan import plan
-    from shardwright.pipelines.rebuild import rebuild
-    from shardwright.pipelines.salvage import salvage
-    from shardwright.pipelines.validate import validate
-    from shardwright.schemas.errors import (
-        DataRefused,
-        EngineError,
-        NotRun,
-        ShardwrightError,
-        UnexpectedError,
-        UsageError,
-    )
-    from shardwright.schemas.missing_packages import MissingPackage
-
-_HOME = {
+#: Public name -> the module that has it, which is imported on first use.
+HOMES = {
     "DataRefused": "schemas.errors",
     "EngineError": "schemas.errors",
     "MissingPackage": "schemas.missing_packages",
@@ -93,13 +76,13 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with needed_by(name):
         if name in _NEED_BEAM and find_spec("apache_beam") is None:
             raise ModuleNotFoundError(name="apache_beam")
-        found = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    if _HOME[name].startswith("pipelines."):
+        found = getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
+    if HOMES[name].startswith("pipelines."):
         from shardwright.pipelines.python_calls import called_from_python
 
         found = called_from_python(found)

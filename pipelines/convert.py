@@ -33,14 +33,12 @@ from shardwright.pipelines.prepare import (
     places_read,
 )
 from shardwright.pipelines.progress import show_progress
-from shardwright.pipelines.python_calls import takes_settings
 from shardwright.pipelines.results import ConvertResult
 from shardwright.pipelines.run import description_of, metrics_of, run_pipeline
 from shardwright.pipelines.run_facts import run_facts, software_versions
 from shardwright.pipelines.summary import print_convert_summary, print_inputs
 from shardwright.pipelines.workers import converting, workers_of
 from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, OUTCOME_JSON, RUN_JSON, Dataset
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
 from shardwright.transforms import storage
@@ -134,7 +132,6 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
     return results | "CommitDataset" >> commit  # outcome
 
 
-@takes_settings(ConvertSettings)
 def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) -> ConvertResult:
     """Converts images to a dataset: the same as `shardwright convert`, as a function.
 

@@ -1,16 +1,19 @@
-"""Writes the JSON schemas with which editors complete and check job, gate and layout files.
+"""Writes what editors complete and check with: JSON schemas of files, and a stub of the package.
 
 Run it after a change of the settings or the models: `python -m shardwright.pipelines.editor_schemas`.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import shardwright
 from shardwright.schemas.configuration.gate_file import GateFile
 from shardwright.schemas.configuration.job import RebuildSettings
 from shardwright.schemas.configuration.job_model import Sections
@@ -21,6 +24,7 @@ from shardwright.schemas.configuration.typed_yaml import FileModel
 from shardwright.transforms.sources.setting_choices import choices_of
 
 FOLDER = Path(__file__).with_name("json_schemas")
+STUB = Path(shardwright.__file__).with_name("__init__.pyi")
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 #: A value with a variable or a date, which is known only when the job runs.
 PLACEHOLDER = {"type": "string", "pattern": r"\$\{|\{"}
@@ -102,11 +106,40 @@ def schema_text(schema: Mapping[str, Any]) -> str:
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
+def stub_text() -> str:
+    """Returns the stub of the package, which tells editors and type checkers all arguments."""
+    with_settings = ("convert", "plan", "rebuild")
+    others = {name: home for name, home in shardwright.HOMES.items() if name not in with_settings}
+    lines = [
+        '"""The public names, for editors; `python -m shardwright.pipelines.editor_schemas` writes this."""',
+        "from collections.abc import Mapping, Sequence",
+        "from os import PathLike",
+        "from typing import Any, Literal",
+        "from shardwright.schemas import __version__ as __version__",
+        *(f"from shardwright.{home} import {name} as {name}" for name, home in others.items()),
+        *(_declaration(getattr(shardwright, name)) for name in with_settings),
+    ]
+    return "\n".join(lines)
+
+
+def _declaration(function: Callable[..., Any]) -> str:
+    """Returns a function as a stub has it."""
+    signature = inspect.signature(function)
+    parameters = [f"    {item}," for item in signature.parameters.values()]
+    kinds = [item.kind for item in signature.parameters.values()]
+    parameters.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "    *,")
+    result = signature.return_annotation
+    lines = [f"def {function.__name__}(", *parameters, f") -> {result.__name__}:"]
+    text = re.sub(r"\b(typing|collections\.abc|os)\.", "", "\n".join(lines))
+    return f'from {result.__module__} import {result.__name__}\n{text}\n    r"""{function.__doc__}"""\n'
+
+
 def main() -> int:
-    """Writes the schemas."""
+    """Writes the files."""
     FOLDER.mkdir(exist_ok=True)
     for kind, schema in editor_schemas().items():
         schema_path(kind).write_text(schema_text(schema), encoding="utf-8")
+    STUB.write_text(stub_text(), encoding="utf-8")
     return 0
 
 

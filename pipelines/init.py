@@ -13,11 +13,9 @@ from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.job_template import job_text
 from shardwright.pipelines.prepare import as_beam_options, make_request
-from shardwright.pipelines.python_calls import takes_settings
 from shardwright.pipelines.result_places import check_result_place
 from shardwright.schemas.configuration.job import RebuildSettings
 from shardwright.schemas.configuration.setting import settings_of
-from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.configuration.settings_values import (
     not_for_rebuilds,
     setting_fields,
@@ -63,7 +61,6 @@ class InitResult(NamedTuple):
         }
 
 
-@takes_settings(ConvertSettings, leave_out=not_for_rebuilds())
 def init(
     *,
     file: str | os.PathLike[str] = "job.yaml",

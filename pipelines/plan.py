@@ -24,11 +24,9 @@ from shardwright.pipelines.prepare import (
     places_read,
 )
 from shardwright.pipelines.progress import show_progress
-from shardwright.pipelines.python_calls import takes_settings
 from shardwright.pipelines.run import run_pipeline
 from shardwright.pipelines.summary import print_inputs
 from shardwright.pipelines.tables import console, print_table, warn
-from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.layouts import layout_by_name
 from shardwright.schemas.plan import Forecast
 from shardwright.schemas.split_order import by_split
@@ -58,7 +56,6 @@ def build_plan(pipeline: Any, request: ConversionRequest, scratch: str) -> Any:
     return forecast
 
 
-@takes_settings(ConvertSettings, leave_out=("output", "overwrite", "resume"))
 def plan(*, beam_options: Any = None, progress: bool = False, **values: Any) -> Forecast:
     """Plans a dataset: the same as `shardwright plan`, as a function.
 

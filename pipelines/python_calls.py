@@ -11,11 +11,11 @@ import inspect
 import os
 import re
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from shardwright.schemas.configuration.job import RebuildSettings
-from shardwright.schemas.configuration.setting import settings_of
+from shardwright.schemas.configuration.setting import Setting, settings_of
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ShardwrightError, UnexpectedError
 from shardwright.schemas.image_ref import printable
@@ -31,42 +31,6 @@ _OTHER_WORDS: Mapping[str, Mapping[str, str]] = {
 #: What follows an option, without the punctuation of the sentence.
 _WORD = r"\S*[^\s;,.:)?`]"
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
-
-
-def takes_settings(
-    *models: type, leave_out: Collection[str] = ()
-) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
-    """Has the signature and the docstring of a function name each of the settings in its `**values`.
-
-    Args:
-      *models: Dataclasses that declare the settings.
-      leave_out: Names of settings that the function does not take.
-    """
-    settings = [
-        item for model in models for item in settings_of(model).values() if item.name not in leave_out
-    ]
-    keywords = [
-        inspect.Parameter(
-            item.name, inspect.Parameter.KEYWORD_ONLY, default=item.default, annotation=item.accepts
-        )
-        for item in settings
-    ]
-    entries = [
-        textwrap.fill(f"{item.name}: {item.sentence}", 110, initial_indent=" " * 6, subsequent_indent=" " * 8)
-        for item in settings
-    ]
-
-    def described(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-        signature = inspect.signature(function, eval_str=True)
-        own = [item for item in signature.parameters.values() if item.kind is not item.VAR_KEYWORD]
-        first = [item for item in own if item.kind is not item.KEYWORD_ONLY]
-        parameters = [*first, *keywords, *own[len(first) :]]
-        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        text = "\n".join(entries).replace("\\", r"\\")
-        function.__doc__ = re.sub(r"( {6})\*\*values: .*\n(\1 .*\n)*", f"{text}\n", function.__doc__ or "")
-        return function
-
-    return described
 
 
 def called_from_python(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -85,7 +49,39 @@ def called_from_python(function: Callable[Arguments, Result]) -> Callable[Argume
             cause = error.__cause__ if isinstance(error, UnexpectedError) else None
             raise type(error)(message) from cause
 
+    _describe_settings(call, function)
     return call
+
+
+def _settings_taken(function: Callable[..., Any]) -> list[Setting]:
+    """Returns the settings that a function takes as `**values`."""
+    if function.__name__ == "rebuild":
+        settings = {**settings_of(ConvertSettings), **settings_of(RebuildSettings)}
+        return [item for item in settings.values() if not item.not_for_rebuilds]
+    return list(settings_of(ConvertSettings).values())
+
+
+def _describe_settings(call: Callable[..., Any], function: Callable[..., Any]) -> None:
+    """Has the signature and the docstring of a call name each setting, instead of `**values`."""
+    if not any(item.kind is item.VAR_KEYWORD for item in inspect.signature(function).parameters.values()):
+        return
+    signature = inspect.signature(function, eval_str=True)
+    own = list(signature.parameters.values())
+    settings = _settings_taken(function)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    named = [
+        inspect.Parameter(item.name, keyword, default=item.default, annotation=item.accepts)
+        for item in settings
+    ]
+    by_place = [item for item in own if item.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    parameters = [*by_place, *named, *own[len(by_place) : -1]]
+    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    entries = [
+        textwrap.fill(f"{item.name}: {item.sentence}", 110, initial_indent=" " * 6, subsequent_indent=" " * 8)
+        for item in settings
+    ]
+    text = "\n".join(entries) + "\n"
+    call.__doc__ = re.sub(r" {6}\*\*values: .*\n( {8}.*\n)*", lambda _: text, function.__doc__ or "")
 
 
 def in_python_words(message: str, function: Callable[..., Any], given: Iterable[object]) -> str:

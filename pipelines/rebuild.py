@@ -30,7 +30,6 @@ from shardwright.pipelines.prepare import (
     places_read,
 )
 from shardwright.pipelines.progress import show_progress
-from shardwright.pipelines.python_calls import takes_settings
 from shardwright.pipelines.results import RebuildResult
 from shardwright.pipelines.run import (
     as_shardwright_error,
@@ -44,8 +43,7 @@ from shardwright.pipelines.workers import converting, workers_of
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.configuration.job import JobFile, RebuildSettings, Retention
 from shardwright.schemas.configuration.setting import settings_of
-from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.configuration.settings_values import not_for_rebuilds, setting_fields
+from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.errors import DataRefused, EngineError, NotRun, ShardwrightError, UsageError
 from shardwright.schemas.input_state import InputState
 from shardwright.schemas.labels import check_carried
@@ -174,7 +172,6 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
     )  # outcome
 
 
-@takes_settings(ConvertSettings, RebuildSettings, leave_out=not_for_rebuilds())
 def rebuild(
     job: str | os.PathLike[str] = "",
     *,

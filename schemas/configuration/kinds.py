@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from shardwright.schemas import units
 from shardwright.schemas.bounds import parse_bounds
@@ -51,7 +51,7 @@ def _list_of(pattern: str) -> str:
 
 def one_of(*choices: str) -> Kind:
     """Returns the kind with these values and no others."""
-    return Kind(accepts=Literal[choices], choices=choices)
+    return Kind(choices=choices)
 
 
 def whole(minimum: int, maximum: int, pattern: str, metavar: str = "N") -> Kind:

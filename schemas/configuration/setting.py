@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from shardwright.schemas.attribute_docstrings import attribute_docstrings
 from shardwright.schemas.errors import UsageError, nearest
@@ -135,6 +135,8 @@ class Setting:
     @property
     def accepts(self) -> Any:
         """Type of the argument in Python."""
+        if self.kind.choices:
+            return Literal[tuple(dict.fromkeys((*self.kind.choices, self.default)))]
         return self.kind.accepts or type(self.default)
 
     def check_option(self, value: Any) -> None:

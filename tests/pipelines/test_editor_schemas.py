@@ -11,7 +11,7 @@ import pytest
 import yaml
 from helpers.repository import PHOTOS, ROOT
 
-from shardwright.pipelines.editor_schemas import editor_schemas, schema_path, schema_text
+from shardwright.pipelines.editor_schemas import STUB, editor_schemas, schema_path, schema_text, stub_text
 from shardwright.pipelines.init import init
 from shardwright.pipelines.job_file import SECTIONS
 from shardwright.schemas.configuration.gate_file import gate_names
@@ -31,6 +31,10 @@ def test_the_files_are_current_and_valid_schemas(kind: str) -> None:
     assert schema_path(kind).read_text() == schema_text(SCHEMAS[kind]), (
         "run python -m shardwright.pipelines.editor_schemas"
     )
+
+
+def test_the_stub_of_the_package_is_current() -> None:
+    assert STUB.read_text() == stub_text(), "run python -m shardwright.pipelines.editor_schemas"
 
 
 def test_they_know_every_key() -> None:

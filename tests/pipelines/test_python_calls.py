@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 import shardwright
 from shardwright.pipelines.python_calls import called_from_python, in_python_words
 from shardwright.schemas import errors, missing_packages
+from shardwright.schemas.configuration.settings_values import setting_fields
 
 
 def test_the_errors_are_public() -> None:
@@ -74,6 +76,22 @@ def test_options_become_arguments(options: str, arguments: str) -> None:
 def test_options_of_a_command_that_a_function_spells_otherwise() -> None:
     assert in_python_words("use --quality.", shardwright.validate, []) == "use mode='quality'."
     assert in_python_words("--wait x: no", shardwright.rebuild, []) == "wait_minutes= x: no"
+
+
+@pytest.mark.parametrize("name", ["convert", "plan", "rebuild"])
+def test_signature_and_help_show_every_setting(name: str) -> None:
+    call = getattr(shardwright, name)
+    parameters = inspect.signature(call).parameters
+    settings = [item for item in setting_fields().values() if name != "rebuild" or not item.not_for_rebuilds]
+    assert "values" not in parameters and {"beam_options", "progress"} < set(parameters)
+    for item in settings:
+        assert (parameters[item.name].default, parameters[item.name].kind.name) == (
+            item.default,
+            "KEYWORD_ONLY",
+        )
+        assert f"      {item.name}: {item.sentence.split()[0]}" in call.__doc__
+    assert ("scrub" in parameters) is (name == "rebuild")
+    assert parameters["fit"].annotation == Literal["stretch", "contain", "cover", "fit", "pad"]
 
 
 def test_an_unknown_exception_keeps_its_traceback() -> None:
