@@ -3,6 +3,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal
 from shardwright.schemas import __version__ as __version__
+HOMES: dict[str, str]
 from shardwright.schemas.errors import DataRefused as DataRefused
 from shardwright.schemas.errors import EngineError as EngineError
 from shardwright.schemas.missing_packages import MissingPackage as MissingPackage

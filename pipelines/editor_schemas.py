@@ -116,6 +116,7 @@ def stub_text() -> str:
         "from os import PathLike",
         "from typing import Any, Literal",
         "from shardwright.schemas import __version__ as __version__",
+        "HOMES: dict[str, str]",
         *(f"from shardwright.{home} import {name} as {name}" for name, home in others.items()),
         *(_declaration(getattr(shardwright, name)) for name in with_settings),
     ]

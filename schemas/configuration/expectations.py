@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 
 from shardwright.schemas.codes import QUALITY, FindingCode, Severity
+from shardwright.schemas.configuration.gate_values import GateValue, gate
 from shardwright.schemas.units import beside_limit, counted, is_or_are, percent_beside_limit
 from shardwright.schemas.violation import Violation
 
@@ -14,47 +15,44 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Expectations:
-    """Limits that a dataset must keep. Limits that are None or empty are not checked.
+    """Limits that a dataset must keep. Limits that are None or empty are not checked."""
 
-    Attributes:
-      min_images: Minimum number of records in all splits together.
-      max_images: Maximum number of records in all splits together.
-      min_images_per_split: Split -> minimum number of records.
-      min_images_per_class: Minimum number of records of each class, over all splits.
-      max_images_per_class: Maximum number of records of each class, over all splits.
-      min_classes: Minimum number of classes with records.
-      max_classes: Maximum number of classes with records.
-      required_classes: Classes that must have records.
-      allowed_classes: The only classes that may have records.
-      allowed_formats: Formats that stored images may have: jpeg, png, webp, raw.
-      allowed_dtypes: Types that the samples of stored images may have: uint8, uint16, float32.
-      min_width: Minimum width of the stored images, in pixels.
-      max_width: Maximum width, in pixels.
-      min_height: Minimum height, in pixels.
-      max_height: Maximum height, in pixels.
-      max_aspect_ratio: Maximum of longer side / shorter side.
-      max_bad_fraction: Maximum of quarantined / (written + quarantined).
-      max_fraction: Finding code -> maximum of findings / records.
-    """
-
-    min_images: int | None = None
-    max_images: int | None = None
-    min_images_per_split: Mapping[str, int] = field(default_factory=dict)
-    min_images_per_class: int | None = None
-    max_images_per_class: int | None = None
-    min_classes: int | None = None
-    max_classes: int | None = None
-    required_classes: tuple[str, ...] = ()
-    allowed_classes: tuple[str, ...] = ()
-    allowed_formats: tuple[str, ...] = ()
-    allowed_dtypes: tuple[str, ...] = ()
-    min_width: int | None = None
-    max_width: int | None = None
-    min_height: int | None = None
-    max_height: int | None = None
-    max_aspect_ratio: float | None = None
-    max_bad_fraction: float | None = None
-    max_fraction: Mapping[str, float] = field(default_factory=dict)
+    min_images: int | None = gate(GateValue.COUNT)
+    """Records in all splits together."""
+    max_images: int | None = gate(GateValue.COUNT)
+    """Records in all splits together."""
+    min_images_per_split: Mapping[str, int] = gate(GateValue.COUNT_PER_SPLIT, {})
+    """Records of a split: {train: 1000}."""
+    min_images_per_class: int | None = gate(GateValue.COUNT)
+    """Records of each class, over all splits."""
+    max_images_per_class: int | None = gate(GateValue.COUNT)
+    """Records of each class, over all splits."""
+    min_classes: int | None = gate(GateValue.COUNT)
+    """Classes that have records."""
+    max_classes: int | None = gate(GateValue.COUNT)
+    """Classes that have records."""
+    required_classes: tuple[str, ...] = gate(GateValue.NAMES, ())
+    """Classes that must have records."""
+    allowed_classes: tuple[str, ...] = gate(GateValue.NAMES, ())
+    """The only classes that may have records."""
+    allowed_formats: tuple[str, ...] = gate(GateValue.FORMATS, ())
+    """Formats of the stored images."""
+    allowed_dtypes: tuple[str, ...] = gate(GateValue.DTYPES, ())
+    """Types of the samples of the stored images."""
+    min_width: int | None = gate(GateValue.COUNT)
+    """Width of the stored images, in pixels."""
+    max_width: int | None = gate(GateValue.COUNT)
+    """Width of the stored images, in pixels."""
+    min_height: int | None = gate(GateValue.COUNT)
+    """Height of the stored images, in pixels."""
+    max_height: int | None = gate(GateValue.COUNT)
+    """Height of the stored images, in pixels."""
+    max_aspect_ratio: float | None = gate(GateValue.RATIO)
+    """Longer side / shorter side."""
+    max_bad_fraction: float | None = gate(GateValue.SHARE)
+    """Quarantined / (written + quarantined)."""
+    max_fraction: Mapping[str, float] = gate(GateValue.SHARE_PER_CODE, {})
+    """Findings per record: {DARK: 0.05}."""
 
     @property
     def names(self) -> tuple[str, ...]:

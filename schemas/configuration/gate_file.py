@@ -13,21 +13,22 @@ vanished_classes: refuse
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, create_model
 
+from shardwright.schemas.attribute_docstrings import attribute_docstrings
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.configuration.expectations import Expectations
+from shardwright.schemas.configuration.gate_values import GateValue
 from shardwright.schemas.configuration.job import JobGates
 from shardwright.schemas.configuration.thresholds import Policy, Thresholds
 from shardwright.schemas.configuration.typed_yaml import FileModel, quoted_value, read_model, write, wrong
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.findings import Gates
 from shardwright.schemas.plain_yaml import NotPlain, WrongValue, load_plain_yaml, places_of_keys
-from shardwright.schemas.sample_types import SAMPLE_TYPES
 
 
 def _number(value: Any) -> Any:
@@ -62,13 +63,20 @@ def _codes(value: Any) -> Any:
     return [code for code in value.split(",") if code.strip()] if isinstance(value, str) else value
 
 
+def _list_of(what: str, choice: Any) -> Any:
+    """Returns the type of a list of choices."""
+    known = get_args(choice)
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, list) or not value or any(name not in known for name in value):
+            raise wrong(f"choose {what} from {', '.join(known)}, not {quoted_value(value)}")
+        return value
+
+    return Annotated[list[choice], Field(min_length=1), BeforeValidator(check)]
+
+
+_Name = Annotated[str, Field(strict=True, min_length=1), write("a name, in quotes if needed")]
 _Count = Annotated[int, Field(strict=True, ge=0), write("a whole number from 0 on")]
-_Ratio = Annotated[
-    float,
-    Field(strict=True, ge=1, allow_inf_nan=False),
-    BeforeValidator(_number),
-    write("a number from 1 on"),
-]
 _Growth = Annotated[
     float, Field(strict=True, ge=0, le=1e300), BeforeValidator(_number), write("a number such as 0.05")
 ]
@@ -79,130 +87,73 @@ _Share = Annotated[
     BeforeValidator(_number),
     write("a share from 0 to 1, such as 0.05"),
 ]
-_Name = Annotated[str, Field(strict=True, min_length=1), write("a name, in quotes if needed")]
-_Names = Annotated[list[_Name], Field(min_length=1), write("a list of names, such as [cat, dog]")]
-_Split = Annotated[str, BeforeValidator(str)]
 _Code = Annotated[
     str, BeforeValidator(_code), WithJsonSchema({"type": "string", "enum": list(FindingCode.__members__)})
 ]
 _Codes = Annotated[list[_Code], BeforeValidator(_codes), write("a list of findings, such as [SPLIT_LEAKAGE]")]
 _Format = Literal["jpeg", "png", "webp", "raw"]
-_Formats = Annotated[list[_Format], Field(min_length=1)]
 _Dtype = Literal["uint8", "uint16", "float32"]
-_Dtypes = Annotated[list[_Dtype], Field(min_length=1)]
-_PerSplit = Annotated[
-    dict[_Split, _Count], Field(min_length=1), write("a number for each split, such as {train: 1000}")
-]
-_SharePerCode = Annotated[
-    dict[_Code, _Share], Field(min_length=1), write("a share for each finding, such as {DARK: 0.05}")
-]
-_GrowthPerCode = Annotated[dict[_Code, _Growth], write("a limit for each name, such as {DARK: 0.01}")]
-_GrowthPerNumber = Annotated[
-    dict[_Name, _Growth], write("a limit for each name, such as {brightness.mean: 0.1}")
-]
-_Policy = Annotated[Policy, write("refuse, warn or allow")]
+#: Types of the values in a gate file.
+_TYPES: Mapping[GateValue, Any] = {
+    GateValue.COUNT: _Count,
+    GateValue.COUNT_PER_SPLIT: Annotated[
+        dict[Annotated[str, BeforeValidator(str)], _Count],
+        Field(min_length=1),
+        write("a number for each split, such as {train: 1000}"),
+    ],
+    GateValue.RATIO: Annotated[
+        float,
+        Field(strict=True, ge=1, allow_inf_nan=False),
+        BeforeValidator(_number),
+        write("a number from 1 on"),
+    ],
+    GateValue.SHARE: _Share,
+    GateValue.SHARE_PER_CODE: Annotated[
+        dict[_Code, _Share], Field(min_length=1), write("a share for each finding, such as {DARK: 0.05}")
+    ],
+    GateValue.GROWTH: _Growth,
+    GateValue.GROWTH_PER_CODE: Annotated[
+        dict[_Code, _Growth], write("a limit for each name, such as {DARK: 0.01}")
+    ],
+    GateValue.GROWTH_PER_NUMBER: Annotated[
+        dict[_Name, _Growth], write("a limit for each name, such as {brightness.mean: 0.1}")
+    ],
+    GateValue.NAMES: Annotated[
+        list[_Name], Field(min_length=1), write("a list of names, such as [cat, dog]")
+    ],
+    GateValue.FORMATS: _list_of("formats", _Format),
+    GateValue.DTYPES: _list_of("types", _Dtype),
+    GateValue.POLICY: Annotated[Policy, write("refuse, warn or allow")],
+}
 
 
-def _known_formats(value: Any) -> Any:
-    return _only_known("formats", ("jpeg", "png", "webp", "raw"), value)
+def _describe_gates(schema: dict[str, Any], model: type[BaseModel]) -> None:
+    """Describes the keys of a gate file with the docstrings of the gates."""
+    for name, docstring in [
+        *attribute_docstrings(FindingGates).items(),
+        *attribute_docstrings(Expectations).items(),
+        *attribute_docstrings(Thresholds).items(),
+    ]:
+        schema["properties"][name]["description"] = docstring
 
 
-def _known_dtypes(value: Any) -> Any:
-    return _only_known("types", SAMPLE_TYPES, value)
+class FindingGates(FileModel):
+    """The gates on findings."""
 
-
-def _only_known(what: str, known: Sequence[str], value: Any) -> Any:
-    if not isinstance(value, list) or not value or any(name not in known for name in value):
-        raise wrong(f"choose {what} from {', '.join(known)}, not {quoted_value(value)}")
-    return value
-
-
-class DatasetGates(FileModel):
-    """The requirements for a dataset."""
-
-    min_images: _Count | None = None
-    """Records in all splits together."""
-    max_images: _Count | None = None
-    """Records in all splits together."""
-    min_images_per_split: _PerSplit | None = None
-    """Records of a split: {train: 1000}."""
-    min_images_per_class: _Count | None = None
-    """Records of each class, over all splits."""
-    max_images_per_class: _Count | None = None
-    """Records of each class, over all splits."""
-    min_classes: _Count | None = None
-    """Classes that have records."""
-    max_classes: _Count | None = None
-    """Classes that have records."""
-    required_classes: _Names | None = None
-    """Classes that must have records."""
-    allowed_classes: _Names | None = None
-    """The only classes that may have records."""
-    allowed_formats: Annotated[_Formats, BeforeValidator(_known_formats)] | None = None
-    """Formats of the stored images."""
-    allowed_dtypes: Annotated[_Dtypes, BeforeValidator(_known_dtypes)] | None = None
-    """Types of the samples of the stored images."""
-    min_width: _Count | None = None
-    """Width of the stored images, in pixels."""
-    max_width: _Count | None = None
-    """Width of the stored images, in pixels."""
-    min_height: _Count | None = None
-    """Height of the stored images, in pixels."""
-    max_height: _Count | None = None
-    """Height of the stored images, in pixels."""
-    max_aspect_ratio: _Ratio | None = None
-    """Longer side / shorter side."""
-    max_bad_fraction: _Share | None = None
-    """Quarantined / (written + quarantined)."""
-    max_fraction: _SharePerCode | None = None
-    """Findings per record: {DARK: 0.05}."""
-
-
-class GateFile(DatasetGates):
-    """All keys of a gate file."""
+    model_config = ConfigDict(json_schema_extra=_describe_gates)
 
     fail_on: _Codes | None = None
     """Findings that are errors."""
     warn_on: _Codes | None = None
     """Findings that are warnings."""
-    max_count_drop: _Share | None = None
-    """Share of its records that the dataset, or a split of it, may lose."""
-    max_count_jump: _Growth | None = None
-    """Share by which its records, or those of a split, may grow."""
-    max_added_fraction: _Growth | None = None
-    """Added images, per record of the dataset before."""
-    max_removed_fraction: _Share | None = None
-    """Removed images, per record of the dataset before."""
-    max_renamed_fraction: _Share | None = None
-    """Images with another key, per record of the dataset before."""
-    max_changed_fraction: _Share | None = None
-    """Images with another source, per record of the dataset before."""
-    max_re_encoded_fraction: _Share | None = None
-    """Images stored in another way, per record of the dataset before."""
-    max_label_change_fraction: _Share | None = None
-    """Images with other classes, per record of the dataset before."""
-    max_split_move_fraction: _Share | None = None
-    """Images in another split, per record of the dataset before."""
-    max_class_l_infinity: _Share | None = None
-    """Largest difference between the shares of a class."""
-    max_class_jensen_shannon: _Share | None = None
-    """Jensen-Shannon distance of the distributions over classes."""
-    max_rise: _GrowthPerCode | None = None
-    """Rise of the findings per record: {DARK: 0.01}."""
-    max_statistics_change: _GrowthPerNumber | None = None
-    """Share by which a number of statistics.json may change: {width.mean: 0.2}."""
-    new_classes: _Policy | None = None
-    """Classes that had no records."""
-    vanished_classes: _Policy | None = None
-    """Classes that have no records any more."""
-    renumbered_classes: _Policy | None = None
-    """Classes with another id; refused by default."""
-    changed_features: _Policy | None = None
-    """Another layout or features."""
-    changed_settings: _Policy | None = None
-    """Other settings."""
-    changed_versions: _Policy | None = None
-    """Other software."""
+
+
+_LIMITS: dict[str, Any] = {
+    item.name: (_TYPES[item.metadata["value"]] | None, None)
+    for item in (*fields(Expectations), *fields(Thresholds))
+}
+#: All keys of a gate file.
+GateFile = create_model("GateFile", __base__=FindingGates, __doc__="All keys of a gate file.", **_LIMITS)
 
 
 _EXAMPLE = "min_images: 1000"

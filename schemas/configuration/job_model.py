@@ -42,7 +42,7 @@ class Hooks(FileModel):
 class Sections(FileModel):
     """The sections of a job file besides settings."""
 
-    gates: GateFile | str | None = None
+    gates: GateFile | str | None = None  # type: ignore[valid-type]
     """The checks that a new version has to pass, or the path of a gate file."""
     hooks: Hooks | None = None
     """The commands and URLs to call at the end of a run."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any
 
 from shardwright.schemas.changes import Kind
 from shardwright.schemas.codes import Severity
+from shardwright.schemas.configuration.gate_values import GateValue, gate
 from shardwright.schemas.distributions import Distance
 from shardwright.schemas.drift import Drift, Pair
 from shardwright.schemas.units import beside_limit, counted, is_or_are, percent_beside_limit
@@ -33,51 +34,48 @@ class Thresholds:
 
     Fractions of images are per record of the old dataset. Limits on records and classes apply to the whole
     dataset and to each split that both datasets have.
-
-    Attributes:
-      max_count_drop: share of its records that the dataset, or a split, may lose.
-      max_count_jump: share by which the number of records, also of a split, may grow.
-      max_added_fraction: images that were added.
-      max_removed_fraction: images that were removed.
-      max_renamed_fraction: images with another key.
-      max_changed_fraction: images with another source.
-      max_re_encoded_fraction: images stored in another way.
-      max_label_change_fraction: images with other classes.
-      max_split_move_fraction: images in another split.
-      max_class_l_infinity: distance of the distributions over classes, as their largest difference.
-      max_class_jensen_shannon: the same, as Jensen-Shannon distance.
-      max_bad_fraction: share of images with faults in the new dataset.
-      max_rise: finding code -> maximum rise of the findings per record.
-      max_statistics_change: number of `statistics.json` (or the end of its name) -> share of the old value by
-        which it may change.
-      new_classes: classes that had no records.
-      vanished_classes: classes that have no records any more.
-      renumbered_classes: classes with another id, which a trained model does not know.
-      changed_features: a changed layout or changed features.
-      changed_settings: changed settings.
-      changed_versions: changed versions of software.
     """
 
-    max_count_drop: float | None = None
-    max_count_jump: float | None = None
-    max_added_fraction: float | None = None
-    max_removed_fraction: float | None = None
-    max_renamed_fraction: float | None = None
-    max_changed_fraction: float | None = None
-    max_re_encoded_fraction: float | None = None
-    max_label_change_fraction: float | None = None
-    max_split_move_fraction: float | None = None
-    max_class_l_infinity: float | None = None
-    max_class_jensen_shannon: float | None = None
-    max_bad_fraction: float | None = None
-    max_rise: Mapping[str, float] = field(default_factory=dict)
-    max_statistics_change: Mapping[str, float] = field(default_factory=dict)
-    new_classes: Policy = Policy.ALLOW
-    vanished_classes: Policy = Policy.ALLOW
-    renumbered_classes: Policy = Policy.REFUSE
-    changed_features: Policy = Policy.ALLOW
-    changed_settings: Policy = Policy.ALLOW
-    changed_versions: Policy = Policy.ALLOW
+    max_count_drop: float | None = gate(GateValue.SHARE)
+    """Share of its records that the dataset, or a split of it, may lose."""
+    max_count_jump: float | None = gate(GateValue.GROWTH)
+    """Share by which its records, or those of a split, may grow."""
+    max_added_fraction: float | None = gate(GateValue.GROWTH)
+    """Added images, per record of the dataset before."""
+    max_removed_fraction: float | None = gate(GateValue.SHARE)
+    """Removed images, per record of the dataset before."""
+    max_renamed_fraction: float | None = gate(GateValue.SHARE)
+    """Images with another key, per record of the dataset before."""
+    max_changed_fraction: float | None = gate(GateValue.SHARE)
+    """Images with another source, per record of the dataset before."""
+    max_re_encoded_fraction: float | None = gate(GateValue.SHARE)
+    """Images stored in another way, per record of the dataset before."""
+    max_label_change_fraction: float | None = gate(GateValue.SHARE)
+    """Images with other classes, per record of the dataset before."""
+    max_split_move_fraction: float | None = gate(GateValue.SHARE)
+    """Images in another split, per record of the dataset before."""
+    max_class_l_infinity: float | None = gate(GateValue.SHARE)
+    """Largest difference between the shares of a class."""
+    max_class_jensen_shannon: float | None = gate(GateValue.SHARE)
+    """Jensen-Shannon distance of the distributions over classes."""
+    max_bad_fraction: float | None = gate(GateValue.SHARE)
+    """Quarantined / (written + quarantined)."""
+    max_rise: Mapping[str, float] = gate(GateValue.GROWTH_PER_CODE, {})
+    """Rise of the findings per record: {DARK: 0.01}."""
+    max_statistics_change: Mapping[str, float] = gate(GateValue.GROWTH_PER_NUMBER, {})
+    """Share by which a number of statistics.json may change: {width.mean: 0.2}."""
+    new_classes: Policy = gate(GateValue.POLICY, Policy.ALLOW)
+    """Classes that had no records."""
+    vanished_classes: Policy = gate(GateValue.POLICY, Policy.ALLOW)
+    """Classes that have no records any more."""
+    renumbered_classes: Policy = gate(GateValue.POLICY, Policy.REFUSE)
+    """Classes with another id; refused by default."""
+    changed_features: Policy = gate(GateValue.POLICY, Policy.ALLOW)
+    """Another layout or features."""
+    changed_settings: Policy = gate(GateValue.POLICY, Policy.ALLOW)
+    """Other settings."""
+    changed_versions: Policy = gate(GateValue.POLICY, Policy.ALLOW)
+    """Other software."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -174,7 +174,7 @@ def test_a_file_may_contain_every_limit_or_none() -> None:
     ("text", "message"),
     [
         ("\n  max_aded_fraction: 1", r"line 2, column 3: .*did you mean max_added_fraction\?$"),
-        ("zzz: 1", r"line 1, column 1: there is no gate 'zzz'; choose from min_images, "),
+        ("zzz: 1", r"line 1, column 1: there is no gate 'zzz'; choose from fail_on, warn_on, min_images, "),
         ("max_rise:\n  DARKK: 1", r"line 2, column 3: max_rise: .*did you mean DARK\?$"),
         ("max_rise:\n  {DARK: -1}", r"line 2, column 4: max_rise: write a number such as 0.05, not '-1'\.$"),
         ("max_rise: 0.1", r"write a limit for each name, such as \{DARK"),
