@@ -13,6 +13,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
 import shardwright
 from shardwright.schemas.configuration.gate_file import GateFile
 from shardwright.schemas.configuration.job import RebuildSettings
@@ -45,7 +48,7 @@ def schema_path(kind: str) -> Path:
 
 
 def _schema_of(model: type[FileModel], title: str) -> dict[str, Any]:
-    schema = _without_nulls(model.model_json_schema(mode="validation"))
+    schema = model.model_json_schema(schema_generator=_WithoutNulls)
     return {"$schema": _DRAFT, **schema, "title": title}
 
 
@@ -88,17 +91,15 @@ def _setting_schema(item: Setting) -> dict[str, Any]:
     return {"anyOf": kinds} if len(kinds) > 1 else kinds[0]
 
 
-def _without_nulls(schema: Any) -> Any:
-    """Returns a schema without the default null of keys that are missing, which no file can say."""
-    if isinstance(schema, list):
-        return [_without_nulls(item) for item in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    kept = {key: _without_nulls(item) for key, item in schema.items() if (key, item) != ("default", None)}
-    if {"type": "null"} in kept.get("anyOf", ()) and "default" in schema and schema["default"] is None:
-        others = [kind for kind in kept.pop("anyOf") if kind != {"type": "null"}]
-        kept |= {"anyOf": others} if len(others) > 1 else others[0]
-    return kept
+class _WithoutNulls(GenerateJsonSchema):
+    """Leaves out the null that stands for a missing key, because no file can say it."""
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        """Returns the schema of a key with a default."""
+        if schema.get("default") is not None:
+            return super().default_schema(schema)
+        value = schema["schema"]
+        return self.generate_inner(value["schema"] if value["type"] == "nullable" else value)
 
 
 def schema_text(schema: Mapping[str, Any]) -> str:

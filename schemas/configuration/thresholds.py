@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 from shardwright.schemas.changes import Kind
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.configuration.gate_values import GateValue, gate
-from shardwright.schemas.distributions import Distance
 from shardwright.schemas.drift import Drift, Pair
 from shardwright.schemas.units import beside_limit, counted, is_or_are, percent_beside_limit
 from shardwright.schemas.violation import Violation
@@ -115,25 +114,14 @@ def check(drift: Drift, thresholds: Thresholds) -> list[Violation]:
     ]
 
 
-#: Returns the message, given the value and its limit as text.
-_MessageOf = Callable[[str, str], str]
+def _error(name: str, message: str, value: float | None, limit: float) -> Violation:
+    return Violation(_DRIFT, name, Severity.ERROR, f"{name}: {message}", value, limit)
 
 
-def _over(
-    name: str, value: float, limit: float, message_of: _MessageOf, percent: bool = True
-) -> Iterator[Violation]:
-    """Yields a violation if a value is above its limit.
-
-    Args:
-      name: name of the limit.
-      value: actual value.
-      limit: highest allowed value.
-      message_of: returns the message.
-      percent: whether value and limit are shares.
-    """
-    if value > limit:
-        texts = percent_beside_limit(value, limit) if percent else beside_limit(value, limit)
-        yield Violation(_DRIFT, name, Severity.ERROR, f"{name}: {message_of(*texts)}", value, limit)
+def _points(value: float, limit: float) -> tuple[str, str]:
+    """Prints a difference of shares and its limit in percentage points."""
+    value_text, limit_text = percent_beside_limit(value, limit)
+    return value_text.rstrip("%"), limit_text.rstrip("%")
 
 
 def _check_records(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
@@ -142,72 +130,50 @@ def _check_records(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
     for what, (old, new) in sizes.items():
         if not old:
             continue
-        counts = f"{old:,} to {counted(new or 0, 'record')}"
         growth = (new or 0) / old - 1
-        if thresholds.max_count_drop is not None:
-            message_of = _records_message(what, "fell", counts)
-            yield from _over("max_count_drop", -growth, thresholds.max_count_drop, message_of)
-        if thresholds.max_count_jump is not None:
-            message_of = _records_message(what, "grew", counts)
-            yield from _over("max_count_jump", growth, thresholds.max_count_jump, message_of)
+        for name, verb, change in (("max_count_drop", "fell", -growth), ("max_count_jump", "grew", growth)):
+            limit = getattr(thresholds, name)
+            if limit is not None and change > limit:
+                value, most = percent_beside_limit(change, limit)
+                counts = f"{old:,} to {counted(new or 0, 'record')}"
+                yield _error(name, f"{what} {verb} {value} ({counts}; limit {most})", change, limit)
 
 
 def _check_images(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
     records = f"{counted(drift.all_records.old, 'record')} of the old dataset"
     for name, (kind, what) in IMAGE_LIMITS.items():
-        limit = getattr(thresholds, name)
-        if limit is not None:
+        share, limit = drift.fraction(kind), getattr(thresholds, name)
+        if limit is not None and share > limit:
+            value, most = percent_beside_limit(share, limit)
             count = drift.changes.total(kind)
             verb = is_or_are(count) if what.startswith("are") else "has" if count == 1 else "have"
             text = f"{counted(count, 'image')} {verb} {what.partition(' ')[2]}"
-            yield from _over(name, drift.fraction(kind), limit, _images_message(text, records))
-    if thresholds.max_bad_fraction is not None:
-        yield from _over(
-            "max_bad_fraction",
-            drift.bad_fraction.new,
-            thresholds.max_bad_fraction,
-            lambda value, limit: f"{value} of the images of the new dataset are bad (limit {limit})",
-        )
-
-
-def _images_message(text: str, records: str) -> _MessageOf:
-    return lambda value, limit: f"{text}, {value} of the {records} (limit {limit})"
-
-
-def _records_message(what: str, verb: str, counts: str) -> _MessageOf:
-    return lambda value, limit: f"{what} {verb} {value} ({counts}; limit {limit})"
+            yield _error(name, f"{text}, {value} of the {records} (limit {most})", share, limit)
+    bad, limit = drift.bad_fraction.new, thresholds.max_bad_fraction
+    if limit is not None and bad > limit:
+        value, most = percent_beside_limit(bad, limit)
+        text = f"{value} of the images of the new dataset are bad (limit {most})"
+        yield _error("max_bad_fraction", text, bad, limit)
 
 
 def _check_classes(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
-    found = {"the dataset": drift.classes.overall}
-    found |= {f"split {split!r}": one for split, one in drift.classes.splits.items()}
-    for where, one in found.items():
-        if thresholds.max_class_l_infinity is not None:
-            yield from _over(
-                "max_class_l_infinity",
-                one.l_infinity,
-                thresholds.max_class_l_infinity,
-                _share_message(where, one),
+    distances = {"the dataset": drift.classes.overall}
+    distances |= {f"split {split!r}": one for split, one in drift.classes.splits.items()}
+    for where, one in distances.items():
+        limit = thresholds.max_class_l_infinity
+        if limit is not None and one.l_infinity > limit:
+            value, most = _points(one.l_infinity, limit)
+            name = f"class {_text(one.name)}" if one.name else "a class"
+            text = f"the share of {name} in {where} changed by {value} percentage points (limit {most})"
+            yield _error("max_class_l_infinity", text, one.l_infinity, limit)
+        limit = thresholds.max_class_jensen_shannon
+        if limit is not None and one.jensen_shannon > limit:
+            value, most = beside_limit(one.jensen_shannon, limit)
+            text = (
+                f"the class distributions of {where} differ by a Jensen-Shannon distance of {value} "
+                f"(limit {most})"
             )
-        if thresholds.max_class_jensen_shannon is not None:
-            limit = thresholds.max_class_jensen_shannon
-            yield from _over(
-                "max_class_jensen_shannon", one.jensen_shannon, limit, _distance_message(where), percent=False
-            )
-
-
-def _share_message(where: str, one: Distance) -> _MessageOf:
-    name = f"class {_text(one.name)}" if one.name else "a class"
-    return lambda value, limit: (
-        f"the share of {name} in {where} changed by {value.rstrip('%')} percentage points "
-        f"(limit {limit.rstrip('%')})"
-    )
-
-
-def _distance_message(where: str) -> _MessageOf:
-    return lambda value, limit: (
-        f"the class distributions of {where} differ by a Jensen-Shannon distance of {value} (limit {limit})"
-    )
+            yield _error("max_class_jensen_shannon", text, one.jensen_shannon, limit)
 
 
 def _check_quality(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
@@ -217,56 +183,42 @@ def _check_quality(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
             where = " and ".join(name for name, rate in rates._asdict().items() if rate is None)
             advice = f"the {where} dataset was not validated for it; run shardwright validate --quality first"
             yield _unknown("max_rise", code, limit, advice)
-        else:
-            yield from _over("max_rise", rates.new - rates.old, limit, _rise_message(code, rates))
-
-
-def _rise_message(code: str, rates: Pair) -> _MessageOf:
-    old, new = (f"{_plain_percent(rate)} of the records" for rate in rates)
-    return lambda value, limit: (
-        f"{code} rose by {value.rstrip('%')} percentage points ({old} to {new}; limit {limit.rstrip('%')})"
-    )
+        elif rates.new - rates.old > limit:
+            rise = rates.new - rates.old
+            value, most = _points(rise, limit)
+            old, new = (f"{rate * 100:.3g}% of the records" for rate in rates)
+            text = f"{code} rose by {value} percentage points ({old} to {new}; limit {most})"
+            yield _error("max_rise", text, rise, limit)
 
 
 def _check_statistics(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
+    name_of_limit = "max_statistics_change"
     known = {name: pair for name, pair in drift.statistics.items() if None not in pair}
-    for wanted, limit in thresholds.max_statistics_change.items():
-        pairs = {name: pair for name, pair in known.items() if f".{name}".endswith(f".{wanted}")}
+    for ending, limit in thresholds.max_statistics_change.items():
+        pairs = {name: pair for name, pair in known.items() if f".{name}".endswith(f".{ending}")}
         if not pairs:
             advice = (
                 "no number of this name is in both statistics.json files; run shardwright validate "
                 "--quality on both"
             )
-            yield _unknown("max_statistics_change", wanted, limit, advice)
-        for name, pair in pairs.items():
-            if pair.old:
-                change = abs(pair.new - pair.old) / abs(pair.old)
-                yield from _over("max_statistics_change", change, limit, _change_message(name, pair))
-            elif pair.new:
-                message = (
-                    f"max_statistics_change: {_text(name)} was 0 and is {_digits(pair.new)}, which cannot "
-                    f"be expressed as a share (limit {percent_beside_limit(limit, limit)[1]})"
+            yield _unknown(name_of_limit, ending, limit, advice)
+        for name, (old, new) in pairs.items():
+            if not old and new:
+                text = (
+                    f"{_text(name)} was 0 and is {new:.6g}, which cannot be expressed as a share "
+                    f"(limit {percent_beside_limit(limit, limit)[1]})"
                 )
-                yield Violation(_DRIFT, "max_statistics_change", Severity.ERROR, message, None, limit)
-
-
-def _change_message(name: str, pair: Pair) -> _MessageOf:
-    verb = "fell" if pair.new < pair.old else "grew"
-    numbers = f"{_digits(pair.old)} to {_digits(pair.new)}"
-    return lambda value, limit: f"{_text(name)} {verb} {value} ({numbers}; limit {limit})"
-
-
-def _digits(value: float) -> str:
-    return f"{value:.6g}"
-
-
-def _plain_percent(share: float) -> str:
-    return f"{share * 100:.3g}%"
+                yield _error(name_of_limit, text, None, limit)
+            change = abs(new - old) / abs(old) if old else 0.0
+            if change > limit:
+                value, most = percent_beside_limit(change, limit)
+                verb = "fell" if new < old else "grew"
+                text = f"{_text(name)} {verb} {value} ({old:.6g} to {new:.6g}; limit {most})"
+                yield _error(name_of_limit, text, change, limit)
 
 
 def _unknown(name: str, what: str, limit: float, advice: str) -> Violation:
-    message = f"{name}: {_text(what)} cannot be checked, because {advice}"
-    return Violation(_DRIFT, name, Severity.ERROR, message, None, limit)
+    return _error(name, f"{_text(what)} cannot be checked, because {advice}", None, limit)
 
 
 #: Policy -> its message about one name, and about several.
