@@ -19,8 +19,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, create_model
 
-from shardwright.schemas.attribute_docstrings import attribute_docstrings
 from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.configuration.attribute_docstrings import attribute_docstrings
 from shardwright.schemas.configuration.expectations import Expectations
 from shardwright.schemas.configuration.gate_values import GateValue
 from shardwright.schemas.configuration.job import JobGates

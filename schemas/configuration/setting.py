@@ -8,7 +8,7 @@ from enum import Enum
 from functools import cache
 from typing import Any, Literal
 
-from shardwright.schemas.attribute_docstrings import attribute_docstrings
+from shardwright.schemas.configuration.attribute_docstrings import attribute_docstrings
 from shardwright.schemas.errors import UsageError, nearest
 
 
