@@ -146,7 +146,7 @@ def job_of(values: Mapping[str, Any]) -> JobFile:
     }
     return JobFile(
         settings={name: value for name, value in values.items() if name not in own},
-        rebuild=RebuildSettings(**own),
+        rules=RebuildSettings(**own),
     )
 
 

@@ -41,7 +41,7 @@ from shardwright.pipelines.run_facts import listing_software, run_facts, softwar
 from shardwright.pipelines.summary import print_inputs, print_rebuild_summary
 from shardwright.pipelines.workers import converting, workers_of
 from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.configuration.job import JobFile, RebuildSettings, Retention
+from shardwright.schemas.configuration.job import JobFile, RebuildSettings
 from shardwright.schemas.configuration.setting import settings_of
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.errors import DataRefused, EngineError, NotRun, ShardwrightError, UsageError
@@ -111,7 +111,7 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
         return earlier_of(
             previous,
             task.output,
-            task.verify_sources,
+            task.rules.verify_sources,
             decision.content_changed,
             decision.damaged,
             touched_files(task, previous),
@@ -220,7 +220,6 @@ def rebuild(
         print_inputs(request, notes)
     host, pid, began = engine.launcher
     output, versions = request.settings.output, software_versions(request.settings.map)
-    own = job_file.rebuild
     task = RebuildTask(
         output=output,
         version="",
@@ -228,11 +227,8 @@ def rebuild(
         settings=request.settings,
         versions=versions,
         gates=job_file.gates,
-        retention=Retention(own.keep, own.keep_days),
         hooks=job_file.hooks,
-        verify_sources=own.verify_sources,
-        scrub=own.scrub,
-        lease_seconds=own.lease_minutes * 60,
+        rules=job_file.rules,
         wait_seconds=wait_minutes * 60,
         host=host,
         pid=pid,
@@ -334,7 +330,7 @@ class _Engine:
 
 def _notes(job: JobFile, request: ConversionRequest) -> Iterator[str]:
     """Yields a sentence for each option that has no effect."""
-    if job.rebuild.keep_days and not job.rebuild.keep:
+    if job.rules.keep_days and not job.rules.keep:
         yield "keep_days has no effect with keep: 0, which keeps all versions."
     yield from without_effect(request.given, request.facts)
 

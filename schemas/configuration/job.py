@@ -60,19 +60,6 @@ class RebuildSettings:
 
 
 @dataclass(frozen=True)
-class Retention:
-    """Which versions to keep. The latest version and pinned versions always stay.
-
-    Attributes:
-      keep: Number of published versions to keep; 0 for all.
-      keep_days: Younger versions also stay, in days; 0 for no such rule.
-    """
-
-    keep: int = 5
-    keep_days: float = 0.0
-
-
-@dataclass(frozen=True)
 class Hook:
     """A command or URL to call at the end of a run. It may contain secrets, so its `repr` does not show it.
 
@@ -93,7 +80,7 @@ class JobFile:
       settings: The given settings of the conversion, by name; `verify` is chosen so that the gates can be
         checked.
       gates: Checks that a new version has to pass.
-      rebuild: The settings that only a rebuild has.
+      rules: The settings that only a rebuild has.
       hooks: Event (success, no_change, refused, failure) -> hooks to call.
       beam: Options for Beam, as on a command line.
       path: Path of the file.
@@ -102,7 +89,7 @@ class JobFile:
 
     settings: Mapping[str, Any]
     gates: JobGates = field(default_factory=JobGates)
-    rebuild: RebuildSettings = RebuildSettings()
+    rules: RebuildSettings = field(default_factory=RebuildSettings)
     hooks: Mapping[str, tuple[Hook, ...]] = field(default_factory=dict)
     beam: tuple[str, ...] = field(default=(), repr=False)
     path: str = ""

@@ -116,7 +116,7 @@ def test_the_file_contains_the_given_settings(
     path.write_bytes(job_text(asked, keep=keep, runner=runner, detected_as=["a\nb: c"]).encode())
     job = read_job(str(path), environ={}, now=0)
     assert settings_of(job) == asked
-    assert (job.rebuild.keep, job.rebuild.keep_days) == (keep, 0)
+    assert (job.rules.keep, job.rules.keep_days) == (keep, 0)
     assert job.beam == tuple(f"--{name}={value}" for name, value in runner.items())
 
 
@@ -140,7 +140,7 @@ def test_gates_are_on_and_disabled_lines_can_be_enabled(tmp_path: Path) -> None:
         vanished_classes=Policy.REFUSE,
         new_classes=Policy.WARN,
     )
-    assert job.gates.findings.fail_on == () and job.rebuild == RebuildSettings(7)
+    assert job.gates.findings.fail_on == () and job.rules == RebuildSettings(7)
     assert settings_of(job) == {"input": (str(PHOTOS),), "output": "out", "resize": "32"}
     assert not job.hooks and not job.beam
     switched = re.sub(r"^#(?! \S|$)", "", made.text, flags=re.MULTILINE)
@@ -150,7 +150,7 @@ def test_gates_are_on_and_disabled_lines_can_be_enabled(tmp_path: Path) -> None:
     assert set(whole.settings) == set(setting_fields()) - {"overwrite", "resume"}
     assert set(whole.hooks) == {"refused", "failure"} and whole.beam[0] == "--runner=DataflowRunner"
     assert whole.gates.expectations.min_images and whole.gates.findings.warn_on
-    assert (whole.rebuild.keep_days, whole.rebuild.verify_sources, whole.rebuild.lease_minutes) == (
+    assert (whole.rules.keep_days, whole.rules.verify_sources, whole.rules.lease_minutes) == (
         30,
         True,
         60,
@@ -188,7 +188,7 @@ def test_the_command_writes_a_file(
     job = read_job("job.yaml")
     assert settings_of(job) == {"input": (str(PHOTOS),), "output": "out", "label_depth": "1"}
     assert job.beam == ("--runner=DirectRunner", "--experiments=a", "--experiments=b", "--streaming")
-    assert job.rebuild.keep == 3
+    assert job.rules.keep == 3
     code, _, err = command(capfd, *asked)
     assert code == 2 and "job.yaml already exists; name another file, or replace it with --overwrite" in err
     code, _, _ = command(capfd, *asked, "--overwrite", "--seed=5")

@@ -85,7 +85,7 @@ def test_a_complete_file_is_read(tmp_path: Path) -> None:
             Expectations(min_images=5, required_classes=("ant",)),
             Thresholds(max_count_drop=0.2, vanished_classes=Policy.REFUSE),
         ),
-        rebuild=RebuildSettings(3, 1.5, verify_sources=True, scrub=0.25, lease_minutes=90),
+        rules=RebuildSettings(3, 1.5, verify_sources=True, scrub=0.25, lease_minutes=90),
         hooks={
             "success": (notify,),
             "no_change": (notify,),
@@ -116,7 +116,7 @@ def test_the_command_line_overrides_values_which_are_not_read(tmp_path: Path) ->
     job = read_job(path, given, environ={})
     wanted = {"input": ("a",), "output": "b", "shards": "3", "resize": "64", "seed": 1, "verify": "fast"}
     assert job.settings == wanted
-    assert (job.rebuild.keep, job.rebuild.verify_sources) == (2, True)
+    assert (job.rules.keep, job.rules.verify_sources) == (2, True)
     assert job.lines["output"] == 2 and not {"input", "resize"} & set(job.lines)
     for wrong, says in (
         ({"keep": "-1"}, "^--keep -1: write the number of"),

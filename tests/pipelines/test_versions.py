@@ -30,7 +30,7 @@ from rich.console import Console
 from shardwright.pipelines.publish_version import publish, this_account
 from shardwright.pipelines.rollback import rollback
 from shardwright.pipelines.versions import print_versions, versions
-from shardwright.schemas.configuration.job import Retention
+from shardwright.schemas.configuration.job import RebuildSettings
 from shardwright.schemas.errors import DataRefused, EngineError, UsageError
 from shardwright.transforms import storage
 from shardwright.transforms.versions import pointer as pointers
@@ -130,7 +130,7 @@ def test_a_damaged_version_is_marked_and_skipped(capfd: Capture, out: Path, soun
         assert f"{V2}/version.json cannot be used" in sentence_of(run(capfd, *command), 2)
     assert rollback(out).version == V1, "the damaged one is skipped"
     assert "damaged" in (out / "index.html").read_text()
-    kept = surplus(list_versions(str(out)), V1, (), Retention(keep=1), FIRST + 400 * DAY)
+    kept = surplus(list_versions(str(out)), V1, (), RebuildSettings(keep=1), FIRST + 400 * DAY)
     assert V2 not in kept
     add_version(out, sound_dataset, V4, "refused", refusals=REFUSALS)
     assert publish(f"{out}@{V4}", accept="all").version == V4

@@ -229,7 +229,7 @@ class _CompareShard(beam.DoFn):
         plan = plan_shard(planned, forecast, task.settings, task.versions)
         latest = version_path(task.output, previous.version)
         yield compare_shard(
-            place, plan, latest, previous.missing, task.verify_sources, touched_files(task, previous)
+            place, plan, latest, previous.missing, task.rules.verify_sources, touched_files(task, previous)
         )
         yield beam.pvalue.TaggedOutput(_PLANNED, planned._replace(digests=plan.digests))
 

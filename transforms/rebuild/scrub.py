@@ -72,10 +72,10 @@ def scrub_shard(directory: str, file: str, sha256: str) -> str:
 
 def chosen_shards(task: RebuildTask, previous: PreviousState) -> list[Shard]:
     """Returns the shards of the latest version that this run reads again."""
-    if previous.dataset is None or previous.ended or task.scrub <= 0:
+    if previous.dataset is None or previous.ended or task.rules.scrub <= 0:
         return []
     there = [shard for shard in shards_of(previous.dataset) if shard.file not in previous.missing]
-    return choose_shards(there, read_state(task.output), task.scrub)
+    return choose_shards(there, read_state(task.output), task.rules.scrub)
 
 
 def scrub_facts(previous: PreviousState, scrubbed: Iterable[ScrubbedShard]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardwright.schemas.configuration.job import Hook, JobGates, Retention
+from shardwright.schemas.configuration.job import Hook, JobGates, RebuildSettings
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.lease import Lease
 from shardwright.schemas.version import version_path
@@ -24,11 +24,8 @@ class RebuildTask:
       settings: Checked settings of the conversion.
       versions: Software versions that affect bytes.
       gates: Gates that the version has to pass.
-      retention: Rules for which versions are kept.
       hooks: Mapping of event to its hooks.
-      verify_sources: Whether to read and hash every source instead of trusting its size and state.
-      scrub: Share of the latest version's shards to read again, from 0 to 1.
-      lease_seconds: Seconds of silence after which the lease expires.
+      rules: The settings that only a rebuild has.
       wait_seconds: Seconds to wait for another rebuild to finish.
       host: Host on which the launcher runs.
       pid: Process id of the launcher. 0 if it does not wait for the job.
@@ -46,11 +43,8 @@ class RebuildTask:
     settings: ConvertSettings
     versions: Mapping[str, str]
     gates: JobGates = field(default_factory=JobGates)
-    retention: Retention = field(default_factory=Retention)
     hooks: Mapping[str, tuple[Hook, ...]] = field(default_factory=dict)
-    verify_sources: bool = False
-    scrub: float = 0.0
-    lease_seconds: float = 3600.0
+    rules: RebuildSettings = field(default_factory=RebuildSettings)
     wait_seconds: float = 0.0
     host: str = ""
     pid: int = 0
@@ -63,7 +57,8 @@ class RebuildTask:
     @property
     def hold(self) -> HeldLease:
         """The lease of the rebuild."""
-        lease = Lease(self.holder, self.version, self.host, self.pid, self.began, seconds=self.lease_seconds)
+        seconds = 60 * self.rules.lease_minutes
+        lease = Lease(self.holder, self.version, self.host, self.pid, self.began, seconds=seconds)
         return HeldLease(self.output, lease)
 
     @property

@@ -90,7 +90,7 @@ def end_if_unchanged(
 
 def _same_request(task: RebuildTask) -> InputState | None:
     """Returns the input of the latest version; None if it was made by another request."""
-    if not task.request or task.verify_sources:
+    if not task.request or task.rules.verify_sources:
         return None
     try:
         state, pointer = read_input(task.output), read_pointer(task.output)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from shardwright.schemas.configuration.job import Retention
+from shardwright.schemas.configuration.job import RebuildSettings
 from shardwright.schemas.dataset import COMMIT_FILES
 from shardwright.schemas.version import PINNED_JSON, VERSION_JSON, VersionRecord, VersionState, version_path
 from shardwright.transforms import storage
@@ -14,7 +14,11 @@ _DAY_SECONDS = 86_400.0
 
 
 def surplus(
-    versions: Iterable[VersionRecord], latest: str, pinned: Collection[str], retention: Retention, now: float
+    versions: Iterable[VersionRecord],
+    latest: str,
+    pinned: Collection[str],
+    rules: RebuildSettings,
+    now: float,
 ) -> list[str]:
     """Returns the versions that can be removed, oldest first.
 
@@ -27,10 +31,10 @@ def surplus(
     versions: records of all versions.
     latest: name of the version that the pointer names; empty for none.
     pinned: names of pinned versions, besides those whose record says so.
-    retention: numbers of versions and days to keep.
+    rules: numbers of versions and days to keep.
     now: current time in seconds since the epoch.
     """
-    if retention.keep <= 0:
+    if rules.keep <= 0:
         return []
     counts = {True: int(bool(latest)), False: 0}  # published ones, and others
     gone = []
@@ -39,9 +43,9 @@ def surplus(
             continue
         published = record.state is VersionState.PUBLISHED
         counts[published] += 1
-        young = now - max(record.created, record.finished) < retention.keep_days * _DAY_SECONDS
+        young = now - max(record.created, record.finished) < rules.keep_days * _DAY_SECONDS
         rolled_back = record.state is VersionState.WITHDRAWN and record.version > latest
-        if counts[published] <= retention.keep or young or rolled_back:
+        if counts[published] <= rules.keep or young or rolled_back:
             continue
         if not record.pinned and record.version not in pinned:
             gone.append(record.version)

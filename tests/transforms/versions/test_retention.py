@@ -10,7 +10,7 @@ from helpers.versioned import V1, V2, V3, add_version, make_versions
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.schemas.configuration.job import Retention
+from shardwright.schemas.configuration.job import RebuildSettings
 from shardwright.schemas.version import VersionRecord, VersionState
 from shardwright.transforms import storage
 from shardwright.transforms.versions.listing import list_versions
@@ -42,41 +42,41 @@ def days_of(names: list[str]) -> list[int]:
 
 def test_the_newest_stay() -> None:
     records = records_of(*[PUBLISHED] * 8)
-    assert days_of(surplus(records, name_of(8), (), Retention(5), NOW)) == [1, 2, 3]
-    assert days_of(surplus(records[::-1], name_of(8), (), Retention(1), NOW)) == [*range(1, 8)]
-    assert surplus(records, name_of(8), (), Retention(0), NOW) == []
-    assert surplus([], "", (), Retention(1), NOW) == []
+    assert days_of(surplus(records, name_of(8), (), RebuildSettings(5), NOW)) == [1, 2, 3]
+    assert days_of(surplus(records[::-1], name_of(8), (), RebuildSettings(1), NOW)) == [*range(1, 8)]
+    assert surplus(records, name_of(8), (), RebuildSettings(0), NOW) == []
+    assert surplus([], "", (), RebuildSettings(1), NOW) == []
 
 
 def test_the_latest_version_always_stays() -> None:
     records = records_of(*[PUBLISHED] * 8)
-    assert days_of(surplus(records, name_of(2), (), Retention(2), NOW)) == [1, *range(3, 8)]
+    assert days_of(surplus(records, name_of(2), (), RebuildSettings(2), NOW)) == [1, *range(3, 8)]
 
 
 def test_pinned_versions_stay() -> None:
     records = records_of(*[PUBLISHED] * 6)
     records[1] = VersionRecord(records[1].version, PUBLISHED, 0.0, pinned=True)
-    assert days_of(surplus(records, name_of(6), [name_of(1)], Retention(2), NOW)) == [3, 4]
+    assert days_of(surplus(records, name_of(6), [name_of(1)], RebuildSettings(2), NOW)) == [3, 4]
 
 
 def test_young_versions_stay() -> None:
     records = records_of(*[PUBLISHED] * 6)
-    assert days_of(surplus(records, name_of(6), (), Retention(1, 97.5), NOW)) == [1, 2, 3]
+    assert days_of(surplus(records, name_of(6), (), RebuildSettings(1, 97.5), NOW)) == [1, 2, 3]
 
 
 def test_refused_versions_displace_nothing_and_do_not_accumulate() -> None:
     records = records_of(PUBLISHED, PUBLISHED, *[REFUSED] * 6)
-    assert days_of(surplus(records, name_of(2), (), Retention(2), NOW)) == [3, 4, 5, 6]
+    assert days_of(surplus(records, name_of(2), (), RebuildSettings(2), NOW)) == [3, 4, 5, 6]
 
 
 def test_a_newer_version_that_was_rolled_back_stays() -> None:
     records = records_of(WITHDRAWN, PUBLISHED, WITHDRAWN, *[REFUSED] * 6)
-    assert days_of(surplus(records, name_of(2), (), Retention(1), NOW)) == [1, 4, 5, 6, 7, 8]
+    assert days_of(surplus(records, name_of(2), (), RebuildSettings(1), NOW)) == [1, 4, 5, 6, 7, 8]
 
 
 def test_versions_being_built_stay() -> None:
     records = records_of(BUILDING, *[PUBLISHED] * 3, BUILDING)
-    assert days_of(surplus(records, name_of(4), (), Retention(1), NOW)) == [2, 3]
+    assert days_of(surplus(records, name_of(4), (), RebuildSettings(1), NOW)) == [2, 3]
 
 
 @given(
@@ -92,7 +92,7 @@ def test_no_rule_removes_too_much(
     records = records_of(*states)
     latest = min(latest, len(records))
     names = [name_of(day) for day in pinned]
-    gone = surplus(records, name_of(latest) if latest else "", names, Retention(keep, keep_days), NOW)
+    gone = surplus(records, name_of(latest) if latest else "", names, RebuildSettings(keep, keep_days), NOW)
     stays = [record for record in records if record.version not in gone]
     assert gone == sorted(gone) and not set(gone) & {name_of(latest), *names}
     published = [record.version for record in records if record.state is PUBLISHED]
