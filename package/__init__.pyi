@@ -126,7 +126,7 @@ def convert(
         with or without class folders inside; others are left out); ignore (their names have no meaning); auto
         decides, and fails if they could be either.
       unlabelled: Images without a class: quarantine them, or keep them with label -1.
-      rename_labels: Old=new,... or a file with one old=new per line.
+      rename_labels: old=new,... or a file with one old=new per line.
       keep_labels: File with the class names to keep, after renaming; images of other classes are filtered.
       bad_boxes: Boxes outside the image, inverted, empty or without a class: drop them, clip those that
         overlap the image, or fail the image.
@@ -134,7 +134,7 @@ def convert(
         them, or store them without objects (YOLO always does).
       pixel_shape: Shape of raw pixels, if the source does not have it: 32x32x3 (height, width, channels).
       splits: Shares such as train=0.8,validation=0.1,test=0.1; ignored if the source names the splits.
-      split_mode: Hash: shares are met on average; exact: each split gets its number of images; stratified:
+      split_mode: hash: shares are met on average; exact: each split gets its number of images; stratified:
         each split gets its share of every class. No image changes its split as the data grows.
       folds: Number of folds for cross-validation in each split; records store their fold, and the loader
         selects with fold=N (0: no folds).
@@ -184,11 +184,11 @@ def convert(
         and do not count as bad.
       max_bad_fraction: Publish nothing if quarantined / (written + quarantined) is larger.
       class_names: File with the class names in id order; images of other classes are quarantined.
-      dedupe: Exact: keep only the smallest key of files with equal bytes; near: keep only the largest of
+      dedupe: exact: keep only the smallest key of files with equal bytes; near: keep only the largest of
         images that look alike, as validate --quality finds them.
       max_per_class: Convert at most the N images of each class with the lowest hashes (0: all).
       limit: Convert only the N images with the lowest hashes (0: all).
-      verify: Fast: framing, CRCs, counts, checksums; full: also decode every image; quality: also image
+      verify: fast: framing, CRCs, counts, checksums; full: also decode every image; quality: also image
         statistics.
       plan_from: Reuse the plan of this dataset.json: settings, labels and shard counts.
       overwrite: Replace the dataset at --output.
@@ -281,6 +281,8 @@ def plan(
 ) -> Forecast:
     r"""Plans a dataset: the same as `shardwright plan`, as a function.
 
+    It takes the settings of `convert`; `output` is not needed.
+
     Args:
       beam_options: Beam's PipelineOptions, or a list of its command-line options.
       progress: whether to show progress on stderr.
@@ -309,7 +311,7 @@ def plan(
         with or without class folders inside; others are left out); ignore (their names have no meaning); auto
         decides, and fails if they could be either.
       unlabelled: Images without a class: quarantine them, or keep them with label -1.
-      rename_labels: Old=new,... or a file with one old=new per line.
+      rename_labels: old=new,... or a file with one old=new per line.
       keep_labels: File with the class names to keep, after renaming; images of other classes are filtered.
       bad_boxes: Boxes outside the image, inverted, empty or without a class: drop them, clip those that
         overlap the image, or fail the image.
@@ -317,7 +319,7 @@ def plan(
         them, or store them without objects (YOLO always does).
       pixel_shape: Shape of raw pixels, if the source does not have it: 32x32x3 (height, width, channels).
       splits: Shares such as train=0.8,validation=0.1,test=0.1; ignored if the source names the splits.
-      split_mode: Hash: shares are met on average; exact: each split gets its number of images; stratified:
+      split_mode: hash: shares are met on average; exact: each split gets its number of images; stratified:
         each split gets its share of every class. No image changes its split as the data grows.
       folds: Number of folds for cross-validation in each split; records store their fold, and the loader
         selects with fold=N (0: no folds).
@@ -367,11 +369,11 @@ def plan(
         and do not count as bad.
       max_bad_fraction: Publish nothing if quarantined / (written + quarantined) is larger.
       class_names: File with the class names in id order; images of other classes are quarantined.
-      dedupe: Exact: keep only the smallest key of files with equal bytes; near: keep only the largest of
+      dedupe: exact: keep only the smallest key of files with equal bytes; near: keep only the largest of
         images that look alike, as validate --quality finds them.
       max_per_class: Convert at most the N images of each class with the lowest hashes (0: all).
       limit: Convert only the N images with the lowest hashes (0: all).
-      verify: Fast: framing, CRCs, counts, checksums; full: also decode every image; quality: also image
+      verify: fast: framing, CRCs, counts, checksums; full: also decode every image; quality: also image
         statistics.
       plan_from: Reuse the plan of this dataset.json: settings, labels and shard counts.
       overwrite: Replace the dataset at --output.
@@ -459,7 +461,7 @@ def rebuild(
     keep: int = 5,
     keep_days: float = 0.0,
     verify_sources: bool = False,
-    scrub: float = 0.03333333333333333,
+    scrub: float | str = 0.03333333333333333,
     lease_minutes: float = 60.0,
     wait_minutes: float = 0.0,
     log_format: str = '',
@@ -468,8 +470,10 @@ def rebuild(
 ) -> RebuildResult:
     r"""Rebuilds a dataset: the same as `shardwright rebuild`, as a function.
 
+    Settings that are given override those of the job file.
+
     Args:
-      job: Job file; empty if `values` contain everything.
+      job: Job file; empty if the settings contain everything.
       wait_minutes: Minutes to wait for another rebuild to finish.
       log_format: Format of the log on stderr, with a line for each stage: text or json; empty for no log.
       beam_options: Beam's PipelineOptions, or a list of its command-line options; they override the job file.
@@ -499,7 +503,7 @@ def rebuild(
         with or without class folders inside; others are left out); ignore (their names have no meaning); auto
         decides, and fails if they could be either.
       unlabelled: Images without a class: quarantine them, or keep them with label -1.
-      rename_labels: Old=new,... or a file with one old=new per line.
+      rename_labels: old=new,... or a file with one old=new per line.
       keep_labels: File with the class names to keep, after renaming; images of other classes are filtered.
       bad_boxes: Boxes outside the image, inverted, empty or without a class: drop them, clip those that
         overlap the image, or fail the image.
@@ -507,7 +511,7 @@ def rebuild(
         them, or store them without objects (YOLO always does).
       pixel_shape: Shape of raw pixels, if the source does not have it: 32x32x3 (height, width, channels).
       splits: Shares such as train=0.8,validation=0.1,test=0.1; ignored if the source names the splits.
-      split_mode: Hash: shares are met on average; exact: each split gets its number of images; stratified:
+      split_mode: hash: shares are met on average; exact: each split gets its number of images; stratified:
         each split gets its share of every class. No image changes its split as the data grows.
       folds: Number of folds for cross-validation in each split; records store their fold, and the loader
         selects with fold=N (0: no folds).
@@ -557,11 +561,11 @@ def rebuild(
         and do not count as bad.
       max_bad_fraction: Publish nothing if quarantined / (written + quarantined) is larger.
       class_names: File with the class names in id order; images of other classes are quarantined.
-      dedupe: Exact: keep only the smallest key of files with equal bytes; near: keep only the largest of
+      dedupe: exact: keep only the smallest key of files with equal bytes; near: keep only the largest of
         images that look alike, as validate --quality finds them.
       max_per_class: Convert at most the N images of each class with the lowest hashes (0: all).
       limit: Convert only the N images with the lowest hashes (0: all).
-      verify: Fast: framing, CRCs, counts, checksums; full: also decode every image; quality: also image
+      verify: fast: framing, CRCs, counts, checksums; full: also decode every image; quality: also image
         statistics.
       plan_from: Reuse the plan of this dataset.json: settings, labels and shard counts.
       keep: Number of published versions to keep, 0 for all; the latest version and pinned versions always

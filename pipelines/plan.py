@@ -59,10 +59,12 @@ def build_plan(pipeline: Any, request: ConversionRequest, scratch: str) -> Any:
 def plan(*, beam_options: Any = None, progress: bool = False, **values: Any) -> Forecast:
     """Plans a dataset: the same as `shardwright plan`, as a function.
 
+    It takes the settings of `convert`; `output` is not needed.
+
     Args:
       beam_options: Beam's PipelineOptions, or a list of its command-line options.
       progress: whether to show progress on stderr.
-      **values: the settings of `shardwright convert` by name; `output` is not needed.
+      **values: Settings by name.
 
     Returns:
       A forecast of what `convert` would write with the same settings.

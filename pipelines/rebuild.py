@@ -183,13 +183,15 @@ def rebuild(
 ) -> RebuildResult:
     """Rebuilds a dataset: the same as `shardwright rebuild`, as a function.
 
+    Settings that are given override those of the job file.
+
     Args:
-      job: Job file; empty if `values` contain everything.
+      job: Job file; empty if the settings contain everything.
       wait_minutes: Minutes to wait for another rebuild to finish.
       log_format: Format of the log on stderr, with a line for each stage: text or json; empty for no log.
       beam_options: Beam's PipelineOptions, or a list of its command-line options; they override the job file.
       progress: Whether to show progress on stderr.
-      **values: Settings of `shardwright convert` by name; they override the job file.
+      **values: Settings by name.
 
     Returns:
       The result of the rebuild.

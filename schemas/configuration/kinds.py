@@ -60,7 +60,7 @@ def whole(minimum: int, maximum: int, pattern: str, metavar: str = "N") -> Kind:
     return Kind(metavar, check, pattern, minimum=minimum)
 
 
-def number(minimum: float, maximum: float, metavar: str, advice: str) -> Kind:
+def number(minimum: float, maximum: float, metavar: str, advice: str, accepts: Any = None) -> Kind:
     """Returns the kind of numbers between two numbers.
 
     Args:
@@ -68,13 +68,14 @@ def number(minimum: float, maximum: float, metavar: str, advice: str) -> Kind:
       maximum: Largest number.
       metavar: Placeholder in `--help`.
       advice: What to write instead of a wrong value.
+      accepts: Type of the argument in Python if it is not a number.
     """
 
     def check(value: float) -> None:
         if not minimum <= value <= maximum:
             raise ValueError(advice)
 
-    return Kind(metavar, check, minimum=minimum, advice=advice)
+    return Kind(metavar, check, accepts=accepts, minimum=minimum, advice=advice)
 
 
 def _regex(text: str) -> re.Pattern[str]:
@@ -196,4 +197,4 @@ DATE = Kind("DATE", iso_date, "[0-9]{4}-[0-9]{2}-[0-9]{2}")
 VERSIONS = number(0, 1e9, "N", "write the number of versions to keep, such as 5, or 0 for all")
 DAYS = number(0, 1e9, "DAYS", "write a number of days, such as 30")
 MINUTES = number(1, 1e9, "MINUTES", "write a number of minutes from 1 on, such as 60")
-PART = number(0, 1, "FRACTION", "write a share from 0 to 1, such as 0.1 or 1/30")
+PART = number(0, 1, "FRACTION", "write a share from 0 to 1, such as 0.1 or 1/30", float | str)

@@ -116,7 +116,7 @@ class ConvertSettings:
     )
     """Images without a class: quarantine them, or keep them with label -1."""
     rename_labels: str = setting("", Affects.REFERENCE, Topic.INPUT, kinds.RENAMES, Condition.STORED_CLASSES)
-    """Old=new,... or a file with one old=new per line."""
+    """old=new,... or a file with one old=new per line."""
     keep_labels: str = setting("", Affects.INPUT, Topic.INPUT, kinds.FILE, Condition.STORED_CLASSES)
     """File with the class names to keep, after renaming; images of other classes are filtered."""
     bad_boxes: str = setting(
@@ -141,7 +141,7 @@ class ConvertSettings:
         Condition.SEVERAL_SPLITS,
         Condition.DRAWN_SPLITS,
     )
-    """Hash: shares are met on average; exact: each split gets its number of images; stratified: each split
+    """hash: shares are met on average; exact: each split gets its number of images; stratified: each split
     gets its share of every class. No image changes its split as the data grows."""
     folds: int = setting(0, Affects.RECORD, Topic.SPLITS, kinds.FOLDS)
     """Number of folds for cross-validation in each split; records store their fold, and the loader selects
@@ -243,14 +243,14 @@ class ConvertSettings:
     class_names: str = setting("", Affects.INPUT, Topic.INPUT, kinds.FILE, Condition.STORED_CLASSES)
     """File with the class names in id order; images of other classes are quarantined."""
     dedupe: str = setting("none", Affects.REFERENCE, Topic.SELECTION, kinds.one_of("none", "exact", "near"))
-    """Exact: keep only the smallest key of files with equal bytes; near: keep only the largest of images
+    """exact: keep only the smallest key of files with equal bytes; near: keep only the largest of images
     that look alike, as validate --quality finds them."""
     max_per_class: int = setting(0, Affects.REFERENCE, Topic.SELECTION, kinds.COUNT)
     """Convert at most the N images of each class with the lowest hashes (0: all)."""
     limit: int = setting(0, Affects.REFERENCE, Topic.SELECTION, kinds.COUNT)
     """Convert only the N images with the lowest hashes (0: all)."""
     verify: str = setting("fast", Affects.RUN, Topic.SAFETY, kinds.one_of("fast", "full", "quality", "none"))
-    """Fast: framing, CRCs, counts, checksums; full: also decode every image; quality: also image
+    """fast: framing, CRCs, counts, checksums; full: also decode every image; quality: also image
     statistics."""
     plan_from: str = setting("", Affects.INPUT, Topic.SPLITS, kinds.FILE)
     """Reuse the plan of this dataset.json: settings, labels and shard counts."""

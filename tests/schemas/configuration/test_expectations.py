@@ -1,4 +1,4 @@
-"""Expectations: what files may contain, messages about wrong files, and the check of a dataset."""
+"""Expectations: what files may contain, and the check of a dataset."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from shardwright.schemas.configuration.expectations import DatasetFacts, Expectations, unmet
 from shardwright.schemas.configuration.gate_file import parse_gates
-from shardwright.schemas.errors import UsageError
 
 FACTS = DatasetFacts(
     records={"train": 80, "test": 20},
@@ -73,42 +72,3 @@ def test_unknown_facts_miss_no_expectation() -> None:
     assert Expectations(min_classes=2).measured_names() == ()
     assert Expectations(min_classes=2).measured_names(counted=False) == ("min_classes",)
     assert Expectations(max_fraction={"DARK": 0.0}).measured_names() == ("max_fraction",)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("min_imagse: 3", "line 1, column 1: there is no gate 'min_imagse'; did you mean min_images?"),
-        (
-            "# one\n\nmin_images: many",
-            "line 3, column 1: min_images: write a whole number from 0 on, not 'many'.",
-        ),
-        ("min_images: true", "min_images: write a whole number from 0 on, not 'true'."),
-        ("min_images: -1", "write a whole number from 0 on"),
-        (
-            "max_bad_fraction: 2",
-            "max_bad_fraction: a limit of 2 is above 1 and never refuses anything; write a share",
-        ),
-        ("max_aspect_ratio: .nan", "write a number from 1 on"),
-        ("max_aspect_ratio: .inf", "write a number from 1 on"),
-        ("allowed_formats: [gif]", "allowed_formats: choose formats from jpeg, png, webp, raw, not"),
-        ("allowed_dtypes: [int8]", "allowed_dtypes: choose types from uint8, uint16, float32, not"),
-        ("required_classes: cat", "write a list of names"),
-        ("min_images_per_split: 5", "write a number for each split"),
-        (
-            "max_fraction: {DRK: 0.1}",
-            "line 1, column 16: max_fraction: there is no finding 'DRK'; did you mean DARK?",
-        ),
-        ("max_fraction: {DARK: 3}", "write a share from 0 to 1, such as 0.03 for 3%"),
-        ("min_width: 9\nmax_width: 8", "line 1, column 1: min_width 9 is above max_width 8."),
-        ("min_images: 1\nmin_images: 2", "'min_images' occurs twice"),
-        ("- min_images", "write one `gate: value` on each line"),
-        ("min_images:", "min_images has no value; write one or take it out."),
-        ("a: [", "it is not YAML in line"),
-    ],
-)
-def test_wrong_files_are_refused_with_the_line_and_what_to_write(text: str, message: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        parse_gates(text, "--expect", "e.yaml")
-    assert str(refused.value).startswith("--expect e.yaml")
-    assert message in str(refused.value)

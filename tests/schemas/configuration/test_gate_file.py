@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from shardwright.schemas.configuration.expectations import Expectations
@@ -38,20 +40,61 @@ def test_a_file_holds_gates_on_findings_the_dataset_and_its_difference() -> None
     ("text", "says"),
     [
         ("expect: other.yaml", "line 1, column 1: there is no gate 'expect'"),
-        ("a: 1\nmin_images: x", "line 1, column 1: there is no gate 'a'"),
+        ("zzz: 1", r"line 1, column 1: there is no gate 'zzz'; choose from fail_on, warn_on, min_images, "),
+        ("\n  max_aded_fraction: 1", r"line 2, column 3: .*did you mean max_added_fraction\?$"),
+        (
+            "# one\n\nmin_images: many",
+            "line 3, column 1: min_images: write a whole number from 0 on, not",
+        ),
         (
             "min_width: x\nmin_images: x",
-            "line 1, column 1: min_width: write a whole number from 0 on, not 'x'.",
+            "line 1, column 1: min_width: write a whole number from 0 on",
         ),
-        ("fail_on: [DRAK]", "line 1, column 1: fail_on: there is no finding 'DRAK'; did you mean DARK?"),
+        ("min_images: true", "min_images: write a whole number from 0 on, not 'true'."),
+        ("min_images: -1", "write a whole number from 0 on"),
+        ("min_images_per_split: 5", "write a number for each split"),
+        ("min_images_per_split: {train: 1.5}", "write a whole number"),
+        ("min_images_per_split: {train: -1}", "column 24: .*whole number"),
+        ("min_width: 9\nmax_width: 8", "line 1, column 1: min_width 9 is above max_width 8."),
+        ("max_bad_fraction: 2", "a limit of 2 is above 1 and never refuses anything; write a share"),
+        ("max_fraction: {DARK: 3}", "write a share from 0 to 1, such as 0.03 for 3%"),
+        (
+            "max_fraction: {DRK: 0.1}",
+            r"column 16: max_fraction: .* 'DRK'; did you mean DARK\?$",
+        ),
+        ("max_aspect_ratio: .nan", "write a number from 1 on"),
+        ("max_aspect_ratio: .inf", "write a number from 1 on"),
+        ("max_added_fraction: .nan", "write a number"),
+        ("max_added_fraction: .inf", "write a number"),
+        ("max_added_fraction: true", "write a number"),
+        ("max_added_fraction: 5%", "not '5%'"),
+        ("max_rise: 0.1", r"write a limit for each name, such as \{DARK"),
+        ("max_rise:\n  DARKK: 1", r"line 2, column 3: max_rise: .*did you mean DARK\?$"),
+        ("max_rise:\n  {DARK: -1}", r"line 2, column 4: max_rise: write a number such as 0.05, not '-1'\.$"),
+        ("max_statistics_change: 0.1", r"such as \{brightness"),
+        ("max_statistics_change: {1: 0.1}", "column 25: .*in quotes"),
+        ("allowed_formats: [gif]", "allowed_formats: choose formats from jpeg, png, webp, raw, not"),
+        ("allowed_dtypes: [int8]", "allowed_dtypes: choose types from uint8, uint16, float32, not"),
+        ("required_classes: cat", "write a list of names"),
+        ("fail_on: [DRAK]", r"column 1: fail_on: there is no finding 'DRAK'; did you mean DARK\?"),
         (
             "fail_on: DARK\nwarn_on: dark",
-            "line 1, column 1: DARK is in both fail_on and warn_on; choose one.",
+            "column 1: DARK is in both fail_on and warn_on; choose one.",
         ),
         ("new_classes: deny", "new_classes: write refuse, warn or allow, not 'deny'."),
+        ("new_classes: no", "write refuse, warn or allow, not 'false'"),
+        ("new_classes: [a]", "write refuse, warn or allow"),
+        ("min_images:", "min_images has no value; write one or take it out."),
+        ("min_images: 1\nmin_images: 2", "'min_images' occurs twice"),
+        ("- min_images", "write one `gate: value` on each line"),
+        ("max_rise: {a", "it is not YAML in line 1"),
+        ("a: &x 1\nb: *x", "write out what"),
+        ("[a]: 1", "not YAML"),
     ],
 )
 def test_messages_name_the_line_the_value_and_what_to_write(text: str, says: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_gates(text, "--expect", "gates.yaml")
-    assert caught.value.message.startswith("--expect gates.yaml, ") and says in caught.value.message
+    message = caught.value.message
+    assert message.startswith("--expect gates.yaml") and "\n" not in message
+    assert re.search(says, message), message
