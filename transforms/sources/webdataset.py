@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -16,8 +17,8 @@ from shardwright.schemas.layouts import Needs
 from shardwright.transforms.images.byte_ranges import read_part
 from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.archives import why_filtered
+from shardwright.transforms.sources.archives.compressed import COMPRESSED, unpack_head
 from shardwright.transforms.sources.archives.files import (
-    NOTHING,
     OpenArchive,
     archive_of,
     damaged_archive,
@@ -26,15 +27,13 @@ from shardwright.transforms.sources.archives.files import (
     split_archives,
 )
 from shardwright.transforms.sources.archives.kinds import (
-    COMPRESSED,
     TAR,
     extension_kind,
     first_archive,
     kind_of_archive,
-    unpack_head,
 )
 from shardwright.transforms.sources.archives.members import ArchiveDamage, Member, member_key
-from shardwright.transforms.sources.archives.tar_members import list_tar
+from shardwright.transforms.sources.archives.tars import list_tar
 from shardwright.transforms.sources.class_folders import list_class_folders
 from shardwright.transforms.sources.image_metadata import (
     MAX_METADATA_BYTES,
@@ -45,7 +44,7 @@ from shardwright.transforms.sources.image_metadata import (
 )
 from shardwright.transforms.sources.input_probe import InputProbe, look_at
 from shardwright.transforms.sources.source import Context, InputSplit, Source
-from shardwright.transforms.storage.ranges import RangeReader, open_ranges
+from shardwright.transforms.storage.ranges import open_ranges
 
 #: Members and compressed bytes that are read to detect a WebDataset.
 _MEMBERS_LOOKED_AT, _PACKED_BYTES = 12, 4 << 20
@@ -71,13 +70,14 @@ class _Sample:
     metadata: dict[str, ImageRef] = field(default_factory=dict)
 
 
-def _shows_samples(members: Iterator[Member | ArchiveDamage]) -> bool:
+def _shows_samples(members: Iterator[Member]) -> bool:
     """Returns whether the first members of an archive form samples that are not in folders."""
     fields: dict[str, set[str]] = {}
-    for item in islice(members, _MEMBERS_LOOKED_AT):
-        if isinstance(item, Member) and not item.is_folder and not item.name.startswith("."):
-            sample, name = take_name_apart(item.name)
-            fields.setdefault(sample, set()).add(name)
+    with contextlib.suppress(ArchiveDamage):  # also where the head of a compressed tar ends
+        for member in islice(members, _MEMBERS_LOOKED_AT):
+            if not member.is_folder and not member.name.startswith("."):
+                sample, name = take_name_apart(member.name)
+                fields.setdefault(sample, set()).add(name)
     flat = (names for sample, names in fields.items() if "/" not in sample)
     return any(
         names.intersection(METADATA) and any(is_image_name(f"x.{name}") for name in names) for names in flat
@@ -96,20 +96,8 @@ def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
         kind = kind_of_archive(reader, probe.name)
         if kind in COMPRESSED:
             head = unpack_head(reader.read_at(0, _PACKED_BYTES), kind, 4 * _PACKED_BYTES)
-            return _shows_samples(list_tar(_InMemory(head), len(head)))
-        return kind == TAR and _shows_samples(list_tar(reader, reader.size))
-
-
-class _InMemory(RangeReader):
-    """Reads bytes in memory like a file."""
-
-    def __init__(self, data: bytes) -> None:
-        self.path, self.size, self.version = "", len(data), ""
-        self._data = data
-
-    def read_at(self, offset: int, length: int) -> bytes:
-        """Returns a range of bytes, which is shorter at the end."""
-        return self._data[offset : offset + length]
+            return _shows_samples(list_tar(lambda offset, length: head[offset : offset + length], len(head)))
+        return kind == TAR and _shows_samples(list_tar(reader.read_at, reader.size))
 
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
@@ -153,7 +141,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
 def _list_samples(opened: OpenArchive, settings: ConvertSettings) -> Iterator[ImageRef | ClassId]:
     sample = _Sample("")
     for ref, member in opened.entries():
-        if member is NOTHING:
+        if member is None:
             yield ref
             continue
         name, field_name = take_name_apart(member_key(member.name))

@@ -20,9 +20,8 @@ from shardwright.transforms.concurrency.underway import UNDERWAY, Underway
 from shardwright.transforms.concurrency.watchdog import Watchdog
 from shardwright.transforms.records import framing
 from shardwright.transforms.records.framing import decompress_into, read_records
-from shardwright.transforms.sources.archives.kinds import GZIP
+from shardwright.transforms.sources.archives.compressed import GZIP, unpack_tar
 from shardwright.transforms.sources.archives.members import Member, MemberStore
-from shardwright.transforms.sources.archives.unpacked_tar import write_unpacked
 from shardwright.transforms.sources.arrays.rows import FileSlice, unpack
 from shardwright.transforms.sources.class_folders import walk
 from shardwright.transforms.sources.coco.json_stream import stream_object
@@ -136,7 +135,7 @@ def _unpack_tar(clock: Clock, tmp_path: Path) -> None:
         return file.read(length)
 
     reader = SimpleNamespace(size=len(packed), read_at=read_at)
-    write_unpacked(reader, GZIP, io.BytesIO())  # type: ignore[arg-type]
+    unpack_tar(reader, GZIP, io.BytesIO())  # type: ignore[arg-type]
 
 
 def _unpack_records(clock: Clock, tmp_path: Path) -> None:

@@ -1,98 +1,102 @@
-"""Damaged archives: everything sound survives, and everything lost is reported."""
+"""Damaged archives are not repaired: what was lost is reported, and nothing else is made of it."""
 
 from __future__ import annotations
 
 import random
+import struct
 import tarfile
 from pathlib import Path
 
 import pytest
 from helpers.hostile import picture
-from helpers.packing import PACKERS, listed, tar_of, zip_of
+from helpers.packing import PACKERS, by_key, list_refs, listed, tar_of, zip_of
 
 _CLASSES = ("ant", "bee", "ant", "bee", "cat", "cat")
 PICTURES = {f"{name}/{i}.png": picture(i) for i, name in enumerate(_CLASSES)}
 FORMS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
 
 
-def test_a_truncated_zip_keeps_its_sound_members(tmp_path: Path) -> None:
+def test_a_truncated_zip_is_quarantined(tmp_path: Path) -> None:
     data = zip_of(PICTURES)
-    for cut in range(1, len(data), 37):
-        found = listed(tmp_path, data[:cut], "a.zip")
-        complete = data[:cut].count(b"PK\3\4")
-        sound = {key: value for key, value in found.items() if isinstance(value, bytes)}
-        assert sound.items() <= PICTURES.items() and len(sound) >= complete - 1, cut
-        assert found.keys() - sound.keys() or cut > len(data) - 30
+    for cut in range(4, len(data), 37):
+        assert listed(tmp_path, data[:cut], "a.zip") == {"a.zip": "TRUNCATED"}
+    (ref,) = list_refs(tmp_path / "a.zip")
+    assert ref.message.endswith("as when a download was cut off; copy or download it again")
 
 
-def test_a_zip_without_directory_lists_all_members(tmp_path: Path) -> None:
-    data = zip_of(PICTURES)
-    found = listed(tmp_path, data[: data.index(b"PK\1\2") - 5], "a.zip")
-    assert found.pop("a.zip") == "TRUNCATED" and found.pop("cat/5.png") == "TRUNCATED"
-    assert found.items() <= PICTURES.items() and len(found) == 5
-
-
-def test_a_damaged_directory_loses_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["signature", "name", "size", "volumes"])
+def test_a_zip_with_a_damaged_directory_is_quarantined(tmp_path: Path, what: str) -> None:
     data = bytearray(zip_of(PICTURES))
     second = data.index(b"PK\1\2", data.index(b"PK\1\2") + 1)
-    data[second : second + 4] = b"????"
-    found = listed(tmp_path, bytes(data), "a.zip")
-    assert found.pop("a.zip") == "CORRUPT" and found == PICTURES
+    end = data.index(b"PK\5\6")
+    if what == "signature":
+        data[second : second + 4] = b"????"
+    elif what == "name":  # the flag says UTF-8
+        data[second + 8 : second + 10] = struct.pack("<H", 0x800)
+        data[second + 46] = 0xFF
+    elif what == "size":
+        struct.pack_into("<L", data, end + 12, 0xFFFFFF00)
+    else:
+        struct.pack_into("<2H2H2L", data, end + 4, 2, 2, 3, 3, 150, 10)
+    assert listed(tmp_path, bytes(data), "a.zip") == {"a.zip": "CORRUPT"}
+    (ref,) = list_refs(tmp_path / "a.zip")
+    assert ref.message.startswith("its directory cannot be read (") and "pack it again" in ref.message
 
 
-def test_a_truncated_tar_keeps_its_sound_members(tmp_path: Path) -> None:
+def test_a_truncated_tar_keeps_the_members_before_the_cut(tmp_path: Path) -> None:
     data = tar_of(PICTURES)
-    for cut in range(512, len(data) - 1024, 331):
+    for cut in range(512, len(data), 331):
         found = listed(tmp_path, data[:cut], "a.tar")
         sound = {key: value for key, value in found.items() if isinstance(value, bytes)}
         assert sound.items() <= PICTURES.items() and len(sound) >= min(cut // 1024, 6) - 1
         assert found.keys() - sound.keys() or b"\0" * 512 in data[:cut]
 
 
-def test_a_damaged_tar_header_costs_one_member(tmp_path: Path) -> None:
-    data = bytearray(tar_of(PICTURES))
-    data[2 * 1024 + 5] ^= 1  # a small picture takes a header and one block
-    found = listed(tmp_path, bytes(data), "a.tar")
-    assert found.pop("@2048") == "CORRUPT" and found == {
-        k: v for k, v in PICTURES.items() if k != "ant/2.png"
-    }
-
-
-@pytest.mark.parametrize("shift", [-7, 300, 512])
-def test_a_tar_that_lost_or_gained_bytes_keeps_other_members(tmp_path: Path, shift: int) -> None:
+@pytest.mark.parametrize("how", ["header", "lost", "inserted", "hole", "garbage"])
+def test_members_before_the_damage_of_a_tar_are_kept(tmp_path: Path, how: str) -> None:
     data = tar_of(PICTURES, tarfile.GNU_FORMAT)
-    middle = 2 * 1024 + 512 + 20
-    moved = (
-        data[:middle] + b"?" * shift + data[middle:] if shift > 0 else data[:middle] + data[middle - shift :]
-    )
-    found = listed(tmp_path, moved, "a.tar")
-    assert {key: value for key, value in PICTURES.items() if key != "ant/2.png"}.items() <= found.items()
-    assert "CORRUPT" in found.values()
+    third = 2 * 1024  # a small picture takes a header and one block
+    damaged = {
+        "header": data[: third + 5] + b"?" + data[third + 6 :],
+        "lost": data[: third - 7] + data[third:],
+        "inserted": data[:third] + b"?" * 300 + data[third:],
+        "hole": data[:third] + bytes(512) + data[third + 512 :],
+        "garbage": data + b"?" * 700,
+    }[how]
+    found = listed(tmp_path, damaged, "a.tar")
+    assert found.pop("a.tar") == "CORRUPT"
+    assert found == dict(list(PICTURES.items())[: 6 if how == "garbage" else 2])
 
 
-def test_joined_tars_and_holes_are_read(tmp_path: Path) -> None:
+def test_joined_tars_are_read(tmp_path: Path) -> None:
     first, second = tar_of({"a/1.png": b"one"}), tar_of({"b/2.png": b"two"})
-    assert listed(tmp_path, first + second, "a.tar") == {"a/1.png": b"one", "b/2.png": b"two"}
-    gz = PACKERS[".tar.gz"]
-    assert listed(tmp_path, gz(first[:700]) + gz(first[700:]) + b"\0" * 512, "b.tar.gz") == {
-        "a/1.png": b"one"
-    }
-    assert listed(tmp_path, first + b"rubbish" * 300, "c.tar") == {"a/1.png": b"one"}
+    both = {"a/1.png": b"one", "b/2.png": b"two"}
+    assert listed(tmp_path, first + second, "a.tar") == both
+    assert listed(tmp_path, first + bytes(3 << 20) + second, "b.tar") == both
+    assert listed(tmp_path, first + second[:1024], "c.tar") == {**both, "c.tar": "TRUNCATED"}
+    for suffix in (".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst"):
+        pack = PACKERS[suffix]
+        joined = pack(first[:700]) + pack(first[700:]) + pack(second)
+        assert listed(tmp_path, joined, f"d{suffix}") == both
+    assert listed(tmp_path, PACKERS[".tar.gz"](first) + bytes(512), "e.tar.gz") == {"a/1.png": b"one"}
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("suffix", [".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst"])
-def test_truncated_compressed_tars_keep_their_beginning(tmp_path: Path, suffix: str) -> None:
+def test_truncated_compressed_tars_are_quarantined(tmp_path: Path, suffix: str) -> None:
     noise = random.Random(1)
-    members = {f"a/{i}.png": noise.randbytes(40_000) for i in range(30)}
-    data = PACKERS[suffix](tar_of(members))
-    found = listed(tmp_path, data[: len(data) * 3 // 4], f"a{suffix}")
-    assert found.pop(f"a{suffix}") == "TRUNCATED"
-    sound = {key: value for key, value in found.items() if isinstance(value, bytes)}
-    assert sound.items() <= members.items() and len(found) - len(sound) <= 1
-    assert len(sound) >= (0 if suffix == ".tar.bz2" else 20)
-    # The second time, the spool file already exists, with the same result.
-    assert listed(tmp_path, data[: len(data) * 3 // 4], f"a{suffix}").keys() == found.keys() | {f"a{suffix}"}
+    data = PACKERS[suffix](tar_of({f"a/{i}.png": noise.randbytes(40_000) for i in range(30)}))
+    for _ in range(2):  # the second time, a spool file may already exist
+        found = by_key(list_refs(_written(tmp_path / f"a{suffix}", data[: len(data) * 3 // 4])))
+        assert (
+            found[f"a{suffix}"].reason == "TRUNCATED" and "download it again" in found[f"a{suffix}"].message
+        )
+        assert len(found) == 1 or suffix == ".tar.zst"  # its decoder gives the members before the cut
+
+
+def _written(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
 
 
 def _damaged(noise: random.Random, data: bytes) -> bytes:
@@ -116,19 +120,14 @@ def test_damage_anywhere_is_reported(tmp_path: Path, kind: str) -> None:
         sound = zip_of(pictures, 0 if kind.startswith("stored") else 8)
     else:
         sound = PACKERS[kind[1:]](tar_of(pictures, noise.choice(FORMS)))
-    survived = 0
     for case in range(120):
         data = _damaged(noise, sound)
         found = listed(tmp_path, data, kind)
         assert all(isinstance(value, bytes) or value.isupper() or value.islower() for value in found.values())
         intact = sum(found.get(name) == value for name, value in pictures.items())
-        survived += intact
         # Everything lost is reported.
         assert (
             intact == len(pictures)
             or any(isinstance(value, str) for value in found.values())
             or len(found) >= len(pictures)
         ), (case, found)
-        if kind in ("stored.zip", "deflated.zip", "a.tar") and len(data) == len(sound):
-            assert intact >= len(pictures) - 2, (case, found.keys())
-    assert survived or kind.endswith("bz2")  # everything is in one block

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import shutil
 import stat
 import struct
@@ -18,8 +17,7 @@ from helpers.hostile import picture
 from helpers.packing import PACKERS, by_key, list_refs, listed, read_all, tar_info, tar_of, zip_of
 
 from shardwright.schemas.image_ref import NO_SPLIT
-from shardwright.transforms.sources.archives import files as archive_files
-from shardwright.transforms.sources.archives import members, unpacked_tar
+from shardwright.transforms.sources.archives import compressed, tars, zips
 
 _CLASSES = ("ant", "bee", "ant", "bee", "cat", "cat")
 PICTURES = {
@@ -110,11 +108,7 @@ def test_a_zip_written_as_a_stream_is_read(tmp_path: Path) -> None:
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in PICTURES.items():
             archive.writestr(name, data)
-    data = bytes(stream.data)
-    assert listed(tmp_path, data, "a.zip") == PICTURES
-    # Without the directory, the sizes after the data still show where each member ends.
-    found = listed(tmp_path, data[: data.index(b"PK\1\2")], "b.zip")
-    assert found.pop("b.zip") == "TRUNCATED" and found == PICTURES
+    assert listed(tmp_path, bytes(stream.data), "a.zip") == PICTURES
 
 
 def test_names_become_keys(tmp_path: Path) -> None:
@@ -137,7 +131,6 @@ def test_names_become_keys(tmp_path: Path) -> None:
             info("utf8 by flag", "ü/1.png".encode(), 0x800),
             info("utf8 without a flag", "ñandú/2.png".encode(), 0),
             info("code page 437", cp437 + b"", 0),
-            info("its bytes are not UTF-8, whatever the flag says", b"a\xff/five.png", 0x800),
             info("Info-ZIP's own field", odd, 0, extra),
             info("from DOS", b"dos\\cats\\image_1.png", 0),
         ]
@@ -156,7 +149,7 @@ def test_names_become_keys(tmp_path: Path) -> None:
                 patched[place + 5] = 0  # made on FAT
     found = listed(tmp_path, bytes(patched), "a.zip")
     assert found == dict.fromkeys(
-        ["ü/1.png", "ñandú/2.png", "ä/é.png", "a%FF/five.png", "ж/1.png", "dos/cats/image_1.png"], data
+        ["ü/1.png", "ñandú/2.png", "ä/é.png", "ж/1.png", "dos/cats/image_1.png"], data
     )
 
 
@@ -297,22 +290,19 @@ def test_a_header_with_a_false_size_is_a_fault(tmp_path: Path) -> None:
 
 
 def test_the_unpacked_size_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive_files, "SMALL_BYTES", 300_000)
-    monkeypatch.setattr(unpacked_tar, "SMALL_BYTES", 300_000)
+    monkeypatch.setattr(zips, "SMALL_BYTES", 300_000)
+    monkeypatch.setattr(compressed, "SMALL_BYTES", 300_000)
     members = {f"a/{i}.png": bytes(100_000) for i in range(50)}
     found = listed(tmp_path, zip_of(members), "a.zip")
     assert found.pop("a.zip") == "TOO_LARGE" and 1 <= len(found) < 50
     for suffix in (".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst"):
         found = listed(tmp_path, PACKERS[suffix](tar_of(members)), f"b{suffix}")
-        assert found.pop(f"b{suffix}") == "TOO_LARGE" and 1 <= len(found) < 50
-        assert set(found.values()) <= {bytes(100_000), "TRUNCATED"}
+        assert found == {f"b{suffix}": "TOO_LARGE"}
 
 
 def test_the_number_of_members_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardwright.transforms.sources.archives import tar_members, zip_members
-
-    monkeypatch.setattr(tar_members, "MAX_MEMBERS", 4)
-    monkeypatch.setattr(zip_members, "MAX_MEMBERS", 4)
+    monkeypatch.setattr(tars, "MAX_MEMBERS", 4)
+    monkeypatch.setattr(zips, "MAX_MEMBERS", 4)
     for name, data in (("a.tar", tar_of(PICTURES)), ("a.zip", zip_of(PICTURES))):
         found = listed(tmp_path, data, name)
         assert found.pop(name) == "TOO_LARGE" and found == dict(list(PICTURES.items())[:4])
@@ -332,10 +322,8 @@ def test_other_files_are_not_archives(tmp_path: Path) -> None:
 
 
 def test_archive_bombs_do_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpacked_tar, "SMALL_BYTES", 1 << 20)
+    monkeypatch.setattr(compressed, "SMALL_BYTES", 1 << 20)
     for suffix in (".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst"):
         data = PACKERS[suffix](tar_of({"a/1.png": bytes(40 << 20)}))
-        found = listed(tmp_path, data, f"a{suffix}")
-        assert found == {f"a{suffix}": "TOO_LARGE", "a/1.png": "TRUNCATED"}
-    spooled = sum(os.path.getsize(path) for path in (tmp_path / "spool-of-test").rglob("*") if path.is_file())
-    assert spooled < members.MAX_RATIO * 4 * 40_000
+        assert listed(tmp_path, data, f"a{suffix}") == {f"a{suffix}": "TOO_LARGE"}
+        assert not [path for path in (tmp_path / "spool-of-test").rglob("*") if path.is_file()]

@@ -26,8 +26,8 @@ from shardwright.transforms.images.signatures import (
     is_image_name,
     kind_of,
 )
+from shardwright.transforms.sources.archives.compressed import COMPRESSED
 from shardwright.transforms.sources.archives.files import (
-    NOTHING,
     OpenArchive,
     archive_of,
     damaged_archive,
@@ -37,7 +37,6 @@ from shardwright.transforms.sources.archives.files import (
 )
 from shardwright.transforms.sources.archives.folders import MemberFolders
 from shardwright.transforms.sources.archives.kinds import (
-    COMPRESSED,
     extension_kind,
     first_archive,
     is_archive_head,
@@ -153,7 +152,7 @@ def _image_paths(opened: OpenArchive) -> Iterator[str]:
     """Yields the paths of the members that are images, at least one for each folder with images."""
     holding: set[str] = set()  # folders with images that only their bytes identify
     for member in opened.members:
-        if not isinstance(member, Member) or member.fault or member.is_folder:
+        if member.fault or member.is_folder:
             continue
         path = member_key(member.name)
         if _is_hidden(path):
@@ -178,7 +177,7 @@ def _references(
 ) -> Iterator[tuple[ImageRef, bool]]:
     """Yields a reference for each member, and whether its first bytes must be checked."""
     for ref, member in opened.entries():
-        if member is NOTHING:
+        if member is None:
             yield ref, False
             continue
         path = member_key(member.name)

@@ -8,42 +8,32 @@ import json
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, key_from_bytes
-from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import is_image_name
-from shardwright.transforms.sources.archives.kinds import (
-    COMPRESSED,
-    TAR,
-    ZIP,
-    extension_kind,
-    kind_of_archive,
-)
+from shardwright.transforms.sources.archives.compressed import COMPRESSED, unpack_tar
+from shardwright.transforms.sources.archives.kinds import ZIP, extension_kind, kind_of_archive
 from shardwright.transforms.sources.archives.members import (
-    MAX_RATIO,
-    SMALL_BYTES,
     ArchiveDamage,
     Member,
     MemberStore,
     member_key,
     why_unsafe,
 )
-from shardwright.transforms.sources.archives.tar_members import list_tar
+from shardwright.transforms.sources.archives.tars import list_tar
 from shardwright.transforms.sources.archives.unique_names import UniqueNames
-from shardwright.transforms.sources.archives.unpacked_tar import read_footer, write_unpacked
-from shardwright.transforms.sources.archives.zip_members import list_zip
-from shardwright.transforms.sources.archives.zip_overlaps import find_overlaps
+from shardwright.transforms.sources.archives.zips import list_zip
 from shardwright.transforms.sources.class_folders import walk
 from shardwright.transforms.sources.folder_tree import split_of_folder
 from shardwright.transforms.sources.source import Context, Input, InputSplit
 from shardwright.transforms.storage.ranges import RangeReader, open_ranges
 
-_SPOOL_FORMAT = "unpacked tar 1"
+_SPOOL_FORMAT = "unpacked tar 2"
 _FORBIDDEN = (errno.EACCES, errno.EPERM)
 #: Most top folders of an input that are passed on, besides those named like splits.
 _MAX_TOPS = 12
@@ -145,23 +135,25 @@ def _files(folder: str) -> Iterator[tuple[str, str, int, str]]:
 
 @dataclass
 class OpenArchive:
-    """An open archive whose members are known.
+    """An open archive whose members are listed.
 
     Attributes:
       part: Input split that is listed.
       archive: The archive as it was listed.
       kind: Kind of archive, detected from its bytes.
-      file: Spool file with the unpacked tar; empty if the archive is not compressed.
       reader: Reader of the file that holds the members.
-      members: All members, and what is damaged.
+      file: Spool file with the unpacked tar; empty if the archive is not compressed.
+      members: All members, up to the damage if there is any.
+      damage: Why later members are missing; None if there is no damage.
     """
 
     part: InputSplit
     archive: ArchiveFile
     kind: str
-    file: str
     reader: RangeReader
-    members: MemberStore
+    file: str = ""
+    members: MemberStore = field(default_factory=MemberStore)
+    damage: ArchiveDamage | None = None
 
     def place(self, member: Member) -> ByteRange:
         """Returns the location of a member's bytes."""
@@ -177,42 +169,24 @@ class OpenArchive:
             crc32=member.crc32,
         )
 
-    def entries(self) -> Iterator[tuple[ImageRef, Member]]:
+    def entries(self) -> Iterator[tuple[ImageRef, Member | None]]:
         """Yields a reference for each member that is not a folder, in order, still without its class.
 
         A member that is unsafe, damaged or a duplicate is already quarantined. Damage of the archive
-        itself gives a quarantined reference with an empty member.
+        itself gives a quarantined reference without a member.
         """
         names = UniqueNames()
-        overlaps = find_overlaps(self.reader, self.members) if self.kind == ZIP else {}
-        for item in self.members:
-            if not isinstance(item, Member):
-                names.add(_damage_name(item))
-            elif not item.is_folder or item.fault:
-                names.add(member_key(item.name, unsafe=_is_unsafe(item)))
+        for member in self.members:
+            if not member.is_folder or member.fault:
+                names.add(member_key(member.name, unsafe=_is_unsafe(member)))
         names.settle(
-            member_key(item.name)
-            for number, item in enumerate(self.members)
-            if isinstance(item, Member) and not item.is_folder and not item.fault and number not in overlaps
+            member_key(member.name) for member in self.members if not member.is_folder and not member.fault
         )
-        damages = 0
-        for number, item in enumerate(self.members):
-            if isinstance(item, ArchiveDamage):
-                yield self._damage_ref(item, names, damages), NOTHING
-                damages += item.offset < 0
-                continue
-            if number in overlaps:
-                item = item.at_fault(*overlaps[number])
-            if not item.is_folder or item.fault:
-                yield self._member_ref(item, names), item
-
-    def _damage_ref(self, damage: ArchiveDamage, names: UniqueNames, before: int) -> ImageRef:
-        key = self.part.item.prefix + self.archive.key
-        if damage.offset >= 0:
-            key = f"{key}!{names.spare(_damage_name(damage))}"
-        elif before:
-            key = f"{key}#{before + 1}"
-        return damaged_archive(self.part, self.archive, damage)._replace(key=key)
+        for member in self.members:
+            if not member.is_folder or member.fault:
+                yield self._member_ref(member, names), member
+        if self.damage:
+            yield damaged_archive(self.part, self.archive, self.damage), None
 
     def _member_ref(self, member: Member, names: UniqueNames) -> ImageRef:
         key = member_key(member.name, unsafe=_is_unsafe(member))
@@ -237,14 +211,6 @@ class OpenArchive:
         return ref.quarantined(member.fault, member.message) if member.fault else ref
 
 
-#: Replaces the member in a reference to damage of the archive itself.
-NOTHING = Member("", 0, 0, 0)
-
-
-def _damage_name(damage: ArchiveDamage) -> str:
-    return f"@{damage.offset}"
-
-
 def _is_unsafe(member: Member) -> bool:
     return member.fault == QuarantineReason.UNSAFE_MEMBER
 
@@ -265,19 +231,22 @@ def damaged_archive(part: InputSplit, archive: ArchiveFile, damage: ArchiveDamag
 def open_archive(
     part: InputSplit, archive: ArchiveFile, context: Context
 ) -> Iterator[OpenArchive | ArchiveDamage]:
-    """Opens an archive and lists its members; yields the damage if it cannot be opened.
+    """Opens an archive and lists its members; yields the damage if there is no member before it.
 
     Raises:
       EngineError: if the archive changed since it was listed, or the storage failed, also inside the block.
     """
     with storage.translated_errors("read", part.path), contextlib.ExitStack() as stack:
         try:
+            opened: OpenArchive | ArchiveDamage
             try:
                 opened = _open(part, archive, context, stack)
             except OSError as error:
                 if error.errno not in _FORBIDDEN:
                     raise
                 opened = ArchiveDamage(QuarantineReason.UNREADABLE, (error.strerror or str(error)).lower())
+            except ArchiveDamage as damage:
+                opened = damage
             yield opened  # the caller reads the members while the archive is open
         except FileNotFoundError:
             raise storage.changed(part.path) from None
@@ -285,66 +254,38 @@ def open_archive(
 
 def _open(
     part: InputSplit, archive: ArchiveFile, context: Context, stack: contextlib.ExitStack
-) -> OpenArchive | ArchiveDamage:
+) -> OpenArchive:
     if not archive.size:
-        return ArchiveDamage(QuarantineReason.EMPTY_FILE, "the archive has no bytes")
+        raise ArchiveDamage(QuarantineReason.EMPTY_FILE, "the archive has no bytes")
     reader = stack.enter_context(RangeReader(part.path, archive.size, archive.version))
     kind = kind_of_archive(reader, archive.key)
     if not kind:
-        return ArchiveDamage(
-            QuarantineReason.CORRUPT, "its name says archive, but its bytes are not an archive"
+        raise ArchiveDamage(
+            QuarantineReason.CORRUPT,
+            "its name says archive, but its bytes are not an archive; copy or pack it again",
         )
+    opened = OpenArchive(part, archive, kind, reader)
     state = f"{archive.size}:{archive.version}"
-    members = MemberStore()
-    opened = OpenArchive(part, archive, kind, "", reader, members)
     if kind in COMPRESSED:
         identity = "\0".join((part.path, state, _SPOOL_FORMAT))
-        opened.file = context.spool.fill(identity, part.path, lambda out: write_unpacked(reader, kind, out))
+        opened.file = context.spool.fill(identity, part.path, lambda out: unpack_tar(reader, kind, out))
         reader.check_unchanged()
         opened.reader = stack.enter_context(open_ranges(opened.file))
-        unpacked = read_footer(opened.reader)
-        for found in list_tar(opened.reader, unpacked.length, state):
-            if not (isinstance(found, ArchiveDamage) and found.offset < 0 and unpacked.damage):
-                members.add(_checked(found))
-        if unpacked.damage:
-            members.add(unpacked.damage)
-    elif kind == TAR:
-        for found in list_tar(reader, archive.size, state):
-            members.add(_checked(found))
-    else:
-        _store_bounded(members, list_zip(reader), archive.size)
+    listed = list_zip(reader) if kind == ZIP else list_tar(opened.reader.read_at, opened.reader.size, state)
+    try:
+        for member in listed:
+            opened.members.add(_checked(member))
+    except ArchiveDamage as damage:
+        opened.damage = damage
     reader.check_unchanged()
+    if opened.damage and not opened.members:
+        raise opened.damage
     return opened
 
 
-def _checked(found: Member | ArchiveDamage) -> Member | ArchiveDamage:
+def _checked(member: Member) -> Member:
     """Returns the member, marked as faulty if its name is unsafe."""
-    if isinstance(found, Member) and not _is_top(found) and (problem := why_unsafe(found.name)):
-        return found._replace(fault=QuarantineReason.UNSAFE_MEMBER.value, message=problem)
-    return found
-
-
-def _is_top(member: Member) -> bool:
-    """Returns whether a member is the packed folder itself, such as the `./` of `tar -cf x.tar .`."""
-    return member.is_folder and not member.name
-
-
-def _store_bounded(members: MemberStore, found: Iterator[Member | ArchiveDamage], archive_size: int) -> None:
-    """Stores the members of a zip until their total unpacked size exceeds the limit.
-
-    Reading a member later enforces the size that is counted here.
-    """
-    most, total = max(SMALL_BYTES, MAX_RATIO * archive_size), 0
-    for item in map(_checked, found):
-        if isinstance(item, Member) and not item.fault:
-            total += max(item.size, 0)
-            if total > most:
-                members.add(
-                    ArchiveDamage(
-                        QuarantineReason.TOO_LARGE,
-                        f"its members unpack to more than {format_size(most)}; those from "
-                        f"{member_key(item.name)[:200]} on are left out",
-                    )
-                )
-                return
-        members.add(item)
+    is_top = member.is_folder and not member.name  # such as the `./` of `tar -cf x.tar .`
+    if not is_top and (problem := why_unsafe(member.name)):
+        return member._replace(fault=QuarantineReason.UNSAFE_MEMBER.value, message=problem)
+    return member

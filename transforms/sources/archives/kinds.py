@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import bz2
-import lzma
-import zlib
 from collections.abc import Iterator
 
-import zstandard
-
 from shardwright.transforms.images.signatures import claims_to_be_image
-from shardwright.transforms.sources.archives.tar_headers import BLOCK, find_header, parse_header
+from shardwright.transforms.sources.archives.compressed import BZIP2, GZIP, XZ, ZSTD, unpack_head
+from shardwright.transforms.sources.archives.tars import is_tar_head
+from shardwright.transforms.sources.archives.zips import END_SIGN, MAX_END_BYTES
 from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.transforms.storage.ranges import RangeReader
 
-ZIP, TAR, GZIP, BZIP2, XZ, ZSTD = "zip", "tar", "gzip", "bzip2", "xz", "zstd"
-#: Kinds that hold a compressed tar, which must be unpacked before its members can be read.
-COMPRESSED = (GZIP, BZIP2, XZ, ZSTD)
+ZIP, TAR = "zip", "tar"
 _EXTENSIONS = {
     ".zip": ZIP,
     ".tar": TAR,
@@ -50,7 +45,7 @@ _OTHERS = (
 )
 _MAGIC = (
     (b"PK\3\4", ZIP),
-    (b"PK\5\6", ZIP),
+    (END_SIGN, ZIP),
     (b"\x1f\x8b\x08", GZIP),
     (b"BZh", BZIP2),
     (b"\xfd7zXZ\0", XZ),
@@ -58,10 +53,6 @@ _MAGIC = (
     (b"\x50\x2a\x4d\x18", ZSTD),  # pzstd begins with a skippable frame
 )
 _OTHER_MAGIC = (b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07")
-_TAIL = 22 + 0xFFFF
-#: Memory limit for a decoder: enough for `xz -9` and `zstd --ultra`.
-MAX_DECODER_BYTES = 256 << 20
-MAX_WINDOW_BYTES = 128 << 20
 #: Most subfolders in which archives are searched.
 _MAX_FOLDERS = 30
 
@@ -80,7 +71,9 @@ def is_archive_name(name: str) -> bool:
 def is_archive_head(head: bytes) -> bool:
     """Returns whether a file's first bytes are those of an archive of any kind."""
     return (
-        head.startswith(_OTHER_MAGIC) or any(head.startswith(magic) for magic, _ in _MAGIC) or _is_tar(head)
+        head.startswith(_OTHER_MAGIC)
+        or any(head.startswith(magic) for magic, _ in _MAGIC)
+        or is_tar_head(head)
     )
 
 
@@ -94,45 +87,17 @@ def kind_of_archive(reader: RangeReader, name: str) -> str:
     head = reader.read_at(0, HEAD_BYTES)
     for magic, kind in _MAGIC:
         if head.startswith(magic):
-            if kind == ZIP or _is_tar(unpack_head(head, kind)) or extension_kind(name) == kind:
-                return kind
-            return ""
-    if _is_tar(head):
+            is_kind = (
+                kind == ZIP
+                or extension_kind(name) == kind
+                or is_tar_head(unpack_head(head, kind, HEAD_BYTES))
+            )
+            return kind if is_kind else ""
+    if is_tar_head(head):
         return TAR
-    tail = reader.read_at(max(0, reader.size - _TAIL), _TAIL)
-    if b"PK\5\6" in tail and extension_kind(name) in ("", ZIP):
-        return ZIP
-    if extension_kind(name) == ZIP and b"PK\3\4" in head:
-        return ZIP
-    if extension_kind(name) == TAR and find_header(reader, 0, min(reader.size, 1 << 24)) >= 0:
-        return TAR
-    return ""
-
-
-def _is_tar(head: bytes) -> bool:
-    if len(head) < BLOCK:
-        return False
-    if not any(head[:BLOCK]):
-        return len(head) >= 2 * BLOCK and not any(head[: 2 * BLOCK])
-    return parse_header(head[:BLOCK]) is not None
-
-
-def unpack_head(head: bytes, kind: str, limit: int = HEAD_BYTES) -> bytes:
-    """Returns the unpacked data of a compressed file's first bytes, as much as can be unpacked."""
-    try:
-        if kind == GZIP:
-            return zlib.decompressobj(31).decompress(head, limit)
-        if kind == BZIP2:
-            return bz2.BZ2Decompressor().decompress(head, limit)
-        if kind == XZ:
-            return lzma.LZMADecompressor(memlimit=MAX_DECODER_BYTES).decompress(head, limit)
-        return (
-            zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
-            .decompressobj()
-            .decompress(head)[:limit]
-        )
-    except Exception:  # reading the file later reports the damage
-        return b""
+    # A program may precede a zip.
+    tail = reader.read_at(max(0, reader.size - MAX_END_BYTES), MAX_END_BYTES)
+    return ZIP if END_SIGN in tail and extension_kind(name) in ("", ZIP) else ""
 
 
 def first_archive(probe: InputProbe) -> str:

@@ -6,18 +6,21 @@ import hashlib
 import marshal
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple
 
 from shardwright.schemas.byte_range import STORED
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.image_ref import key_from_bytes
+from shardwright.schemas.units import format_size
 from shardwright.transforms.concurrency.underway import UNDERWAY
+from shardwright.transforms.storage.random_access import RandomAccessFile
+
+#: Function of an offset and a number of bytes that reads a file, as `RangeReader.read_at` does.
+ReadAt = Callable[[int, int], bytes]
 
 #: Most members of one archive that are listed.
 MAX_MEMBERS = 5_000_000
-#: Most damaged places in one archive; after them the rest is not listed.
-MAX_DAMAGES = 1000
 #: Longest name of a member, in bytes.
 MAX_NAME_BYTES = 4096
 #: Most bytes that all members of an archive may unpack to: in total, and per byte of the archive.
@@ -31,6 +34,47 @@ _BATCH = 1000
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
+class ArchiveDamage(Exception):
+    """An archive cannot be read to its end.
+
+    Attributes:
+      reason: Quarantine reason.
+      message: One sentence that says where the damage is, and what to do.
+    """
+
+    def __init__(self, reason: QuarantineReason, message: str) -> None:
+        super().__init__(message)
+        self.reason, self.message = reason, message
+
+
+class HeaderFile(RandomAccessFile):
+    """A file for libraries that read headers, which may read a limited number of bytes.
+
+    Headers can state any size, so a hostile archive could fill the memory.
+
+    Args:
+      read_at: Function that reads the file.
+      size: Size of the file.
+      most: Number of bytes that may be read until `start_again` is called.
+    """
+
+    def __init__(self, read_at: ReadAt, size: int, most: int) -> None:
+        super().__init__(self._read_limited, size)
+        self._read_any, self._end, self._most = read_at, size, most
+        self.start_again()
+
+    def start_again(self) -> None:
+        """Allows the whole number of bytes again."""
+        self._left = self._most
+
+    def _read_limited(self, offset: int, length: int) -> bytes:
+        length = max(min(length, self._end - offset), 0)
+        self._left -= length
+        if self._left < 0:
+            raise ValueError(f"its headers take more than {format_size(self._most)}")
+        return self._read_any(offset, length)
+
+
 class Member(NamedTuple):
     """One entry of an archive.
 
@@ -38,7 +82,7 @@ class Member(NamedTuple):
       name: Name in the archive, with `/` between folders; undecodable bytes are surrogate escapes.
       offset: Position of its bytes in the file; for a zip, position of its local header.
       length: Number of bytes as stored.
-      size: Number of bytes when unpacked, from its header; -1 if unknown.
+      size: Number of bytes when unpacked, from its header.
       mark: Mark of its state, which stays the same when the archive is built again.
       method: Storage method, as in `ByteRange`.
       local_name: Name in the local header of a zip's member, else None.
@@ -63,20 +107,6 @@ class Member(NamedTuple):
     def at_fault(self, reason: QuarantineReason, message: str) -> Member:
         """Returns the member marked with a fault; an earlier fault is kept."""
         return self if self.fault else self._replace(fault=str(reason), message=message)
-
-
-class ArchiveDamage(NamedTuple):
-    """Damage of an archive itself.
-
-    Attributes:
-      reason: Quarantine reason.
-      message: One sentence that says where the damage is.
-      offset: Position of the damaged byte, if an archive can have several such faults; else -1.
-    """
-
-    reason: str
-    message: str
-    offset: int = -1
 
 
 def decode_name(raw: bytes) -> str:
@@ -148,12 +178,15 @@ class MemberStore:
     def __init__(self) -> None:
         self._file: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115
         self._batch: list[tuple[Any, ...]] = []
+        self._count = 0
 
-    def add(self, found: Member | ArchiveDamage) -> None:
-        """Appends a member or a damage."""
-        if isinstance(found, ArchiveDamage):
-            found = found._replace(reason=str(found.reason))  # marshal cannot store enums
-        self._batch.append(tuple(found))
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, member: Member) -> None:
+        """Appends a member."""
+        self._count += 1
+        self._batch.append(tuple(member))
         if len(self._batch) >= _BATCH:
             self._flush()
 
@@ -163,15 +196,10 @@ class MemberStore:
             self._file.write(len(packed).to_bytes(8, "little") + packed)
             self._batch = []
 
-    def __iter__(self) -> Iterator[Member | ArchiveDamage]:
-        """Yields all items. Run one loop at a time, and add nothing during a loop."""
+    def __iter__(self) -> Iterator[Member]:
+        """Yields all members. Run one loop at a time, and add nothing during a loop."""
         self._flush()
         self._file.seek(0)
         while length := int.from_bytes(self._file.read(8), "little"):
             UNDERWAY.progress()
-            batch = marshal.loads(self._file.read(length))
-            for values in batch:
-                yield Member._make(values) if len(values) == _FIELDS else ArchiveDamage._make(values)
-
-
-_FIELDS = len(Member._fields)
+            yield from map(Member._make, marshal.loads(self._file.read(length)))

@@ -34,7 +34,7 @@ class MemberMetadata:
     def _paths(self) -> Iterator[tuple[str, Member]]:
         """Yields the paths of all images and of all possible metadata files."""
         for member in self._opened.members:
-            if isinstance(member, Member) and not member.fault and not member.is_folder:
+            if not member.fault and not member.is_folder:
                 path = member_key(member.name)
                 shown = not any(part.startswith(".") or part == "__MACOSX" for part in path.split("/"))
                 if shown and (is_image_name(path) or is_metadata_name(path)):

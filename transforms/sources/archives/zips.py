@@ -1,0 +1,208 @@
+"""Lists the members of zips, with `zipfile`.
+
+Sections are those of PKWARE's APPNOTE.TXT 6.3.10.
+"""
+
+from __future__ import annotations
+
+import stat
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+
+from shardwright.schemas.byte_range import BZIP2, DEFLATE, LZMA, STORED
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.errors import words_of
+from shardwright.schemas.units import format_size
+from shardwright.transforms import storage
+from shardwright.transforms.sources.archives.members import (
+    MAX_MEMBERS,
+    MAX_RATIO,
+    SMALL_BYTES,
+    ArchiveDamage,
+    HeaderFile,
+    Member,
+    decode_name,
+    encode_name,
+    member_key,
+    tidy_name,
+)
+from shardwright.transforms.storage.ranges import RangeReader
+
+#: Most bytes of the directory, which `zipfile` holds in memory: enough for more than two million members.
+_MAX_DIRECTORY_BYTES = 320 << 20
+#: The end record's signature, and its longest distance from the end of the file (4.3.16).
+END_SIGN, MAX_END_BYTES = b"PK\5\6", 22 + 0xFFFF
+#: Fixed part of a local header (4.3.7).
+_LOCAL_BYTES = 30
+_METHODS = {0: STORED, 8: DEFLATE, 12: BZIP2, 14: LZMA}
+_METHOD_NAMES = {1: "shrink", 6: "implode", 9: "Deflate64", 93: "Zstandard", 95: "XZ", 96: "JPEG", 98: "PPMd"}
+_AES = 99
+_UNICODE_PATH = 0x7075
+_ENCRYPTED, _STRONG, _UTF8 = 1 << 0, 1 << 6, 1 << 11
+#: Largest ratio of unpacked to packed bytes: deflate's own bound, and that of `read_part`.
+_MAX_DEFLATE, _MAX_OTHERS = 1032, 1_000_000
+_FAT_HOSTS = (0, 10, 11, 14)
+_DOS_FOLDER = 0x10
+#: What `zipfile` raises for a damaged directory.
+_FAULTS = (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error)
+
+
+def list_zip(reader: RangeReader) -> Iterator[Member]:
+    """Yields the members of a zip in the order of its directory.
+
+    Raises:
+      ArchiveDamage: If the directory is damaged, or after the members within the limits.
+    """
+    infos = _directory(reader)
+    overlapping = _overlapping(infos, reader.size)
+    # Reading a member later enforces the size that is counted here.
+    most, total = max(SMALL_BYTES, MAX_RATIO * reader.size), 0
+    for index, info in enumerate(infos):
+        member = _member(info, reader.size)
+        if index in overlapping:
+            member = member.at_fault(QuarantineReason.UNSAFE_MEMBER, "it shares bytes with another member")
+        total += 0 if member.fault else member.size
+        if total > most:
+            raise ArchiveDamage(
+                QuarantineReason.TOO_LARGE,
+                f"its members unpack to more than {format_size(most)}; those from "
+                f"{member_key(member.name)[:200]} on are left out",
+            )
+        if index == MAX_MEMBERS:
+            raise ArchiveDamage(
+                QuarantineReason.TOO_LARGE,
+                f"it has more than {MAX_MEMBERS} members; pack the rest into another archive",
+            )
+        yield member
+
+
+def _directory(reader: RangeReader) -> list[zipfile.ZipInfo]:
+    """Returns the entries of the directory.
+
+    Raises:
+      ArchiveDamage: If it is missing or damaged.
+    """
+    if END_SIGN not in reader.read_at(max(0, reader.size - MAX_END_BYTES), MAX_END_BYTES):
+        raise ArchiveDamage(
+            QuarantineReason.TRUNCATED,
+            "its directory at the end is missing, as when a download was cut off; copy or download it again",
+        )
+
+    def read_at(offset: int, length: int) -> bytes:
+        with storage.translated_errors("read", reader.path):  # zipfile takes an OSError for damage
+            return reader.read_at(offset, length)
+
+    try:
+        with zipfile.ZipFile(HeaderFile(read_at, reader.size, _MAX_DIRECTORY_BYTES)) as archive:
+            return archive.infolist()
+    except _FAULTS as error:
+        raise ArchiveDamage(
+            QuarantineReason.CORRUPT,
+            f"its directory cannot be read ({words_of(error)}); copy or pack it again, or join its volumes",
+        ) from None
+
+
+def _overlapping(infos: Sequence[zipfile.ZipInfo], size: int) -> frozenset[int]:
+    """Returns the indices of members that share bytes with others, as in zip bombs."""
+    overlapping: set[int] = set()
+    reached, last = 0, -1
+    for index in sorted(range(len(infos)), key=lambda index: infos[index].header_offset):
+        info = infos[index]
+        begin, end = info.header_offset, _least_end(info)
+        if end > size:
+            continue  # `_member` quarantines it
+        if begin < reached:
+            overlapping |= {index, last}
+        if end > reached:
+            reached, last = end, index
+    return frozenset(overlapping)
+
+
+def _least_end(info: zipfile.ZipInfo) -> int:
+    """Returns the earliest position where a member can end, whose local header may have an extra field."""
+    return info.header_offset + _LOCAL_BYTES + len(_raw_name(info)) + info.compress_size
+
+
+def _raw_name(info: zipfile.ZipInfo) -> bytes:
+    """Returns the bytes of a member's name, which `zipfile` has decoded by its flag."""
+    return info.orig_filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437")
+
+
+def _name(info: zipfile.ZipInfo) -> str:
+    """Returns a member's name as text, decoded by its flag, Info-ZIP's field, UTF-8 or code page 437."""
+    raw = _raw_name(info)
+    if not raw.isascii() and not info.flag_bits & _UTF8:
+        unicode_path = _extra_field(info.extra, _UNICODE_PATH)
+        if unicode_path[:1] == b"\1" and unicode_path[1:5] == struct.pack("<L", zlib.crc32(raw)):
+            raw = unicode_path[5:]
+        else:
+            try:
+                raw.decode("utf-8")
+            except UnicodeDecodeError:
+                raw = encode_name(info.orig_filename)
+    name = decode_name(raw)
+    if "\\" in name and "/" not in name and info.create_system in _FAT_HOSTS:
+        name = name.replace("\\", "/")
+    return tidy_name(name)
+
+
+def _extra_field(extra: bytes, wanted: int) -> bytes:
+    """Returns the data of one of the extra fields (4.5.1); empty if it is missing."""
+    position = 0
+    while position + 4 <= len(extra):
+        kind, length = struct.unpack_from("<2H", extra, position)
+        if kind == wanted:
+            return extra[position + 4 : position + 4 + length]
+        position += 4 + length
+    return b""
+
+
+def _member(info: zipfile.ZipInfo, archive_size: int) -> Member:
+    """Returns the member that an entry describes, with its fault if it has one."""
+    name = _name(info)
+    mode = info.external_attr >> 16
+    member = Member(
+        name=name,
+        offset=info.header_offset,
+        length=info.compress_size,
+        size=info.file_size,
+        mark=f"{info.CRC:08x}",
+        method=_METHODS.get(info.compress_type, ""),
+        local_name=decode_name(_raw_name(info)),
+        crc32=info.CRC,
+        is_folder=name.endswith("/")
+        or stat.S_ISDIR(mode)
+        or bool(info.external_attr & _DOS_FOLDER and not info.file_size),
+    )
+    if stat.S_ISLNK(mode):
+        return member.at_fault(QuarantineReason.UNSAFE_MEMBER, "it is a symbolic link")
+    if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
+        return member.at_fault(QuarantineReason.UNSAFE_MEMBER, "it is a device, a pipe or a socket")
+    if _least_end(info) > archive_size:
+        return member.at_fault(
+            QuarantineReason.TRUNCATED, f"the archive ends inside its {info.compress_size} bytes"
+        )
+    if member.is_folder:
+        return member
+    if info.flag_bits & (_ENCRYPTED | _STRONG) or info.compress_type == _AES:
+        return member.at_fault(QuarantineReason.UNREADABLE, "it is encrypted")
+    if not member.method:
+        method_name = _METHOD_NAMES.get(info.compress_type, "unknown")
+        return member.at_fault(
+            QuarantineReason.UNSUPPORTED_FORMAT,
+            f"it is compressed with method {info.compress_type} ({method_name}); pack it again with Deflate",
+        )
+    if info.file_size > _max_bytes(info.compress_size, member.method):
+        return member.at_fault(
+            QuarantineReason.CORRUPT,
+            f"its header says {info.file_size} bytes, but {info.compress_size} packed bytes cannot become so "
+            "many",
+        )
+    return member
+
+
+def _max_bytes(length: int, method: str) -> int:
+    """Returns the most bytes that packed bytes can, or are allowed to, unpack to."""
+    return length if method == STORED else 64 + length * (_MAX_DEFLATE if method == DEFLATE else _MAX_OTHERS)
