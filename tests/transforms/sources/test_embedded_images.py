@@ -18,6 +18,9 @@ from pyarrow import parquet
 from shardwright.schemas.annotations import decode_annotations
 from shardwright.schemas.errors import ImageFault, UsageError
 from shardwright.schemas.image_ref import ImageRef
+from shardwright.transforms.sources.manifest.embedded_image import EmbeddedImage
+from shardwright.transforms.sources.parquet import spooled
+from shardwright.transforms.sources.parquet.spooled import CopiedImage, copy_images
 
 _IMAGES = [png(number, (9 + number, 7)) for number in range(6)]
 _LABELS = list("abcabc")
@@ -54,8 +57,6 @@ def test_parquet_gives_the_bytes_that_were_written(
         assert parquet.read_table(path).equals(table)
         refs, _ = refs_of(path, Path(folder, "spool"), source="parquet")
         assert _bytes(refs) == images
-        spooled = ways["compression"] != "none"
-        assert Path(folder, "spool", "_work").exists() == spooled
 
 
 @pytest.mark.parametrize("encoding", ["DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"])
@@ -85,8 +86,6 @@ def test_arrow_gives_the_bytes_that_were_written(
     refs, _ = refs_of(path, tmp_path / "spool")
     assert [ref.label for ref in refs] == ["a", "", *"cabcab"]
     assert [read(ref) if ref.is_candidate else None for ref in refs] == images
-    in_file = compression is None and kind in ("struct", "binary", "large_binary", "dictionary")
-    assert in_file != (tmp_path / "spool" / "_work").exists()
 
 
 def test_rows_have_keys_states_and_messages(tmp_path: Path) -> None:
@@ -277,24 +276,27 @@ def test_files_that_end_early_are_refused(tmp_path: Path, kind: str) -> None:
         refs_of(path, tmp_path / "spool", source="parquet")
 
 
-def test_values_larger_than_the_limit_are_not_read(tmp_path: Path) -> None:
-    images = [png(1), b"\x89PNG\r\n\x1a\n" + bytes(3_000_000), png(2)]
-    path = write_parquet(
-        tmp_path / "x.parquet", table_of(images, label=list("abc")), compression="none", use_dictionary=False
-    )
-    refs, _ = refs_of(path, tmp_path / "spool", max_bytes="1MB")
-    assert [(ref.size, bool(ref.version)) for ref in refs] == [
-        (len(images[0]), True), (len(images[1]), False), (len(images[2]), True),
-    ]  # fmt: skip
-
-
 def test_repeated_values_of_a_dictionary_are_stored_once(tmp_path: Path) -> None:
     bomb = [png(1, (300, 300))] * 20_000
     path = write_parquet(tmp_path / "x.parquet", table_of(bomb, label=["a"] * 20_000), compression="zstd")
     refs, _ = refs_of(path, tmp_path / "spool")
     assert len(refs) == 20_000 and len({ref.place for ref in refs}) == 1
-    spooled = [*(tmp_path / "spool" / "_work" / "spool").iterdir()]
-    assert sum(file.stat().st_size for file in spooled) < 2_000_000
+    files = [*(tmp_path / "spool" / "_work" / "spool").iterdir()]
+    assert sum(file.stat().st_size for file in files) == len(bomb[0])
+    assert refs_of(path, tmp_path / "spool")[0] == refs  # now the spool file exists
+
+
+def test_images_that_take_too_much_space_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spooled, "SMALL_BYTES", 250)
+    images = [bytes((number,)) * 100 for number in (1, 2, 1, 3, 4)]
+    copied = copy_images([*images, None, images[0][:50], images[3]], str(tmp_path / "images"), file_size=1)
+    places = [(item.offset, item.length) for item in copied if isinstance(item, CopiedImage)]
+    assert places == [(0, 100), (100, 100), (0, 100), (200, 50)]
+    faults = [item.reason for item in copied if isinstance(item, EmbeddedImage)]
+    assert faults == ["TOO_LARGE"] * 3 and len(copied) == 8
+    assert (tmp_path / "images").stat().st_size == 250
 
 
 _KINDS = st.sampled_from(["none", "snappy", "zstd", "file", "stream"])

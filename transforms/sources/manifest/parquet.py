@@ -69,7 +69,9 @@ def open_parquet(path: str, size: int, version: str) -> Iterator[Any]:
 
     with RangeReader(path, size, version) as ranges:
         try:
-            yield parquet.ParquetFile(file_of(ranges), buffer_size=_BUFFER, pre_buffer=False)
+            yield parquet.ParquetFile(
+                file_of(ranges), buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
+            )
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise

@@ -1,7 +1,6 @@
 """Parquet and Arrow files with the images inside, as Hugging Face's datasets library writes them.
 
-An image is a range of bytes in the file, which a worker reads with one request. Only compressed images are
-unpacked first: once, row group by row group, into spool files.
+pyarrow reads the rows once, row group by row group, and their images are copied into spool files.
 
 Keys are `FILE!000017`, with the number of the row from 0. A row without bytes whose image has a path names an
 image file, and is read like a row of a manifest.
@@ -14,7 +13,6 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import ImageRef, key_from_bytes, printable
@@ -26,7 +24,6 @@ from shardwright.transforms import storage
 from shardwright.transforms.sources.image_files import folder_of
 from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.manifest.columns import OBJECTS, ROLES
-from shardwright.transforms.sources.manifest.embedded_image import EmbeddedImage
 from shardwright.transforms.sources.manifest.lines import Row
 from shardwright.transforms.sources.manifest.rows import SETTINGS, Rows
 from shardwright.transforms.sources.parquet.arrow_files import arrow_rows, arrow_table
@@ -40,13 +37,7 @@ from shardwright.transforms.sources.parquet.files import (
     kind_of_file,
     may_hold_files,
 )
-from shardwright.transforms.sources.parquet.pages import BadImage
-from shardwright.transforms.sources.parquet.row_groups import (
-    StoredRow,
-    group_rows,
-    parquet_parts,
-    parquet_table,
-)
+from shardwright.transforms.sources.parquet.row_groups import parquet_parts, parquet_rows, parquet_table
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 from shardwright.transforms.storage.stored_object import StoredObject
 
@@ -226,13 +217,12 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         numbers_are_ids=not own_names,
     )
     with storage.translated_errors("read", part.path):
-        most = settings.max_source_bytes
         if table.kind == ARROW:
-            found = arrow_rows(file, table, context.spool, most)
+            stored = arrow_rows(file, table, context.spool)
         else:
-            found = group_rows(file, table, (part.begin, part.end), context.spool, most)
+            stored = parquet_rows(file, table, (part.begin, part.end), context.spool)
         place_of_objects = len(ROLES) + len(settings.parsed_extra_columns)
-        yield from rows.refs(_manifest_rows(found, part.number, table, place_of_objects))
+        yield from rows.refs(_numbered(stored, part.number, table, place_of_objects))
     if own_names and needs is not Needs.IMAGE:
         yield from map(ClassId, *_first_names(own_names))
 
@@ -246,18 +236,11 @@ def _key(name: str) -> str:
     return key_from_bytes(os.fsencode(name))
 
 
-def _manifest_rows(
-    rows: Iterator[StoredRow], number: int, table: ImageTable, place_of_objects: int
+def _numbered(
+    rows: Iterator[list[Any]], number: int, table: ImageTable, place_of_objects: int
 ) -> Iterator[Row]:
-    """Yields the number and the values of each row, with the image or its path as the first value."""
-    for row, (images, entry, values) in enumerate(rows, number):
-        if isinstance(entry, BadImage):
-            values[0] = EmbeddedImage("", reason=entry.reason, message=entry.message)
-        elif entry is not None:
-            place = ByteRange(
-                images.file, entry.offset, entry.length, file_size=images.size, file_version=images.version
-            )
-            values[0] = EmbeddedImage(place.encode(), entry.length, entry.digest)
+    """Yields the number and the values of each row, with objects that have names of classes."""
+    for row, values in enumerate(rows, number):
         if table.object_classes and len(values) > place_of_objects:
             values[place_of_objects] = with_class_names(values[place_of_objects], table.object_classes)
         yield row, values
