@@ -5,9 +5,7 @@ It makes a dataset of the photos, then measures in several rounds, in turn:
 - full validation (`shardwright validate`, which decodes every image), compared with Pillow decoding the same
   bytes in as many threads, and with `tf.data` with `parse_single_example` and `decode_jpeg`;
 - `--fast`, also with all records in one shard as by default, and the checks of a conversion (frames, sums and
-  counts), compared with reading, SHA-256 and CRC-32C alone, which limit all of them. A second thread hashes,
-  as in a run that leaves a processor idle. `busy` stands for a worker on a machine without an idle processor,
-  which hashes in turn;
+  counts), compared with reading, SHA-256 and CRC-32C alone, which limit all of them;
 - the whole of `validate()`, and the same for a dataset of one image, which is the start-up time.
 
 Everything runs in one process, in another order each round, so that other work on the machine affects all of
@@ -52,11 +50,8 @@ COMPARED = {
     "every image decoded": "decoding alone",
     "tf.data, parse, decode_jpeg": "decoding alone",
     "--fast": "read, sha256 and crc32c alone",
-    "--fast, busy": "read, sha256 and crc32c alone",
     "--fast, one shard": "read, sha256 and crc32c alone",
-    "--fast, one shard, busy": "read, sha256 and crc32c alone",
     "frames and checksums": "read, sha256 and crc32c alone",
-    "frames and checksums, busy": "read, sha256 and crc32c alone",
     "validate(fast)": "validate()",
 }
 
@@ -82,10 +77,10 @@ def make_ways(dataset: Path, whole_shard: Path, one: Path) -> dict[str, Callable
         "image/class/label": tf.io.FixedLenFeature([], tf.int64),
     }
 
-    def check(depth: Depth, tasks: list[ShardTask] = tasks, aside: bool = True) -> int:
+    def check(depth: Depth, tasks: list[ShardTask] = tasks) -> int:
         seen, buckets = 0, buckets_of_rows(len(records))
         for task in tasks:
-            found = check_shard(task, schema, depth, aside=aside)
+            found = check_shard(task, schema, depth)
             assert not found.findings, found.findings[0]
             for _ in bucket_rows(found.rows, buckets):
                 pass
@@ -129,11 +124,8 @@ def make_ways(dataset: Path, whole_shard: Path, one: Path) -> dict[str, Callable
         "decoding alone": limit,
         "tf.data, parse, decode_jpeg": by_tensorflow,
         "--fast": lambda: check(Depth.FAST),
-        "--fast, busy": lambda: check(Depth.FAST, aside=False),
         "--fast, one shard": lambda: check(Depth.FAST, single),
-        "--fast, one shard, busy": lambda: check(Depth.FAST, single, aside=False),
         "frames and checksums": lambda: check(Depth.FRAMES),
-        "frames and checksums, busy": lambda: check(Depth.FRAMES, aside=False),
         "read, sha256 and crc32c alone": checksums,
         "validate()": lambda: whole(dataset, "full"),
         "validate(fast)": lambda: whole(dataset, "fast"),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import struct
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Protocol
+from typing import IO
 
 import numpy as np
 
@@ -18,21 +17,19 @@ from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plan import is_compressed
 from shardwright.transforms import storage
+from shardwright.transforms.records.compression import compression_of, decompress
 from shardwright.transforms.records.framing import (
-    FOOTER_BYTES,
     FRAME_BYTES,
     HEADER_BYTES,
-    compression_of,
-    decompress,
-    masked_crc32c,
+    FrameDamage,
+    data_length,
+    data_of,
 )
 
 #: Maximum number of bytes to read at once, and the largest gap between two records that is read along
 #: with them instead of starting another read.
 _LOCAL_STRETCH, _LOCAL_GAP = 4 << 20, 64 << 10
 _REMOTE_STRETCH, _REMOTE_GAP = 8 << 20, 1 << 20
-_LENGTH = struct.Struct("<Q")
-_CRC = struct.Struct("<I")
 
 
 @contextlib.contextmanager
@@ -44,12 +41,6 @@ def _faults(path: str) -> Iterator[None]:
         raise EngineError(f"{printable(path)} is missing; restore it or convert again.") from error
     except OSError as error:
         raise storage.fault(error, "read", path) from error
-
-
-class _Bytes(Protocol):
-    """Bytes that can be read at an offset."""
-
-    def read_at(self, offset: int, length: int) -> bytes: ...
 
 
 class _OpenFile:
@@ -66,16 +57,6 @@ class _OpenFile:
         return storage.read_fully(self._file.fileno(), offset, length)
 
 
-class _RemoteFile:
-    """An object in a bucket. Each read is one request."""
-
-    def __init__(self, path: str, size: int) -> None:
-        self._path, self._size = path, size
-
-    def read_at(self, offset: int, length: int) -> bytes:
-        return storage.read_range(self._path, offset, length, self._size)
-
-
 class _OfProcess:
     """The files that a process has open. A child of `fork` does not use its parent's."""
 
@@ -83,7 +64,7 @@ class _OfProcess:
         self.process = os.getpid()
         self.lock = threading.Lock()
         self.unpacking: dict[str, threading.Lock] = {}
-        self.files: OrderedDict[str, _Bytes] = OrderedDict()
+        self.files: OrderedDict[str, _OpenFile] = OrderedDict()
         self.unpacked: OrderedDict[str, _OpenFile] = OrderedDict()
 
 
@@ -128,8 +109,7 @@ class ShardReader:
         """
         bounds = self._bounds_of(file)
         begin, end = bounds.of(number)
-        with _faults(self._path(file)):
-            frame = self._open(file).read_at(begin, end - begin)
+        frame = self._read_at(file, begin, end - begin)
         return self._data_of(frame, file, number, begin, end)
 
     def read_many(self, file: str, numbers: Sequence[int]) -> Iterator[bytes]:
@@ -138,8 +118,9 @@ class ShardReader:
         Raises:
           EngineError: if a record is damaged or cannot be read.
         """
-        remote = storage.is_remote(self._directory) and not is_compressed(file)
-        longest, gap = (_REMOTE_STRETCH, _REMOTE_GAP) if remote else (_LOCAL_STRETCH, _LOCAL_GAP)
+        longest, gap = (
+            (_REMOTE_STRETCH, _REMOTE_GAP) if self._is_remote(file) else (_LOCAL_STRETCH, _LOCAL_GAP)
+        )
         bounds = self._bounds_of(file)
         at = 0
         while at < len(numbers):
@@ -154,8 +135,7 @@ class ShardReader:
                     if following - end > gap or stop - begin > longest:
                         break
                     end, next_at = stop, next_at + 1
-            with _faults(self._path(file)):
-                stretch = self._open(file).read_at(begin, end - begin)
+            stretch = self._read_at(file, begin, end - begin)
             for place in range(at, next_at):
                 first, last = bounds.of(numbers[place])
                 frame = stretch[first - begin : last - begin]
@@ -167,21 +147,12 @@ class ShardReader:
 
     def _data_of(self, frame: bytes, file: str, number: int, begin: int, end: int) -> bytes:
         """Returns a record's data after checking its frame."""
-        reason = ""
         if len(frame) < end - begin:
-            reason = "the file ends inside it"
-        else:
-            (length,) = _LENGTH.unpack_from(frame)
-            if self._verify and masked_crc32c(frame[:8]) != _CRC.unpack_from(frame, 8)[0]:
-                reason = "the checksum of its length is wrong"
-            elif length != len(frame) - FRAME_BYTES:
-                reason = f"it has {length} bytes instead of {len(frame) - FRAME_BYTES}"
-            else:
-                data = frame[HEADER_BYTES:-FOOTER_BYTES]
-                if not self._verify or masked_crc32c(data) == _CRC.unpack_from(frame, end - begin - 4)[0]:
-                    return data
-                reason = "the checksum of its data is wrong"
-        raise self.damaged(file, number, begin, reason)
+            raise self.damaged(file, number, begin, "the file ends inside it")
+        try:
+            return data_of(frame, self._verify)
+        except FrameDamage as damage:
+            raise self.damaged(file, number, begin, damage.message) from None
 
     def damaged(self, file: str, number: int, offset: int | None, reason: str) -> EngineError:
         """Returns the error that says which record of which shard is damaged, and how.
@@ -207,26 +178,21 @@ class ShardReader:
             found = find_bounds(self._directory, split, number, num_shards, shard)
             if found is None:
                 with _faults(self._path(file)):
-                    source = self._open(file)
-                    size = source.size if isinstance(source, _OpenFile) else shard.bytes
-                    found = self._walk(source, file, size, shard.records)
+                    size = shard.bytes if self._is_remote(file) else self._open(file).size
+                found = self._walk(file, size, shard.records)
             self._bounds[file] = found
         return found
 
-    def _walk(self, source: _Bytes, file: str, size: int, records: int) -> Bounds:
+    def _walk(self, file: str, size: int, records: int) -> Bounds:
         """Finds the records of a shard without index and ledger, from the lengths in the frames."""
         ends = [0]
         for number in range(records):
             begin = ends[-1]
-            head = source.read_at(begin, HEADER_BYTES)
-            if len(head) < HEADER_BYTES:
-                raise self.damaged(file, number, begin, "the file ends before it")
-            end = begin + _LENGTH.unpack_from(head)[0] + FRAME_BYTES
-            if masked_crc32c(head[:8]) != _CRC.unpack_from(head, 8)[0]:
-                raise self.damaged(file, number, begin, "the checksum of its length is wrong")
-            if end > size:
-                raise self.damaged(file, number, begin, "the file ends inside it")
-            ends.append(end)
+            try:
+                length = data_length(self._read_at(file, begin, HEADER_BYTES), size - begin)
+            except FrameDamage as damage:
+                raise self.damaged(file, number, begin, damage.message) from None
+            ends.append(begin + length + FRAME_BYTES)
         return Bounds(np.array(ends, np.int64))
 
     def _process(self) -> _OfProcess:
@@ -234,8 +200,20 @@ class ShardReader:
             self._own = _OfProcess()
         return self._own
 
-    def _open(self, file: str) -> _Bytes:
-        """Returns the bytes of an uncompressed shard, or of a compressed one after unpacking."""
+    def _is_remote(self, file: str) -> bool:
+        """Returns whether a shard is read by requests; a compressed one is unpacked on this machine."""
+        return storage.is_remote(self._directory) and not is_compressed(file)
+
+    def _read_at(self, file: str, offset: int, length: int) -> bytes:
+        """Reads a range of a shard, or of a compressed one after unpacking."""
+        path = self._path(file)
+        with _faults(path):
+            if self._is_remote(file):
+                return storage.read_range(path, offset, length, self._shards[file][3].bytes)
+            return self._open(file).read_at(offset, length)
+
+    def _open(self, file: str) -> _OpenFile:
+        """Returns a shard on this machine, unpacked if it is compressed."""
         own = self._process()
         if is_compressed(file):
             return self._unpacked(own, file)
@@ -244,19 +222,13 @@ class ShardReader:
             if found is not None:
                 own.files.move_to_end(file)
                 return found
-        opened = self._opened(file)
+        opened = _OpenFile(open(self._path(file), "rb", buffering=0))
         with own.lock:
             # Another thread may have opened it first. Its file stays; this one is closed.
             found = own.files.setdefault(file, opened)
             while len(own.files) > self._open_files:
                 own.files.popitem(last=False)
         return found
-
-    def _opened(self, file: str) -> _Bytes:
-        path = self._path(file)
-        if storage.is_remote(path):
-            return _RemoteFile(path, self._shards[file][3].bytes)
-        return _OpenFile(open(path, "rb", buffering=0))
 
     def _unpacked(self, own: _OfProcess, file: str) -> _OpenFile:
         with own.lock:

@@ -33,8 +33,8 @@ from shardwright.schemas.split_order import by_split
 from shardwright.schemas.units import counted, format_size, parse_int
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import read_dataset
-from shardwright.transforms.records.framing import DamagedRange
 from shardwright.transforms.records.record_schema import RecordSchema, schema_of_plan
+from shardwright.transforms.records.recovery import DamagedRange
 from shardwright.transforms.records.sample import read_lazily
 
 HELP = "Shows what is inside a dataset."

@@ -29,7 +29,8 @@ from shardwright.schemas.sidecars import with_sidecars
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import json_lines
 from shardwright.transforms.plan.assign import shard_order
-from shardwright.transforms.records.framing import FRAME_BYTES, Record, masked_crc32c, read_records
+from shardwright.transforms.records.framing import FRAME_BYTES, Record, masked_crc32c
+from shardwright.transforms.records.recovery import read_records
 from shardwright.transforms.shards.finish import ShardPlace
 from shardwright.transforms.shards.finish import write_ledger as write_shard_ledger
 from shardwright.transforms.shards.shard_plan import recipes_of

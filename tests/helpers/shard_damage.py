@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from shardwright.transforms.records.framing import FRAME_BYTES, DamagedRange, Record
+from shardwright.transforms.records.framing import FRAME_BYTES, Record
+from shardwright.transforms.records.recovery import DamagedRange
 
 
 class DamagedShard:

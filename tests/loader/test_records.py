@@ -279,8 +279,8 @@ def test_damage_is_reported_with_its_place(broken: Callable[[str], Path]) -> Non
     records = Records(dataset)
     last = len(index) - 1
     for number, reason in (
-        (2, "the checksum of its data is wrong"),
-        (4, "the checksum of its length is wrong"),
+        (2, f"the checksum of the record's {index[2][1] - 16} bytes is wrong"),
+        (4, "the checksum of the record's length is wrong"),
         (last, "the file ends inside it"),
     ):
         with pytest.raises(EngineError) as caught:

@@ -26,7 +26,8 @@ from shardwright.schemas.lease import Lease
 from shardwright.schemas.ledger import Entry, load_ledger
 from shardwright.transforms import storage
 from shardwright.transforms.lease import HeldLease
-from shardwright.transforms.records.framing import FRAME_BYTES, Record, masked_crc32c, read_records
+from shardwright.transforms.records.framing import FRAME_BYTES, Record, masked_crc32c
+from shardwright.transforms.records.recovery import read_records
 from shardwright.transforms.salvage.commit import SalvageJob, outcome_of
 
 SHARD = "train-00001-of-00003.tfrecord"

@@ -17,7 +17,8 @@ from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.example import parse_example
-from shardwright.transforms.records.framing import Record, read_records
+from shardwright.transforms.records.framing import Record
+from shardwright.transforms.records.recovery import read_records
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import IO, NamedTuple
@@ -15,16 +14,16 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.ledger import written_entries
 from shardwright.schemas.plan import ledger_file
 from shardwright.transforms import storage
+from shardwright.transforms.records.compression import compression_of, decompress
 from shardwright.transforms.records.framing import (
-    FOOTER_BYTES,
+    FRAME_BYTES,
     HEADER_BYTES,
-    DamagedRange,
+    FrameDamage,
     Record,
-    compression_of,
-    decompress,
-    masked_crc32c,
-    read_records,
+    data_length,
+    data_of,
 )
+from shardwright.transforms.records.recovery import DamagedRange, read_records
 from shardwright.transforms.storage.ranges import RangeReader, open_ranges
 
 #: Records above this size are not read by their offset.
@@ -142,16 +141,13 @@ def records_at(path: str, offsets: Collection[int]) -> Iterator[tuple[int, bytes
 
 def _record_at(reader: RangeReader, offset: int) -> bytes | None:
     """Reads the record whose frame begins at an offset; None if there is no sound record."""
-    header = reader.read_at(offset, HEADER_BYTES)
-    if len(header) < HEADER_BYTES:
+    try:
+        length = data_length(reader.read_at(offset, HEADER_BYTES), reader.size - offset)
+        if length > MAX_RECORD_BYTES:
+            return None
+        return data_of(reader.read_at(offset, length + FRAME_BYTES))
+    except FrameDamage:
         return None
-    length, crc = struct.unpack("<QI", header)
-    if masked_crc32c(header[:8]) != crc or length > MAX_RECORD_BYTES:
-        return None
-    frame = reader.read_at(offset + HEADER_BYTES, length + FOOTER_BYTES)
-    data = frame[:length]
-    sound = len(frame) == length + FOOTER_BYTES
-    return data if sound and masked_crc32c(data) == struct.unpack("<I", frame[length:])[0] else None
 
 
 def ledger_places(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from shardwright.schemas.codes import FindingCode, Outcome, QuarantineReason, Stage
 from shardwright.schemas.ledger import Entry
 from shardwright.schemas.lost_records import LostRecord
-from shardwright.transforms.records.framing import DamagedRange
+from shardwright.transforms.records.recovery import DamagedRange
 from shardwright.transforms.salvage.match import Found, Match, Written, match_records
 
 Problem = tuple[FindingCode, str]

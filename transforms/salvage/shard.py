@@ -24,14 +24,10 @@ from shardwright.transforms import storage
 from shardwright.transforms.concurrency.converters import current_converters
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.lease import HeldLease, while_held
-from shardwright.transforms.records.framing import (
-    FRAME_BYTES,
-    DamagedRange,
-    Record,
-    read_records,
-    uncompressed,
-)
+from shardwright.transforms.records.compression import uncompressed
+from shardwright.transforms.records.framing import FRAME_BYTES, Record
 from shardwright.transforms.records.record_schema import RecordSchema
+from shardwright.transforms.records.recovery import DamagedRange, read_records
 from shardwright.transforms.salvage.match import Found, Written
 from shardwright.transforms.salvage.misplaced import find_misplaced
 from shardwright.transforms.salvage.salvaged_ledger import Content, FoundRecord, SalvagedLedger, reconcile

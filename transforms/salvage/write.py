@@ -9,13 +9,8 @@ from typing import IO, Any
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
-from shardwright.transforms.records.framing import (
-    FOOTER_BYTES,
-    HEADER_BYTES,
-    Record,
-    decompress,
-    read_records,
-)
+from shardwright.transforms.records.compression import decompress
+from shardwright.transforms.records.framing import FOOTER_BYTES, HEADER_BYTES, FrameDamage, read_frames
 from shardwright.transforms.shards.finish import discard
 
 
@@ -85,9 +80,11 @@ def _read_back(temporary: str, wanted: Iterator[bytes], compression: str, shown:
     with open(temporary, "rb") as written:
         plain, error = decompress(written, compression) if compression != "none" else (written, None)
         with closing(plain):
-            same = error is None and all(
-                isinstance(item, Record) and item.data == next(wanted, None) for item in read_records(plain)
-            )
+            try:
+                read = (record.data for record in read_frames(plain))
+                same = error is None and all(data == next(wanted, None) for data in read)
+            except FrameDamage:
+                same = False
             if not same or next(wanted, None) is not None:
                 raise EngineError(
                     f"{shown} does not read back as it was written; check the disk, then run again."

@@ -28,7 +28,8 @@ from shardwright.transforms.conversion.reusable import ReusableRecord
 from shardwright.transforms.conversion.selection import BY_BYTES, decides_same
 from shardwright.transforms.lease import HeldLease, while_held, write_held
 from shardwright.transforms.plan.assign import HASH_RANGE, NEVER_EMPTY, shard_of
-from shardwright.transforms.records.framing import are_sound, uncompressed
+from shardwright.transforms.records.compression import uncompressed
+from shardwright.transforms.records.framing import FrameDamage, data_of
 from shardwright.transforms.shards.finish import ShardPlace, files_of
 from shardwright.transforms.sources.file_states import TouchedFiles
 
@@ -258,11 +259,15 @@ class _OldShard:
 
     def frames(self, offset: int, lengths: Sequence[int]) -> bytes | None:
         """Returns frames that follow each other; None if one of them is damaged or cannot be read."""
+        end = 0
         try:
             frames = self._read(offset, sum(lengths))
-        except OSError:
+            for length in lengths:
+                begin, end = end, end + length
+                data_of(frames[begin:end])
+        except (OSError, FrameDamage):
             return None
-        return frames if are_sound(frames, lengths) else None
+        return frames
 
     def _read(self, offset: int, length: int) -> bytes:
         """Returns bytes of the uncompressed shard; none if it cannot be unpacked.

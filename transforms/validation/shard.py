@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
@@ -25,19 +26,13 @@ from shardwright.transforms.concurrency.converters import current_converters
 from shardwright.transforms.concurrency.pool import reserve_working_bytes
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.images.private_metadata import in_words
-from shardwright.transforms.records.framing import (
-    FRAME_BYTES,
-    DamagedRange,
-    Record,
-    RecordBlock,
-    borrowed_buffers,
-    read_blocks,
-    uncompressed,
-)
+from shardwright.transforms.records.compression import uncompressed
+from shardwright.transforms.records.framing import FRAME_BYTES, Record
 from shardwright.transforms.records.record_schema import RecordSchema
+from shardwright.transforms.records.recovery import DamagedRange, read_records
+from shardwright.transforms.storage.random_access import RandomAccessFile
 from shardwright.transforms.validation.compared_records import ComparedRecord, ComparedRecords
 from shardwright.transforms.validation.dropped_objects import dropped_objects
-from shardwright.transforms.validation.hashing import HashedFile
 from shardwright.transforms.validation.ledger import DISORDERED, LedgerCheck, LedgerSummary, ShardTerms
 from shardwright.transforms.validation.record import CheckedRecord, RecordChecker, after_crash
 
@@ -161,7 +156,6 @@ def check_shard(
     schema: RecordSchema,
     depth: Depth,
     sound: SoundRecords | None = None,
-    aside: bool = True,
 ) -> ShardCheck:
     """Checks a shard.
 
@@ -171,7 +165,6 @@ def check_shard(
       depth: Depth of the check.
       sound: Records that the same check found sound, whose images need not be decoded again. If given, even
         empty, digests of the records are computed.
-      aside: Whether another thread hashes the file, on a processor that is idle (`leaves_idle_processor`).
     """
     check = ShardCheck(task.file, task.split)
 
@@ -181,20 +174,20 @@ def check_shard(
 
     index = bytearray()
     try:
-        with storage.open_local(task.path) as opened, borrowed_buffers() as buffers:
-            check.bytes = os.fstat(opened.fileno()).st_size
+        with storage.open_local(task.path) as file, ThreadPoolExecutor(1) as hashing:
+            check.bytes = os.fstat(file.fileno()).st_size
+            summed = hashing.submit(_checksums, file.fileno(), check.bytes) if task.expected else None
             if task.expected and check.bytes < task.expected.bytes:
                 find(
                     FindingCode.SHARD_TRUNCATED,
                     f"it has {check.bytes} bytes, dataset.json says {task.expected.bytes}",
                 )
-            file = HashedFile(opened, aside and depth <= Depth.FAST) if task.expected else opened
             ledger = _open_ledger(task, find) if depth >= Depth.FAST else None
             records = _Records(task, schema, check, ledger, index, find)
-            _check_records(cast("IO[bytes]", file), buffers, records, depth, sound)
+            _check_records(file, records, depth, sound)
             crc32c = ""
-            if isinstance(file, HashedFile) and task.expected:
-                sha256, crc32c = file.checksums()
+            if summed and task.expected:
+                sha256, crc32c = summed.result()
                 if sha256 != task.expected.sha256:
                     find(
                         FindingCode.SHARD_CHECKSUM,
@@ -216,6 +209,12 @@ def check_shard(
     if task.index_path and not check.findings:  # otherwise the shard itself is wrong
         _check_index(task, bytes(index), find)
     return check
+
+
+def _checksums(descriptor: int, size: int) -> tuple[str, str]:
+    """Returns sha256 and crc32c of a file, whose position does not change: another thread reads records."""
+    whole = RandomAccessFile(partial(storage.read_fully, descriptor), size)
+    return storage.checksums_of(cast("IO[bytes]", whole))
 
 
 class _Records:
@@ -247,21 +246,16 @@ class _Records:
         self._index = index
         self._specs = {spec.name: spec for spec in schema.features}
 
-    def count(self, offsets: Sequence[int], lengths: Sequence[int]) -> None:
-        """Counts records, and adds them to the index.
-
-        Args:
-          offsets: Byte offset of each frame.
-          lengths: Number of bytes of each frame.
-        """
-        self._check.records += len(offsets)
+    def count(self, record: Record) -> None:
+        """Counts a record, and adds it to the index."""
+        self._check.records += 1
         if self.task.index_path:
-            self._index += b"".join(map(index_line, offsets, lengths))
+            self._index += index_line(record.offset, len(record.data) + FRAME_BYTES)
 
     def add(self, record: Record, result: CheckedRecord, digest: Digest) -> None:
         """Adds a record."""
         check, ledger, find, split = self._check, self.ledger, self.find, self.task.split
-        self.count((record.offset,), (len(record.data) + FRAME_BYTES,))
+        self.count(record)
         for code, message in result.problems:
             find(code, message, record.number, record.offset, result.key)
         if result.private:
@@ -370,31 +364,23 @@ def _check_index(task: ShardTask, true: bytes, find: Find) -> None:
     find(FindingCode.INDEX_MISMATCH, f"line {number + 1} of its index {name} is {line_text}, not {wanted}")
 
 
-def _check_records(
-    file: IO[bytes],
-    buffers: list[bytearray],
-    records: _Records,
-    depth: Depth,
-    known: SoundRecords | None,
-) -> None:
+def _check_records(file: IO[bytes], records: _Records, depth: Depth, known: SoundRecords | None) -> None:
     """Checks every sound record of a shard, and reports damage as a finding."""
     task, find = records.task, records.find
     with uncompressed(file, task.file) as (plain, _, error):
 
-        def sound() -> Iterator[RecordBlock]:
-            # A file that no thread hashes needs one buffer.
-            for item in read_blocks(plain, buffers, getattr(plain, "buffers", 1)):
+        def sound() -> Iterator[Record]:
+            for item in read_records(plain):
                 if isinstance(item, DamagedRange):
                     find(item.code, item.message, item.number, item.offset)
                 else:
                     yield item
 
         if depth is Depth.FRAMES:
-            for block in sound():
-                records.count(block.offsets(), block.lengths())
+            for record in sound():
+                records.count(record)
         else:
-            single = (record for block in sound() for record in block.records())
-            items, again = tee(_RecordToCheck.of(record, task, known) for record in single)
+            items, again = tee(_RecordToCheck.of(record, task, known) for record in sound())
             results = _checked(items, records.schema._replace(split=task.split), depth, task)
             for result, item in zip(results, again, strict=True):
                 if known is not None and item.is_known:

@@ -18,7 +18,6 @@ from shardwright.transforms.validation.compared_records import ComparedRecords
 from shardwright.transforms.validation.duplicate_candidates import bucketed_fingerprints, pictures_by_place
 from shardwright.transforms.validation.duplicate_keys import bucket_rows, compare_bucket
 from shardwright.transforms.validation.duplicates import Bucket
-from shardwright.transforms.validation.hashing import leaves_idle_processor
 from shardwright.transforms.validation.outliers import sizes_of
 from shardwright.transforms.validation.quality import CompareImages, SeenPictures
 from shardwright.transforms.validation.shard import Depth, ShardCheck, ShardTask, check_shard
@@ -57,10 +56,6 @@ class _CheckShard(beam.DoFn):
         self._stores = stores
         self._hold = hold
         self._summaries = summaries
-        self._aside = True
-
-    def setup(self) -> None:
-        self._aside = leaves_idle_processor()
 
     def process(self, task: ShardTask, schema: RecordSchema, totals: ShardTotals | None) -> Iterator[Any]:
         check = self._check(task, schema)
@@ -93,14 +88,14 @@ class _CheckShard(beam.DoFn):
         """Checks a shard, or returns the stored result of an earlier check."""
         depth = self._depth
         if not self._stores or depth < Depth.FAST:
-            check = check_shard(task, schema, depth, aside=self._aside)
+            check = check_shard(task, schema, depth)
             return replace(sum_up(check, depth), ledger_summary=check.ledger_summary)
         known = stored_check(task, schema, depth)
         if known is not None:
             return known
         # A check that decodes no image cannot save anything with the digests of sound records.
         sound = sound_records(task, schema, depth) if depth >= Depth.FULL else None
-        checked = sum_up(check_shard(task, schema, depth, sound, self._aside), depth)
+        checked = sum_up(check_shard(task, schema, depth, sound), depth)
         return replace(checked, stored=store_check(task, schema, depth, checked, self._hold))
 
 

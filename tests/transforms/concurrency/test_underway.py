@@ -18,11 +18,11 @@ from shardwright.transforms import storage
 from shardwright.transforms.concurrency import underway as underway_module
 from shardwright.transforms.concurrency.underway import UNDERWAY, Underway
 from shardwright.transforms.concurrency.watchdog import Watchdog
-from shardwright.transforms.records import framing
-from shardwright.transforms.records.framing import decompress_into, read_records
+from shardwright.transforms.records import recovery
+from shardwright.transforms.records.compression import decompress_into
 from shardwright.transforms.sources.archives.compressed import GZIP, unpack_tar
 from shardwright.transforms.sources.archives.members import Member, MemberStore
-from shardwright.transforms.sources.arrays.rows import FileSlice, unpack
+from shardwright.transforms.sources.arrays.files import FileSlice, unpack
 from shardwright.transforms.sources.class_folders import walk
 from shardwright.transforms.sources.coco.json_stream import stream_object
 from shardwright.transforms.sources.cvat import _images as images_of_cvat
@@ -169,10 +169,9 @@ def _parse_xml(clock: Clock, tmp_path: Path) -> None:
 def _search_records(clock: Clock, tmp_path: Path) -> None:
     (tmp_path / "rubbish").write_bytes(b"x" * (400 << 10))
     with open(tmp_path / "rubbish", "rb") as file, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(framing, "_READ_BYTES", 4096)
-        patch.setattr(framing, "_WINDOW_BYTES", 4096)
+        patch.setattr(recovery, "_LAST_STEP", 4096)
         slow = SlowDisk(file, clock)
-        assert [item.number for item in read_records(slow)] == [0]  # type: ignore[arg-type]
+        assert [item.number for item in recovery.read_records(slow)] == [0]  # type: ignore[arg-type]
 
 
 class SlowDisk:

@@ -8,20 +8,15 @@ import random
 import tempfile
 import time
 import zlib
+from itertools import islice
 from pathlib import Path
 
 import pytest
 from helpers.shard_damage import assert_complete
 
-from shardwright.transforms.records.framing import (
-    DamagedRange,
-    Record,
-    are_sound,
-    compression_of,
-    decompress,
-    masked_crc32c,
-    read_records,
-)
+from shardwright.transforms.records.compression import compression_of, decompress
+from shardwright.transforms.records.framing import FrameDamage, Record, data_of, masked_crc32c, read_frames
+from shardwright.transforms.records.recovery import DamagedRange, read_records
 
 
 def _read(data: bytes) -> list[Record | DamagedRange]:
@@ -38,15 +33,30 @@ def _frame(data: bytes) -> bytes:
     )
 
 
-def test_frames_of_stated_lengths_are_sound_or_not() -> None:
-    frames = [_frame(b"x" * size) for size in (0, 1, 300)]
-    data, lengths = b"".join(frames), [len(frame) for frame in frames]
-    assert are_sound(data, lengths) and are_sound(b"", ())
-    for wrong in (lengths[:-1], [*lengths, 16], lengths[::-1], [sum(lengths)]):
-        assert not are_sound(data, wrong)
-    for place in range(0, len(data), 7):
-        assert not are_sound(data[:place] + bytes((data[place] ^ 4,)) + data[place + 1 :], lengths)
-    assert not are_sound(data[:-1], lengths) and not are_sound(data + b"x", lengths)
+def test_one_frame_is_sound_or_not() -> None:
+    for size in (0, 1, 300):
+        frame = _frame(b"x" * size)
+        assert data_of(frame) == data_of(frame, verify=False) == b"x" * size
+        for place in range(0, len(frame), 7):
+            with pytest.raises(FrameDamage):
+                data_of(frame[:place] + bytes((frame[place] ^ 4,)) + frame[place + 1 :])
+        with pytest.raises(FrameDamage, match=f"it has {size} bytes instead of {size + 1}"):
+            data_of(frame + b"x", verify=False)
+
+
+def test_the_plain_reader_ends_at_the_first_damage(tmp_path: Path) -> None:
+    data = bytearray(b"".join(map(_frame, RECORDS)))
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(data)
+    with path.open("rb") as file:
+        assert [record.data for record in read_frames(file)] == RECORDS
+    data[-10] ^= 1
+    path.write_bytes(data)
+    with path.open("rb") as file, pytest.raises(FrameDamage, match="checksum of the record") as raised:
+        sound = [record.number for record in islice(read_frames(file), len(RECORDS) - 1)]
+        assert sound == list(range(len(RECORDS) - 1))
+        list(read_frames(file))
+    assert raised.value.code == "DATA_CRC"
 
 
 def _sound(found: list[Record | DamagedRange]) -> list[bytes]:

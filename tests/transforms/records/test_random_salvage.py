@@ -13,7 +13,8 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.datasets import resolve_target, schema_of
 from shardwright.pipelines.salvage import list_tasks
 from shardwright.schemas.ledger import Entry, load_ledger
-from shardwright.transforms.records.framing import FRAME_BYTES, Record, read_records
+from shardwright.transforms.records.framing import FRAME_BYTES, Record
+from shardwright.transforms.records.recovery import read_records
 from shardwright.transforms.salvage.shard import save_shard
 
 

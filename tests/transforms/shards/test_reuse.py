@@ -16,7 +16,7 @@ from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs
 from shardwright.schemas.ledger import Entry, ShardHeader, load_ledger
 from shardwright.schemas.plan import index_file, ledger_file
-from shardwright.transforms.records.framing import are_sound
+from shardwright.transforms.records.framing import data_of
 from shardwright.transforms.shards import reuse
 from shardwright.transforms.shards.finish import ShardPlace
 from shardwright.transforms.shards.reuse import (
@@ -154,7 +154,7 @@ def test_records_are_found_in_any_shard(old: Path) -> None:
                 frame = (old / SHARD).read_bytes()[entry.offset : entry.offset + entry.length]
                 known = found[entry.key]
                 assert known.unchanged and known.entry == entry
-                assert known.frames() == [(entry, frame)] and are_sound(frame, [len(frame)])
+                assert known.frames() == [(entry, frame)] and data_of(frame)
 
 
 def test_records_of_another_recipe_digest_or_damaged_shard_are_not_found(old: Path) -> None:

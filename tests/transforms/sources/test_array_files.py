@@ -31,12 +31,17 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.labels import ClassId
 from shardwright.transforms.sources.arrays import list_rows
-from shardwright.transforms.sources.arrays.checks import image_shape
-from shardwright.transforms.sources.arrays.idx import parse_idx_header
+from shardwright.transforms.sources.arrays.files import (
+    ArrayHeader,
+    FileSlice,
+    Rows,
+    parse_idx_header,
+    parse_npy_header,
+    slice_of,
+)
+from shardwright.transforms.sources.arrays.find import IMAGES, LABELS, parse_array_name
+from shardwright.transforms.sources.arrays.images import image_shape
 from shardwright.transforms.sources.arrays.labels import LabelReader
-from shardwright.transforms.sources.arrays.names import IMAGES, LABELS, parse_array_name
-from shardwright.transforms.sources.arrays.numpy_files import parse_npy_header
-from shardwright.transforms.sources.arrays.rows import ArrayHeader, FileSlice, Rows, slice_of
 
 
 @given(npst.arrays(npst.scalar_dtypes(), npst.array_shapes(max_dims=4)), st.booleans())

@@ -18,7 +18,7 @@ from shardwright.pipelines.convert import convert
 from shardwright.schemas import units
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import parse_example
-from shardwright.transforms.records.framing import read_records
+from shardwright.transforms.records.recovery import read_records
 from shardwright.transforms.sources.folder_tree import FolderTree
 
 JPEG = (PHOTOS / "fruit" / "apple.jpg").read_bytes()

@@ -7,15 +7,16 @@ import zlib
 import pytest
 
 from shardwright.schemas.byte_range import ByteRange
-from shardwright.schemas.example import ExampleSpans, Feature, FeatureType, encode_example
+from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.transforms.images.byte_ranges import read_part
 from shardwright.transforms.sources.class_files import class_names_of
 from shardwright.transforms.sources.tfrecord.files import RecordFile, compression_in, split_of
 from shardwright.transforms.sources.tfrecord.images import NoImage, find_image
-from shardwright.transforms.sources.tfrecord.labels import named
 from shardwright.transforms.sources.tfrecord.layouts import layout_name, names_by_role
+from shardwright.transforms.sources.tfrecord.record import SourceRecord
+from shardwright.transforms.sources.tfrecord.values import named
 
 _BOXES = [f"image/object/bbox/{corner}" for corner in ("xmin", "ymin", "xmax", "ymax")]
 
@@ -111,7 +112,7 @@ def test_record_files_survive_encoding() -> None:
 
 
 def _image(features: dict[str, Feature], pixel_shape: tuple[int, ...] | None = None) -> str:
-    record = ExampleSpans(encode_example(features))
+    record = SourceRecord(encode_example(features))
     return find_image(record, names_by_role(tuple(record.features)), pixel_shape).method
 
 

@@ -1,4 +1,4 @@
-"""Arrays of images: MNIST's IDX files, CIFAR, and NumPy's `.npy` and `.npz`, with their labels."""
+"""Arrays of images: MNIST's idx files, CIFAR, and NumPy's `.npy` and `.npz`, with their labels."""
 
 from __future__ import annotations
 
@@ -21,32 +21,36 @@ from shardwright.schemas.layouts import Needs
 from shardwright.schemas.split_order import in_split_order
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
-from shardwright.transforms.sources.arrays import cifar as cifar_arrays
-from shardwright.transforms.sources.arrays.checks import (
-    array_header,
-    array_name,
-    array_rows,
-    check_counts,
+from shardwright.transforms.sources.arrays import cifar
+from shardwright.transforms.sources.arrays.files import (
+    IDX,
+    NPY,
+    NPZ,
+    ArrayFile,
+    FileSlice,
+    Rows,
+    UnreadableRows,
+    slice_of,
+)
+from shardwright.transforms.sources.arrays.find import CIFAR, CIFAR_ARCHIVE, FoundArray, find_arrays
+from shardwright.transforms.sources.arrays.images import (
     check_first_images,
     check_type,
     image_shape,
     rows_are_planar,
     times,
 )
-from shardwright.transforms.sources.arrays.find import (
-    CIFAR,
-    CIFAR_ARCHIVE,
-    IDX,
-    NPY,
-    NPZ,
-    FoundArray,
-    find_arrays,
-)
 from shardwright.transforms.sources.arrays.labels import MISSING, ArrayLabel, LabelReader
-from shardwright.transforms.sources.arrays.rows import FileSlice, Rows, UnreadableRows, slice_of
 from shardwright.transforms.sources.input_probe import InputProbe, look_at
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 
+_KINDS = {
+    IDX: "IDX files",
+    NPY: "NumPy arrays",
+    NPZ: "NumPy arrays",
+    CIFAR: "CIFAR batches",
+    CIFAR_ARCHIVE: "a CIFAR archive",
+}
 _OTHERS = "others"
 #: Most arrays whose headers are checked before the start; others are checked when they are listed.
 _LOOKED_AT = 16
@@ -59,6 +63,9 @@ _MARK_BYTES = 8
 #: Most missing images of a file that are listed one by one; the rest is given as a number.
 _MAX_MISSING = 10_000
 _DIGITS = 6
+
+#: Function that returns the labels of some images, given the first number and the count.
+Labels = Callable[[int, int], list[ArrayLabel]]
 
 
 def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
@@ -81,35 +88,48 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
             "train-images-idx3-ubyte.gz, data_batch_1, or x_train or images in a .npz file; name the array "
             "in a .npz file with --image_column."
         )
-    coarse = False
     for number, array in enumerate(found.arrays[:_LOOKED_AT]):
-        path = storage.join(found.folder, array.file)
-        if array.kind in (CIFAR, CIFAR_ARCHIVE):
-            coarse = True
+        if array.is_cifar:
             continue
-        header = array_header(path, array.kind, array.member)
-        image_shape(header, settings, array_name(path, array.member))
-        check_type(header, array_name(path, array.member))
-        if array.labels_file:
-            labels_path = storage.join(found.folder, array.labels_file)
-            labels = array_header(labels_path, array.labels_kind, array.labels_member)
-            check_counts(header.shape[0], labels.shape[0], array, found.folder)
-        if not number and header.shape[0] and settings.depth == "8":
-            check_first_images(path, array, header, settings)
-    unknown = [item.name for item in settings.parsed_extra_columns if item.name != cifar_arrays.COARSE]
-    if settings.parsed_extra_columns and (unknown or not coarse):
-        name = unknown[0] if unknown else cifar_arrays.COARSE
-        raise UsageError(
-            f"--extra_columns {name}: {printable(probe.path)} has no such column; the only extra column "
-            f"of arrays is {cifar_arrays.COARSE} of CIFAR-100."
-        )
-    kinds = {IDX: "IDX files", NPY: "NumPy arrays", NPZ: "NumPy arrays", CIFAR: "CIFAR batches"}
-    kind = kinds.get(found.arrays[0].kind, "a CIFAR archive")
+        images, labels = array.images(found.folder), array.labels(found.folder)
+        _checked_shape(images, labels, settings)
+        if not number and images.header.shape[0] and settings.depth == "8":
+            check_first_images(images, settings)
+    _check_columns(probe, any(array.is_cifar for array in found.arrays[:_LOOKED_AT]), settings)
     splits = in_split_order({array.split for array in found.arrays} - {""})
-    unlabelled = [array for array in found.arrays if array.kind in (IDX, NPY, NPZ) and not array.labels_file]
+    unlabelled = [array for array in found.arrays if not array.is_cifar and not array.labels_file]
     without = f", {len(unlabelled)} of them without labels" if unlabelled else ""
     of_splits = f" of {', '.join(splits)}" if splits else ""
+    kind = _KINDS[found.arrays[0].kind]
     return f"{counted(len(found.arrays), 'array')} ({kind}{without}){of_splits}"
+
+
+def _check_columns(probe: InputProbe, has_coarse: bool, settings: ConvertSettings) -> None:
+    names = [item.name for item in settings.parsed_extra_columns]
+    unknown = [name for name in names if name != cifar.COARSE or not has_coarse]
+    if unknown:
+        raise UsageError(
+            f"--extra_columns {unknown[0]}: {printable(probe.path)} has no such column; the only extra "
+            f"column of arrays is {cifar.COARSE} of CIFAR-100."
+        )
+
+
+def _checked_shape(
+    images: ArrayFile, labels: ArrayFile | None, settings: ConvertSettings
+) -> tuple[tuple[int, int, int], bool]:
+    """Returns (height, width, channels) of the images of an array, and whether they are planar.
+
+    Raises:
+      UsageError: If it is not an array of images, or there are more or fewer labels.
+    """
+    check_type(images.header, images.name)
+    shape = image_shape(images.header, settings, images.name)
+    if labels and labels.header.shape[0] != images.header.shape[0]:
+        raise UsageError(
+            f"{images.name} has {counted(images.header.shape[0], 'image')}, but "
+            f"{labels.name} has {counted(labels.header.shape[0], 'label')}; the numbers must be equal."
+        )
+    return shape
 
 
 def _split(item: Input, context: Context) -> Iterator[InputSplit]:
@@ -128,10 +148,10 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         yield from (_other(part, name) for name in detail)
         return
     array = FoundArray(kind, *detail)
-    if kind == CIFAR:
+    if context.settings.splits != ConvertSettings.splits:  # the user chose other splits
+        array = array._replace(split="")
+    if array.is_cifar:
         yield from _list_cifar(part, array, context)
-    elif kind == CIFAR_ARCHIVE:
-        yield from _list_cifar_archive(part, array, context)
     else:
         yield from _list_array(part, array, context)
 
@@ -146,37 +166,19 @@ def _key(name: str) -> str:
     return key_from_bytes(os.fsencode(name))
 
 
-def _split_of(array: FoundArray, settings: ConvertSettings) -> str:
-    """Returns the split from an array's name, unless the user chose other splits."""
-    return array.split if settings.splits == ConvertSettings.splits else ""
-
-
 def _list_array(part: InputSplit, array: FoundArray, context: Context) -> Iterator[ImageRef | ClassId]:
     settings = context.settings
-    path = storage.join(part.path, array.file)
-    where = array_name(path, array.member)
-    header = array_header(path, array.kind, array.member)
-    check_type(header, where)
-    shape, planar = image_shape(header, settings, where)
-    rows = array_rows(path, array.kind, array.member, context)
+    images, labels = array.images(part.path), array.labels(part.path)
+    shape, planar = _checked_shape(images, labels, settings)
+    rows = images.rows(context)
     rows = replace(rows, shape=shape, planar=planar or rows_are_planar(rows, shape))
-    key = f"{_key(array.file)}!{_key(array.member) + '/' if array.member else ''}"
-    reader = LabelReader(where, separator=settings.label_separator)
-    labels: Callable[[int, int], list[ArrayLabel]] = partial(_no_labels, array.file)
-    if array.labels_file:
-        labels_path = storage.join(part.path, array.labels_file)
-        label_rows = array_rows(labels_path, array.labels_kind, array.labels_member, context)
-        check_counts(rows.count, label_rows.count, array, part.path)
-        reader = LabelReader(array_name(labels_path, array.labels_member), separator=settings.label_separator)
-        labels = partial(_labels_of, label_rows, reader)
-    yield from list_rows(
-        rows,
-        labels,
-        part.item.prefix + key,
-        _split_of(array, settings),
-        path,
-        keep=settings.keeps_samples(rows.dtype),
-    )
+    reader = LabelReader(labels.name if labels else images.name, separator=settings.label_separator)
+    read: Labels = partial(_no_labels, array.file)
+    if labels:
+        read = partial(_labels_of, labels.rows(context), reader)
+    key = f"{part.item.prefix}{_key(array.file)}!{_key(array.member) + '/' if array.member else ''}"
+    keep = settings.keeps_samples(rows.dtype)
+    yield from list_rows(rows, read, key, array.split, images.path, keep=keep)
     yield from reader.class_ids()
 
 
@@ -192,26 +194,22 @@ def _labels_of(rows: Rows, reader: LabelReader, first: int, count: int) -> list[
 
 
 def _list_cifar(part: InputSplit, array: FoundArray, context: Context) -> Iterator[ImageRef | ClassId]:
-    folder, slash, name = array.file.rpartition("/")
-    base = storage.join(part.path, folder) if slash else part.path
-    names = InputProbe(base, is_file=False).files
-    files = {item: slice_of(storage.join(base, item)) for item in (name, *cifar_arrays.meta_among(names))}
-    yield from _list_batch(name, files, _key(array.file), part, array, context)
-
-
-def _list_cifar_archive(
-    part: InputSplit, array: FoundArray, context: Context
-) -> Iterator[ImageRef | ClassId]:
+    """Yields the references of a batch, or of all batches in an archive."""
     path = storage.join(part.path, array.file)
-    members, damage = cifar_arrays.open_archive(slice_of(path), context)
-    batches = cifar_arrays.batches_among(members)
-    if damage or not batches:
-        message = damage.message if damage else "it holds no batches of images; download it again"
-        raise UsageError(f"--input {printable(path)}: {message}.")
+    if array.kind == CIFAR:
+        parent, _, name = path.rpartition("/")
+        folder = parent or "/"
+        names = InputProbe(folder, is_file=False).files
+        files = {item: slice_of(storage.join(folder, item)) for item in (name, *cifar.meta_among(names))}
+        yield from _list_batch(name, files, f"{_key(array.file)}!", part, array, context)
+        return
+    members = cifar.open_archive(slice_of(path), context)
     files = {name: file_slice for name, (_, file_slice) in members.items()}
-    for name in batches:
-        batch = array._replace(file=name, split=cifar_arrays.split_of_batch(name))
-        key = f"{_key(array.file)}!{key_from_bytes(members[name][0].encode('utf-8', 'surrogateescape'))}"
+    keep_split = context.settings.splits == ConvertSettings.splits
+    for name in cifar.batches_among(members):
+        inside = members[name][0].encode("utf-8", "surrogateescape")
+        key = f"{_key(array.file)}!{key_from_bytes(inside)}!"
+        batch = array._replace(file=name, split=cifar.split_of_batch(name) if keep_split else "")
         yield from _list_batch(name, files, key, part, batch, context)
 
 
@@ -220,17 +218,12 @@ def _list_batch(
 ) -> Iterator[ImageRef | ClassId]:
     settings = context.settings
     path = files[name].uri
-    try:
-        batch = cifar_arrays.read_batch(name, files, context)
-    except ValueError as error:
-        raise UsageError(
-            f"{printable(path)}: {name} cannot be read: {error}; download the file again or remove it."
-        ) from None
-    where = array_name(path, name)
+    batch = cifar.read_batch(name, files, context)
     coarse = batch.coarse
-    by_coarse = settings.label_column in (cifar_arrays.COARSE, f"{cifar_arrays.COARSE}s")
+    where = printable(f"{path}!{name}")
+    by_coarse = settings.label_column in (cifar.COARSE, f"{cifar.COARSE}s")
     if coarse is None and (by_coarse or settings.parsed_extra_columns):
-        raise UsageError(f"{where} has no {cifar_arrays.COARSE}; only CIFAR-100 has it.")
+        raise UsageError(f"{where} has no {cifar.COARSE}; only CIFAR-100 has it.")
     reader = LabelReader(where, batch.coarse_names if by_coarse else batch.names)
     numbers = coarse if by_coarse and coarse is not None else batch.labels
 
@@ -252,14 +245,13 @@ def _list_batch(
         return encode_extra(values)
 
     columns = extra if settings.parsed_extra_columns else None
-    split = _split_of(array, settings)
-    yield from list_rows(batch.images, labels, f"{part.item.prefix}{key}!", split, path, columns)
+    yield from list_rows(batch.images, labels, part.item.prefix + key, array.split, path, columns)
     yield from reader.class_ids()
 
 
 def list_rows(
     rows: Rows,
-    labels: Callable[[int, int], list[ArrayLabel]],
+    labels: Labels,
     key: str,
     split: str,
     uri: str,
@@ -270,7 +262,7 @@ def list_rows(
 
     Args:
       rows: Images of the array.
-      labels: Function that returns the labels of some images, given the first number and the count.
+      labels: Function that returns the labels of some images.
       key: Prefix of the keys; the number of the image follows.
       split: Split of all images.
       uri: File of the input.
@@ -278,38 +270,48 @@ def list_rows(
       keep: Whether images keep their type and all channels.
     """
     digits = max(_DIGITS, len(str(max(rows.count - 1, 0))))
-    file_slice, length = rows.file_slice, rows.length
-    file = file_slice.file if file_slice.file != uri else ""
+    file_slice, length, stride = rows.file_slice, rows.length, rows.stride
     place = ByteRange(
-        file, 0, length, PIXELS, file_slice.size, file_slice.version,
-        shape=rows.shape, planar=rows.planar, dtype=rows.dtype, keep=keep,
-    ).encode()  # fmt: skip
-    before = f"[{json.dumps(file)}"  # only the offset between them differs
-    after = place[len(before) + len(",0,") :]
-    mark = f".{times(rows.shape)}.{rows.dtype[1:]}{rows.dtype[0] if rows.dtype[0] == '>' else ''}"
-    mark += ".planar" if rows.planar else ""
+        file_slice.file if file_slice.file != uri else "",
+        file_slice.offset + rows.begin,
+        length,
+        PIXELS,
+        file_slice.size,
+        file_slice.version,
+        shape=rows.shape,
+        planar=rows.planar,
+        dtype=rows.dtype,
+        keep=keep,
+    )
+    order = rows.dtype[0] if rows.dtype[0] == ">" else ""
+    form = f".{times(rows.shape)}.{rows.dtype[1:]}{order}{'.planar' if rows.planar else ''}"
     marked = not storage.is_remote(file_slice.file) and file_slice.length <= _MARKED_BYTES
-    state = "" if marked else slice_of(uri).version + mark
-    step = min(_BATCH_ROWS, max(1, _BATCH_BYTES // rows.stride)) if marked else _BATCH_ROWS
-    digest = partial(hashlib.blake2b, digest_size=_MARK_BYTES, usedforsecurity=False)
-    offset, stride = file_slice.offset + rows.begin, rows.stride
+    state = "" if marked else slice_of(uri).version
+    step = min(_BATCH_ROWS, max(1, _BATCH_BYTES // stride)) if marked else _BATCH_ROWS
     for first in range(0, rows.whole, step):
         count = min(step, rows.whole - first)
-        found_labels = labels(first, count)
         data = memoryview(rows.read(first, count) if marked else b"")
-        begin = 0
-        for number, (label, reason, message) in zip(range(first, first + count), found_labels, strict=True):
-            version = digest(data[begin : begin + length]).hexdigest() + mark if marked else state
-            place = f"{before},{offset + number * stride},{after}"
-            columns = extra(number) if extra else ""
-            # Positional fields: by name this call takes half as long again.
+        for i, (label, reason, message) in enumerate(labels(first, count)):
+            number = first + i
+            if marked:
+                state = _mark(data[i * stride : i * stride + length])
             ref = ImageRef(
-                f"{key}{number:0{digits}}", uri, label, split, "", length, version, "", "", "", "", place,
-                message, "", columns,
-            )  # fmt: skip
-            begin += stride
+                f"{key}{number:0{digits}}",
+                uri,
+                label,
+                split,
+                size=length,
+                version=state + form,
+                place=place._replace(offset=place.offset + number * stride).encode(),
+                message=message,
+                extra=extra(number) if extra else "",
+            )
             yield ref.quarantined(reason, message) if reason else ref
     yield from _missing(rows, ImageRef("", uri, split=split), key, digits)
+
+
+def _mark(pixels: memoryview) -> str:
+    return hashlib.blake2b(pixels, digest_size=_MARK_BYTES, usedforsecurity=False).hexdigest()
 
 
 def _missing(rows: Rows, ref: ImageRef, key: str, digits: int) -> Iterator[ImageRef]:

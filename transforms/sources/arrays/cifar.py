@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import re
 import tarfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import IO, Any
 
 import numpy as np
 
-from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.units import counted
+from shardwright.transforms.sources.arrays.files import FileSlice, Rows, spooled, unpack
 from shardwright.transforms.sources.arrays.pickles import PickledArray, PickleError, read_pickle
-from shardwright.transforms.sources.arrays.rows import (
-    FileSlice,
-    Rows,
-    UnreadableRows,
-    head_of,
-    open_gzip,
-    unpack,
-)
 from shardwright.transforms.sources.source import Context
 
 #: Extra column of CIFAR-100, and its names in the pickles.
@@ -33,32 +26,33 @@ _COARSE_LABELS, _LABELS = "coarse_labels", ("fine_labels", "labels")
 _SIDE, _CHANNELS = 32, 3
 _PIXELS = _SIDE * _SIDE * _CHANNELS
 _BATCH = re.compile(r"(?:data_batch_\d+|test_batch)(\.bin)?\Z")
-_META_PYTHON, _META_BINARY = ("batches.meta", "meta"), ("batches.meta.txt", "fine_label_names.txt")
-_COARSE_NAMES_BINARY = "coarse_label_names.txt"
+_FINE_NAMES, _COARSE_NAMES = "fine_label_names.txt", "coarse_label_names.txt"
+#: Files that name the classes, in the Python version and in the binary one.
+_META_PYTHON, _META_BINARY = ("batches.meta", "meta"), ("batches.meta.txt", _FINE_NAMES, _COARSE_NAMES)
 _FOLDERS = re.compile(r"(?:\./)?(cifar-10-batches-(?:py|bin)|cifar-100-(?:python|binary))/?")
 #: Most bytes of an unpacked archive; CIFAR's archives have less than 200 MB.
 _MAX_UNPACKED = 1 << 30
 _MAX_MEMBERS = 1000
 _MAX_META_BYTES = 1 << 20
-_GZIP = b"\x1f\x8b"
-_GZIP_BITS = 31
+_GZIP, _GZIP_BITS = b"\x1f\x8b", 31
+_HEAD_BYTES = 1 << 16
+_TAR_ERRORS = (tarfile.TarError, zlib.error, EOFError, ValueError, OverflowError)
 
 
 def batches_among(names: Iterable[str]) -> tuple[str, ...]:
     """Returns the files of a folder that are CIFAR's batches of images, in order."""
-    known = set(names)
-    batches = {name for name in known if _BATCH.match(name)}
-    if "meta" in known or "fine_label_names.txt" in known:
-        suffix = "" if "meta" in known else ".bin"
-        batches |= {name for name in (f"train{suffix}", f"test{suffix}") if name in known}
+    files = set(names)
+    batches = {name for name in files if _BATCH.match(name)}
+    if "meta" in files or _FINE_NAMES in files:
+        suffix = "" if "meta" in files else ".bin"
+        batches |= files & {f"train{suffix}", f"test{suffix}"}
     return tuple(sorted(batches))
 
 
 def meta_among(names: Iterable[str]) -> tuple[str, ...]:
     """Returns the files of a CIFAR folder that name the classes."""
-    known = set(names)
-    found = (*_META_PYTHON, *_META_BINARY, _COARSE_NAMES_BINARY)
-    return tuple(name for name in found if name in known)
+    files = set(names)
+    return tuple(name for name in (*_META_PYTHON, *_META_BINARY) if name in files)
 
 
 def split_of_batch(name: str) -> str:
@@ -68,11 +62,12 @@ def split_of_batch(name: str) -> str:
 
 def is_cifar_archive(head: bytes) -> bool:
     """Returns whether a file begins like one of CIFAR's archives, compressed or not."""
-    head = head_of(head, _GZIP_BITS) if head.startswith(_GZIP) else head
     try:
+        if head.startswith(_GZIP):
+            head = zlib.decompressobj(_GZIP_BITS).decompress(head, _HEAD_BYTES)
         with tarfile.open(fileobj=io.BytesIO(head), mode="r:") as archive:
             first = archive.next()
-    except (tarfile.TarError, EOFError, ValueError, OverflowError):
+    except _TAR_ERRORS:
         return False
     return first is not None and bool(_FOLDERS.match(first.name))
 
@@ -96,29 +91,34 @@ class CifarBatch:
     coarse_names: Sequence[str] = ()
 
 
-def open_archive(
-    file_slice: FileSlice, context: Context
-) -> tuple[dict[str, tuple[str, FileSlice]], UnreadableRows | None]:
+def open_archive(file_slice: FileSlice, context: Context) -> dict[str, tuple[str, FileSlice]]:
     """Returns the files of one of CIFAR's archives by name, with their paths in the archive.
 
-    The second result is the damage of the archive, or None; files before the damage are included.
+    Raises:
+      UsageError: If the archive is damaged, or holds no batches.
     """
-    damage = None
-    if file_slice.read(0, 2) == _GZIP:
-        unpacked, damage = unpack(file_slice, "", partial(open_gzip, file_slice), _MAX_UNPACKED, context)
-        file_slice = unpacked
+    packed, damage = file_slice, None
+    if packed.read(0, len(_GZIP)) == _GZIP:
+
+        def opened() -> IO[bytes]:
+            return gzip.GzipFile(fileobj=packed.open())  # type: ignore[return-value]
+
+        file_slice, damage = unpack(packed, "", opened, _MAX_UNPACKED, context)
     files: dict[str, tuple[str, FileSlice]] = {}
+    message = damage.message if damage else ""
     try:
         with tarfile.open(fileobj=file_slice.open(), mode="r:") as archive:
             for member, _ in zip(archive, range(_MAX_MEMBERS)):
                 folder, _, name = member.name.rpartition("/")
                 if member.isreg() and member.sparse is None and _FOLDERS.fullmatch(folder):
                     files[name] = member.name, file_slice.inside(member.offset_data, member.size)
-    except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
-        damage = damage or UnreadableRows(
-            QuarantineReason.TRUNCATED, f"it is cut off or damaged ({words_of(error)}); download it again"
-        )
-    return files, damage
+    except _TAR_ERRORS as error:
+        message = message or f"it is cut off or damaged ({words_of(error)}); download it again"
+    if not message and not batches_among(files):
+        message = "it holds no batches of images; download it again"
+    if message:
+        raise UsageError(f"--input {printable(packed.uri)}: {message}.")
+    return files
 
 
 def read_batch(name: str, files: Mapping[str, FileSlice], context: Context) -> CifarBatch:
@@ -130,23 +130,23 @@ def read_batch(name: str, files: Mapping[str, FileSlice], context: Context) -> C
       context: Context of the listing.
 
     Raises:
-      ValueError: if the file is not a valid batch.
+      UsageError: If the file is not a valid batch.
     """
+    where = f"{printable(files[name].uri)}: {name}"
     if name.endswith(".bin"):
         return _read_binary(name, files)
     try:
-        found = _read_dictionary(files[name])
-        pixels = _pixels(found.get("data"), files[name], context)
-        labels = next((_numbers(found[key]) for key in _LABELS if key in found), None)
-        coarse = _numbers(found[_COARSE_LABELS]) if _COARSE_LABELS in found else None
+        content = _read_dictionary(files[name])
+        pixels = _pixels(content.get("data"), files[name], context)
+        labels = next((_numbers(content[key]) for key in _LABELS if key in content), None)
+        coarse = _numbers(content[_COARSE_LABELS]) if _COARSE_LABELS in content else None
+        if labels is None:
+            raise PickleError("it has no labels")
     except PickleError as error:
-        raise ValueError(str(error)) from None
-    if labels is None:
-        raise ValueError("it has no labels")
+        raise UsageError(f"{where} cannot be read: {error}; download the file again or remove it.") from None
     if labels.size != pixels.count or (coarse is not None and coarse.size != pixels.count):
         raise UsageError(
-            f"{printable(files[name].uri)}: {name} has {counted(pixels.count, 'image')} and "
-            f"{counted(labels.size, 'label')}; "
+            f"{where} has {counted(pixels.count, 'image')} and {counted(labels.size, 'label')}; "
             "download the file again."
         )
     names, coarse_names = _names_python(files)
@@ -157,7 +157,7 @@ def _read_dictionary(file_slice: FileSlice) -> dict[str, Any]:
     """Returns the dictionary in a pickle. Its keys are text, also if Python 2 wrote them.
 
     Raises:
-      PickleError: if the pickle holds anything else.
+      PickleError: If the pickle holds anything else.
     """
     with file_slice.open() as file:
         content = read_pickle(file)
@@ -172,7 +172,7 @@ def _pixels(array: Any, file_slice: FileSlice, context: Context) -> Rows:
     """Returns the images of a pickled array.
 
     Raises:
-      PickleError: if they are not pixels in CIFAR's format.
+      PickleError: If they are not pixels in CIFAR's format.
     """
     if not isinstance(array, PickledArray):
         raise PickleError("it holds no array named data")
@@ -185,11 +185,7 @@ def _pixels(array: Any, file_slice: FileSlice, context: Context) -> Rows:
     def write(file: IO[bytes]) -> None:
         file.write(np.ascontiguousarray(pixels).data)
 
-    place = f"{file_slice.offset}:{file_slice.length}"
-    state = f"{file_slice.uri}:{file_slice.size}:{file_slice.version}:{place}:data"
-    path = context.spool.fill(state, file_slice.uri, write)
-    spooled = FileSlice(file_slice.uri, path, 0, pixels.nbytes, pixels.nbytes, "")
-    return _images(spooled, 0, _PIXELS, len(pixels))
+    return _images(spooled(file_slice, "data", write, context), 0, _PIXELS, len(pixels))
 
 
 def _images(file_slice: FileSlice, begin: int, stride: int, count: int) -> Rows:
@@ -200,7 +196,7 @@ def _numbers(values: Any) -> np.ndarray:
     """Returns a list or an array of numbers in a pickle as a NumPy array.
 
     Raises:
-      PickleError: if it is neither.
+      PickleError: If it is neither.
     """
     if isinstance(values, PickledArray):
         return values.integers().astype(np.int64)
@@ -234,7 +230,7 @@ def _texts(values: Any) -> Sequence[str]:
 
 def _read_binary(name: str, files: Mapping[str, FileSlice]) -> CifarBatch:
     """Returns a batch of the binary version, in which 1 or 2 label bytes precede each image's pixels."""
-    hundred = "fine_label_names.txt" in files
+    hundred = _FINE_NAMES in files
     file_slice = files[name]
     before = 2 if hundred else 1
     stride = before + _PIXELS
@@ -242,10 +238,10 @@ def _read_binary(name: str, files: Mapping[str, FileSlice]) -> CifarBatch:
     images = _images(file_slice, before, stride, count)
     # The labels precede the pixels, so a complete image has its labels too.
     table = Rows(file_slice, 0, stride, before, count, (before,), "|u1").values(0, images.whole)
-    labels = table[:, before - 1].astype(np.int64)
-    names = _lines(files, "fine_label_names.txt" if hundred else "batches.meta.txt")
-    coarse = table[:, 0].astype(np.int64) if hundred else None
-    return CifarBatch(images, labels, names, coarse, _lines(files, _COARSE_NAMES_BINARY))
+    numbers = table.astype(np.int64)
+    names = _lines(files, _FINE_NAMES if hundred else "batches.meta.txt")
+    coarse = numbers[:, 0] if hundred else None
+    return CifarBatch(images, numbers[:, before - 1], names, coarse, _lines(files, _COARSE_NAMES))
 
 
 def _lines(files: Mapping[str, FileSlice], name: str) -> Sequence[str]:

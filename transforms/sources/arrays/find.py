@@ -1,7 +1,8 @@
-"""Finds the arrays of images below an input, and the labels of each array."""
+"""Finds the arrays of images below an input, and the labels of each array, by their names."""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -17,17 +18,25 @@ from shardwright.transforms.sources.arrays.cifar import (
     meta_among,
     split_of_batch,
 )
-from shardwright.transforms.sources.arrays.idx import is_idx_name
-from shardwright.transforms.sources.arrays.names import IMAGES, LABELS, NamedArray, parse_array_name
-from shardwright.transforms.sources.arrays.numpy_files import npz_member, npz_members
+from shardwright.transforms.sources.arrays.files import IDX, NPZ, ArrayFile, npz_member, npz_members
+from shardwright.transforms.sources.folder_tree import SPLIT_FOLDERS
 from shardwright.transforms.sources.input_probe import InputProbe
 
-IDX, NPY, NPZ, CIFAR, CIFAR_ARCHIVE = "idx", "npy", "npz", "cifar", "cifar_archive"
+CIFAR, CIFAR_ARCHIVE = "cifar", "cifar_archive"
+IMAGES, LABELS = "images", "labels"
 #: Most levels of folders below the input, and most subfolders of a folder, that are searched.
-_DEPTH = 3
-_FOLDERS = 8
+_DEPTH, _FOLDERS = 3, 8
 #: Most files of a folder; `InputProbe` shows no more.
 _MAX_FILES = 2000
+_IDX_NAME = re.compile(r"idx\d|ubyte\Z", re.IGNORECASE)
+#: Words for images, clearest first; among several arrays, the clearest is used.
+_IMAGE_WORDS = ("images", "image", "imgs", "img", "x", "pixels", "data")
+_LABEL_WORDS = ("labels", "label", "lbls", "y", "targets", "target")
+_SPLIT_WORDS = {**{word: word for word in SPLIT_FOLDERS}, "t10k": "test"}
+#: Words that do not identify a dataset.
+_EMPTY_WORDS = frozenset(("idx1", "idx2", "idx3", "idx4", "ubyte", "int", "raw", "part", "batch", "shard"))
+_EXTENSIONS = re.compile(r"(?:\.(?:gz|npy|npz))+\Z")
+_WORD = re.compile(r"[^\W_]+")
 
 
 class FoundArray(NamedTuple):
@@ -53,6 +62,20 @@ class FoundArray(NamedTuple):
     labels_kind: str = ""
     dataset: str = ""
 
+    @property
+    def is_cifar(self) -> bool:
+        """Whether it is a batch or an archive of CIFAR, which has its labels inside."""
+        return self.kind in (CIFAR, CIFAR_ARCHIVE)
+
+    def images(self, folder: str) -> ArrayFile:
+        """Returns the array of images."""
+        return ArrayFile(self.kind, storage.join(folder, self.file), self.member)
+
+    def labels(self, folder: str) -> ArrayFile | None:
+        """Returns the array of labels; None if there is none."""
+        path = storage.join(folder, self.labels_file)
+        return ArrayFile(self.labels_kind, path, self.labels_member) if self.labels_file else None
+
 
 class FoundArrays(NamedTuple):
     """Arrays and other files below an input.
@@ -65,12 +88,67 @@ class FoundArrays(NamedTuple):
     """
 
     folder: str
-    arrays: tuple[FoundArray, ...]
+    arrays: tuple[FoundArray, ...] = ()
     others: tuple[str, ...] = ()
     has_images: bool = False
 
 
+class NamedArray(NamedTuple):
+    """Parts of the name of an array.
+
+    Attributes:
+      role: Either images or labels; empty if the name gives neither.
+      split: Split; empty if the name gives none.
+      number: Number of a part of the array, such as 001.
+      dataset: The rest of the name.
+      rank: How clearly the name gives its role; 0 is clearest.
+    """
+
+    role: str = ""
+    split: str = ""
+    number: str = ""
+    dataset: str = ""
+    rank: int = 0
+
+    def within(self, outer: NamedArray) -> NamedArray:
+        """Combines the name with that of its file or folder; the inner name takes precedence."""
+        clear = self if self.role else outer
+        return NamedArray(
+            clear.role,
+            self.split or outer.split,
+            f"{outer.number} {self.number}".strip(),
+            f"{outer.dataset} {self.dataset}".strip(),
+            clear.rank,
+        )
+
+
+def parse_array_name(name: str) -> NamedArray:
+    """Parses the name of an array or of its file.
+
+    >>> parse_array_name("emnist-letters-train-images-idx3-ubyte.gz")
+    NamedArray(role='images', split='train', number='', dataset='emnist letters', rank=0)
+    """
+    role, split, rank = "", "", 0
+    numbers: list[str] = []
+    rest: list[str] = []
+    for word in _WORD.findall(_EXTENSIONS.sub("", name).lower()):
+        if word in _LABEL_WORDS:
+            role, rank = LABELS, _LABEL_WORDS.index(word)
+        elif word in _IMAGE_WORDS:
+            if role != LABELS:
+                role, rank = IMAGES, _IMAGE_WORDS.index(word)
+        elif word in _SPLIT_WORDS and not split:
+            split = _SPLIT_WORDS[word]
+        elif word.isdigit():
+            numbers.append(word)
+        elif word not in _EMPTY_WORDS:
+            rest.append(word)
+    return NamedArray(role, split, " ".join(numbers), " ".join(rest), rank)
+
+
 class _Candidate(NamedTuple):
+    """An array that holds images or labels, judged by its name."""
+
     kind: str
     file: str
     member: str
@@ -94,7 +172,7 @@ def find_arrays(probe: InputProbe, settings: ConvertSettings) -> FoundArrays:
     """Finds the arrays of images below a folder, or in a file.
 
     Raises:
-      UsageError: if it is unclear which arrays belong together.
+      UsageError: If it is unclear which arrays belong together.
     """
     if probe.is_file:
         return _find_in_file(probe, settings)
@@ -110,16 +188,16 @@ def find_arrays(probe: InputProbe, settings: ConvertSettings) -> FoundArrays:
             )
         has_images |= any(map(claims_to_be_image, folder.files))
         if has_images and settings.source == "auto":  # this is a folder of image files
-            return FoundArrays(probe.path, (), (), has_images)
+            return FoundArrays(probe.path, has_images=True)
         batches = batches_among(folder.files)
         for name in batches:
             arrays.append(FoundArray(CIFAR, relative + name, split=split_of_batch(name), dataset=relative))
         used = {*batches, *(meta_among(folder.files) if batches else ())}
         for name in folder.files:
-            found = [] if name in used else list(_candidates(folder, relative, name, settings))
-            candidates += found
-            if not found and name not in used:
-                others.append(relative + name)
+            if name not in used:
+                in_file = list(_candidates(folder, relative, name, settings))
+                candidates += in_file
+                others += [] if in_file else [relative + name]
     arrays += _pair(candidates, settings)
     arrays.sort()
     datasets = sorted({array.dataset for array in arrays})
@@ -143,7 +221,7 @@ def _find_in_file(probe: InputProbe, settings: ConvertSettings) -> FoundArrays:
         batch = name in batches_among(folder.files)
         return FoundArrays(path, (FoundArray(CIFAR, name, split=split_of_batch(name)),) if batch else ())
     if not _kind_of(name):
-        return FoundArrays(path, ())
+        return FoundArrays(path)
     candidates = list(_candidates(folder, "", name, settings, alone=True))
     for other in folder.files:
         if other != name and parse_array_name(other).role == LABELS:
@@ -164,11 +242,12 @@ def _folders(probe: InputProbe, relative: str = "", depth: int = 0) -> Iterator[
 
 
 def _kind_of(name: str) -> str:
+    """Returns the kind of a file from its name; empty if it is not the name of an array."""
     if name.startswith("."):
         return ""
     if name.lower().endswith((".npy", ".npz")):
         return name[-3:].lower()
-    return IDX if is_idx_name(name) else ""
+    return IDX if _IDX_NAME.search(name.removesuffix(".gz")) else ""
 
 
 def _candidates(
@@ -176,26 +255,11 @@ def _candidates(
 ) -> Iterator[_Candidate]:
     """Yields the arrays in a file that hold images or labels, judged by their names."""
     kind = _kind_of(name)
-    if not kind:
-        return
-    outer = parse_array_name(relative.rstrip("/")) if relative else NamedArray("", "", "", "")
-    own = _within(outer, parse_array_name(name))
+    own = parse_array_name(name).within(parse_array_name(relative.rstrip("/")))
     if kind == NPZ:
         yield from _candidates_in_npz(storage.join(folder.path, name), relative + name, own, settings)
-        return
-    if not own.role and alone:
-        own = own._replace(role=IMAGES)
-    if own.role:
-        yield _Candidate(kind, relative + name, "", own)
-
-
-def _within(outer: NamedArray, inner: NamedArray) -> NamedArray:
-    """Combines two parsed names; the inner name takes precedence."""
-    dataset, number = (
-        f"{a} {b}".strip() for a, b in ((outer.dataset, inner.dataset), (outer.number, inner.number))
-    )
-    plain = inner if inner.role else outer
-    return NamedArray(plain.role, inner.split or outer.split, number, dataset, plain.rank)
+    elif kind and (own.role or alone):
+        yield _Candidate(kind, relative + name, "", own._replace(role=own.role or IMAGES))
 
 
 def _candidates_in_npz(
@@ -206,13 +270,11 @@ def _candidates_in_npz(
     except ValueError as error:
         raise UsageError(f"--input {printable(path)}: {error}.") from None
     plain = own._replace(role="")
-    if settings.image_column or settings.label_column:
-        if settings.label_column:
-            member = npz_member(members, settings.label_column, path, "--label_column")
-            yield _Candidate(NPZ, file, member, plain._replace(role=LABELS))
-        if settings.image_column:
-            member = npz_member(members, settings.image_column, path, "--image_column")
-            yield _Candidate(NPZ, file, member, plain._replace(role=IMAGES))
+    chosen = {LABELS: settings.label_column, IMAGES: settings.image_column}
+    for role, column in chosen.items():
+        if column:
+            member = npz_member(members, column, path, f"--{role.removesuffix('s')}_column")
+            yield _Candidate(NPZ, file, member, plain._replace(role=role))
     unnamed = sorted(name for name in members if name.startswith("arr_") and name[4:].isdigit())
     if len(unnamed) == len(members) <= 2:
         roles = [own.role or IMAGES] if len(unnamed) == 1 else [IMAGES, LABELS]
@@ -221,9 +283,8 @@ def _candidates_in_npz(
         return
     for member in sorted(members):
         inner = parse_array_name(member)
-        named = {IMAGES: settings.image_column, LABELS: settings.label_column}.get(inner.role)
-        if inner.role and not named:
-            yield _Candidate(NPZ, file, member, _within(plain, inner))
+        if inner.role and not chosen[inner.role]:
+            yield _Candidate(NPZ, file, member, inner.within(plain))
 
 
 def _pair(candidates: list[_Candidate], settings: ConvertSettings) -> Iterator[FoundArray]:

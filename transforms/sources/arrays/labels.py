@@ -48,27 +48,24 @@ class LabelReader:
         self._where = where
         self._names = names
         self._separator = separator
-        self._numbers: dict[float, ArrayLabel] = {}
-        self._texts: dict[bytes, ArrayLabel] = {}
+        self._numbers: dict[int, ArrayLabel] = {}
         self._columns = 0
 
     def read(self, values: np.ndarray) -> list[ArrayLabel]:
         """Returns the label of each row.
 
         Raises:
-          UsageError: if the array does not hold labels.
+          UsageError: If the array does not hold labels.
         """
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
         kind = values.dtype.kind
         if values.ndim == 1 and kind in "SU":
-            size = values.dtype.itemsize
-            data = values.tobytes()
+            size, data = values.dtype.itemsize, values.tobytes()
             codec = "utf-8" if kind == "S" else f"utf-32-{'be' if values.dtype.str[0] == '>' else 'le'}"
             return [self._text(data[i * size : (i + 1) * size], codec) for i in range(len(values))]
         if values.ndim == 1 and kind in "biuf":
-            known = self._numbers
-            return [known.get(number) or self._number(number) for number in values.tolist()]
+            return [self._number(number) for number in values.tolist()]
         if values.ndim == 2 and kind in "biuf" and 0 < values.shape[1] <= _MAX_COLUMNS:
             return self._one_hot(values)
         raise UsageError(
@@ -81,11 +78,10 @@ class LabelReader:
         if self._names:
             yield from map(ClassId, self._names, range(len(self._names)))
             return
-        if self._columns:
-            yield from (ClassId(str(number), number) for number in range(self._columns))
+        yield from (ClassId(str(number), number) for number in range(self._columns))
         for number, label in self._numbers.items():
             if label.label:
-                yield ClassId(label.label, min(int(number), MAX_OWN_ID + 1))
+                yield ClassId(label.label, min(number, MAX_OWN_ID + 1))
 
     def _number(self, number: float) -> ArrayLabel:
         """Returns the label for a number."""
@@ -96,8 +92,7 @@ class LabelReader:
                 f"{self._where} holds {number}, which is not a class number; labels are whole numbers, names "
                 "or one-hot rows: name the right array with --label_column."
             )
-        self._numbers[number] = label = self._class(int(number))
-        return label
+        return self._numbers.setdefault(int(number), self._class(int(number)))
 
     def _class(self, number: int) -> ArrayLabel:
         if number < 0:
@@ -110,16 +105,11 @@ class LabelReader:
         return ArrayLabel("", QuarantineReason.BAD_ANNOTATION, message)
 
     def _text(self, raw: bytes, codec: str) -> ArrayLabel:
-        found = self._texts.get(raw)
-        if found is None:
-            try:
-                found = self._named(raw.decode(codec).rstrip("\0").replace(LABEL_SEPARATOR, " "))
-            except UnicodeDecodeError:
-                found = ArrayLabel("", QuarantineReason.BAD_ANNOTATION, f"its label {raw[:40]!r} is not text")
-            self._texts[raw] = found
-        return found
-
-    def _named(self, text: str) -> ArrayLabel:
+        try:
+            text = raw.decode(codec).rstrip("\0").replace(LABEL_SEPARATOR, " ")
+        except UnicodeDecodeError:
+            message = f"its label {raw[:40]!r} is not text"
+            return ArrayLabel("", QuarantineReason.BAD_ANNOTATION, message)
         if not text.strip():
             return ArrayLabel(message="its label is empty")
         if not self._separator:
@@ -134,31 +124,18 @@ class LabelReader:
                 f"{self._where} has {values.shape[1]} values for each image, but not only 0 and 1; labels "
                 "are whole numbers, names or one-hot rows: name the right array with --label_column."
             )
-        self._columns = values.shape[1]
-        several = chosen.sum(axis=1)
-        if several.size and several.max() > 1:
-            return self._several(chosen)
-        known = [self._class(number) for number in range(self._columns)]
-        none = ArrayLabel(message="no class is marked in its row of labels")
-        return [
-            known[place] if count else none
-            for place, count in zip(chosen.argmax(axis=1).tolist(), several.tolist(), strict=True)
-        ]
-
-    def _several(self, chosen: np.ndarray) -> list[ArrayLabel]:
-        if not self._separator:
+        if not self._separator and (chosen.sum(axis=1) > 1).any():
             raise UsageError(
                 f"{self._where} marks several classes for one image; give --label_separator '|' to keep "
                 "them all."
             )
-        labels = []
-        for row in chosen:
-            classes = [self._class(number) for number in np.flatnonzero(row).tolist()]
-            wrong = [item for item in classes if not item.label]
-            label = LABEL_SEPARATOR.join(item.label for item in classes)
-            labels.append(
-                wrong[0]
-                if wrong
-                else ArrayLabel(label, "", "" if label else "no class is marked in its row of labels")
-            )
-        return labels
+        self._columns = values.shape[1]
+        return [self._several(np.flatnonzero(row).tolist()) for row in chosen]
+
+    def _several(self, numbers: list[int]) -> ArrayLabel:
+        """Returns the label of an image with these classes."""
+        if not numbers:
+            return ArrayLabel(message="no class is marked in its row of labels")
+        classes = [self._class(number) for number in numbers]
+        label = ArrayLabel(LABEL_SEPARATOR.join(item.label for item in classes))
+        return next((item for item in classes if not item.label), label)

@@ -32,30 +32,24 @@ from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.schemas.source_ids import number_text
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
-from shardwright.transforms.records.framing import (
-    HEADER_BYTES,
-    DamagedRange,
-    Record,
-    decompress_into,
-    masked_crc32c,
-    read_records,
-)
+from shardwright.transforms.records.compression import decompress_into
+from shardwright.transforms.records.framing import HEADER_BYTES, Record, masked_crc32c
+from shardwright.transforms.records.recovery import DamagedRange, read_records
 from shardwright.transforms.sources.input_probe import InputProbe, is_pattern, look_at
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 from shardwright.transforms.sources.split_names import split_name
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.sources.tfrecord import files as record_files
-from shardwright.transforms.sources.tfrecord.annotations import annotations_of
-from shardwright.transforms.sources.tfrecord.columns import extra_of
+from shardwright.transforms.sources.tfrecord.checks import check_sample, first_records, sample
 from shardwright.transforms.sources.tfrecord.files import (
+    HEAD_BYTES,
     RecordFile,
     class_names_in,
     compression_in,
     dataset_of,
     files_of,
 )
-from shardwright.transforms.sources.tfrecord.images import NoImage
-from shardwright.transforms.sources.tfrecord.labels import classes_of_image
+from shardwright.transforms.sources.tfrecord.images import NoImage, image_of, pixels_are_planar
 from shardwright.transforms.sources.tfrecord.layouts import (
     SOURCE_ID,
     FeatureNames,
@@ -64,7 +58,7 @@ from shardwright.transforms.sources.tfrecord.layouts import (
 )
 from shardwright.transforms.sources.tfrecord.own import LedgerKeys, OwnRecords, keys_of_shard, own_records
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
-from shardwright.transforms.sources.tfrecord.sample import check_sample, image_of, pixels_are_planar, sample
+from shardwright.transforms.sources.tfrecord.values import annotations_of, classes_of_image, extra_of
 
 #: Largest number of bytes in a name that becomes a key.
 _MAX_NAME = 1024
@@ -159,7 +153,7 @@ class _Opened:
     @cached_property
     def planar(self) -> bool:
         """Whether raw pixels are stored channel by channel, if the records do not tell."""
-        return self.records is not None and pixels_are_planar(self.records, self.settings)
+        return self.records is not None and pixels_are_planar(first_records(self.records), self.settings)
 
     def place(self, begin: int, length: int, **how: Any) -> str:
         """Returns a byte range of the file, encoded for a reference."""
@@ -194,7 +188,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         opened = _Opened(part, file, context.settings, class_names, state, own)
         if dataset and own:
             opened.own_keys = keys_of_shard(part.path, dataset)
-        compression = compression_in(part.path, storage.read_head(part.path, 4096))
+        compression = compression_in(part.path, storage.read_head(part.path, HEAD_BYTES))
         if compression == "none":
             with storage.open_local(part.path) as records:
                 yield from _list_records(opened, records, "")
@@ -341,9 +335,9 @@ def _key(opened: _Opened, example: SourceRecord, names: FeatureNames, record: Re
         return opened.part.item.prefix + opened.own_keys.by_offset[record.offset]
     name = b""
     for feature in names.file_names:
-        spans = example.bytes_of(feature)
-        if spans and len(spans) == 1 and 0 < spans[0].end - spans[0].begin <= _MAX_NAME:
-            name = example.value_of(feature, spans[0])
+        span = example.only_bytes(feature)
+        if span and 0 < span.end - span.begin <= _MAX_NAME:
+            name = example.value_of(feature, span)
             break
     if opened.own and opened.own.has_keys and name:
         text = str(name, "utf-8")
@@ -351,30 +345,16 @@ def _key(opened: _Opened, example: SourceRecord, names: FeatureNames, record: Re
     return opened.key_of(key_from_bytes(name), record.number)
 
 
-def _text_of(example: SourceRecord, feature: str) -> str:
-    """Returns the only value of a feature as text; empty if it has none, several, or one that is not text."""
-    found = example.feature(feature) if feature else None
-    if found is None or len(found.values) != 1:
-        return ""
-    value = found.values[0]
-    if isinstance(value, int):
-        return str(value)
-    try:
-        return str(value, "utf-8") if isinstance(value, bytes) and len(value) <= _MAX_NAME else ""
-    except UnicodeDecodeError:
-        return ""
-
-
 def _source_id(example: SourceRecord, names: FeatureNames) -> str:
     """Returns the id of a record's image, as written in the record; empty if it has none."""
     feature = names.name(FeatureRole.SOURCE_ID)
-    text = _text_of(example, feature)
+    text = example.text(feature, _MAX_NAME)
     return text if feature == SOURCE_ID else number_text(text)
 
 
 def _file_name(opened: _Opened, example: SourceRecord, names: FeatureNames, record: Record, key: str) -> str:
     """Returns the file name that a record gives its image; empty if it gives none, or its key."""
-    name = _text_of(example, names.name(FeatureRole.KEY) or names.name(FeatureRole.FILE_BASENAME))
+    name = example.text(names.name(FeatureRole.KEY) or names.name(FeatureRole.FILE_BASENAME), _MAX_NAME)
     before = opened.own_keys.by_offset.get(record.offset, "") if opened.own else ""
     is_key = opened.part.item.prefix + name == key
     return "" if is_key or name in (before, before.rpartition("/")[2]) else name

@@ -19,7 +19,8 @@ from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plain_text import check_utf8
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import is_image_name
-from shardwright.transforms.records.framing import HEADER_BYTES, compression_of, masked_crc32c
+from shardwright.transforms.records.compression import WBITS, compression_of
+from shardwright.transforms.records.framing import HEADER_BYTES, masked_crc32c
 from shardwright.transforms.sources.class_files import IMAGE_CLASS_FILES, OBJECT_CLASS_FILES, class_names_of
 from shardwright.transforms.sources.input_probe import InputProbe, is_pattern
 
@@ -37,6 +38,8 @@ _SPLIT_WORD = re.compile(
     r"(train|training|val|valid|validation|minival|dev|test|testing|eval)(?:19|20)?\d{0,2}\Z"
 )
 _TFDS_SPLIT = re.compile(r".*-([a-z0-9_]{1,64})\.tfrecord-\d+-of-\d+\Z")
+#: Bytes at the beginning of a file that show what it is.
+HEAD_BYTES = 4096
 _ZLIB_SIZES = b"\x78\x68\x58\x48\x38\x28\x18\x08"
 #: Number of folders to search for detection.
 _FOLDERS_LOOKED_INTO = 16
@@ -89,8 +92,7 @@ def compression_in(name: str, head: bytes) -> str:
 def unpack(head: bytes, compression: str, limit: int = HEADER_BYTES) -> bytes:
     """Returns the unpacked beginning of a file; empty if it cannot be unpacked."""
     try:
-        unpacker = zlib.decompressobj({"gzip": 31, "zlib": 15}[compression])
-        return unpacker.decompress(head, limit)
+        return zlib.decompressobj(WBITS[compression]).decompress(head, limit)
     except zlib.error:
         return b""
 
@@ -120,7 +122,7 @@ def accepts(probe: InputProbe) -> bool:
             return False
         for name in likely[:3]:
             if _CERTAIN.search(name) or holds_records(
-                name, storage.read_head(storage.join(folder.path, name), 4096)
+                name, storage.read_head(storage.join(folder.path, name), HEAD_BYTES)
             ):
                 return probe.images_below <= len(likely)
         children = [name for name in folder.folders if not name.startswith(".")]
@@ -205,8 +207,8 @@ def _names_in(folder: str) -> list[str]:
 
 
 def _beside(relative: str, name: str) -> str:
-    parent = relative.rpartition("/")[0]
-    return f"{parent}/{name}" if parent else name
+    parent, slash, _ = relative.rpartition("/")
+    return parent + slash + name
 
 
 def _left_out(path: str, relative: str) -> str | None:
@@ -220,7 +222,7 @@ def _left_out(path: str, relative: str) -> str | None:
         return ""
     if is_image_name(name):
         return FilterReason.UNSUPPORTED_KIND
-    head = storage.read_head(path, 4096)
+    head = storage.read_head(path, HEAD_BYTES)
     if holds_records(name, head) or (not head and _LIKELY.search(name)):
         return ""
     return FilterReason.UNSUPPORTED_KIND

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import re
+from collections.abc import Iterable, Iterator
 from math import prod
 from typing import NamedTuple
 
@@ -11,16 +13,19 @@ import numpy as np
 
 from shardwright.schemas.byte_range import BASE64, BASE64_PIXELS, PIXELS, STORED, VARINT_PIXELS, ByteRange
 from shardwright.schemas.codes import QuarantineReason
-from shardwright.schemas.example import ExampleSpans, FeatureType, Span
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.example import FeatureType, Span
 from shardwright.schemas.image_formats import SUPPORTED_KINDS
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.sample_types import HIGHEST
 from shardwright.schemas.tensor_proto import tensor_sides
-from shardwright.schemas.units import counted
+from shardwright.schemas.units import counted, parse_pixel_shape
 from shardwright.schemas.wire_format import fields_in, read_varint
 from shardwright.transforms.images.byte_ranges import bare_pixels
+from shardwright.transforms.images.pixel_order import are_planar
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
-from shardwright.transforms.sources.tfrecord.layouts import FeatureNames
+from shardwright.transforms.sources.tfrecord.layouts import FeatureNames, names_by_role
 from shardwright.transforms.sources.tfrecord.own import OwnRecords
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
@@ -70,7 +75,20 @@ class NoImage(ValueError):
         self.reason = reason
 
 
-def find_image(record: ExampleSpans, names: FeatureNames, pixel_shape: tuple[int, ...] | None) -> FoundImage:
+def image_of(record: SourceRecord, own: OwnRecords | None, settings: ConvertSettings) -> FoundImage:
+    """Returns the position of the image in a record.
+
+    Raises:
+      NoImage: If the record has no image.
+      ValueError: If the record is malformed.
+    """
+    shape = parse_pixel_shape(settings.pixel_shape) if settings.pixel_shape else None
+    if own:
+        return own_image(record, own, shape)
+    return find_image(record, names_by_role(tuple(record.features)), shape)
+
+
+def find_image(record: SourceRecord, names: FeatureNames, pixel_shape: tuple[int, ...] | None) -> FoundImage:
     """Returns the position of the image in a record.
 
     Image files take precedence over raw pixels, and features with known names over others.
@@ -86,17 +104,17 @@ def find_image(record: ExampleSpans, names: FeatureNames, pixel_shape: tuple[int
     """
     values: list[tuple[str, Span]] = []
     for name in names.images:
-        spans = record.bytes_of(name)
-        if spans and len(spans) == 1:
-            if _is_file(record.data, spans[0]):
-                if _is_rather_pixels(record, names, spans[0], pixel_shape):
-                    return _pixels(record, names, name, spans[0], pixel_shape)
-                return FoundImage(spans[0])
-            values.append((name, spans[0]))
+        span = record.only_bytes(name)
+        if span and _is_file(record.data, span):
+            if _is_rather_pixels(record, names, span, pixel_shape):
+                return _pixels(record, names, name, span, pixel_shape)
+            return FoundImage(span)
+        if span:
+            values.append((name, span))
     for name in names.others[:_MAX_OTHERS]:
-        spans = record.bytes_of(name)
-        if spans and len(spans) == 1 and _is_file(record.data, spans[0]):
-            return FoundImage(spans[0])
+        span = record.only_bytes(name)
+        if span and _is_file(record.data, span):
+            return FoundImage(span)
     for name in names.images:
         if record.kind_of(name) in (FeatureType.FLOAT, FeatureType.INT64):
             return _numbers(record, names, name, pixel_shape)
@@ -183,7 +201,7 @@ def _own_type(record: SourceRecord, own: OwnRecords) -> np.dtype:
     return np.dtype(dtype)
 
 
-def pixel_values(record: ExampleSpans, image: FoundImage) -> np.ndarray:
+def pixel_values(record: SourceRecord, image: FoundImage) -> np.ndarray:
     """Returns the values of raw pixels as a flat array.
 
     Raises:
@@ -193,6 +211,21 @@ def pixel_values(record: ExampleSpans, image: FoundImage) -> np.ndarray:
     data = record.data[image.span.begin : image.span.end]
     place = ByteRange("", 0, len(data), image.method, dtype=image.dtype)
     return np.frombuffer(bare_pixels(data, place), image.dtype).reshape(prod(image.shape))
+
+
+def pixels_are_planar(records: Iterable[bytes], settings: ConvertSettings) -> bool:
+    """Returns whether raw pixels are stored channel by channel, judged by some records."""
+
+    def pictures() -> Iterator[tuple[np.ndarray, tuple[int, ...]]]:
+        for data in records:
+            # Faults are reported when the record is listed or converted.
+            with contextlib.suppress(ValueError, ImageFault):
+                record = SourceRecord(data)
+                image = image_of(record, None, settings)
+                if image.planar is None:
+                    yield pixel_values(record, image), image.shape
+
+    return are_planar(pictures())
 
 
 def _base64_file(data: bytes, span: Span) -> FoundImage | None:
@@ -215,7 +248,7 @@ def _is_file(data: bytes, span: Span) -> bool:
 
 
 def _is_rather_pixels(
-    record: ExampleSpans, names: FeatureNames, span: Span, pixel_shape: tuple[int, ...] | None
+    record: SourceRecord, names: FeatureNames, span: Span, pixel_shape: tuple[int, ...] | None
 ) -> bool:
     """Returns whether bytes that begin like an image file are raw pixels, judged by their number.
 
@@ -232,7 +265,7 @@ def _is_rather_pixels(
     return size in [height * width * number for number in ((channels,) if channels else _CHANNELS)]
 
 
-def _no_image(record: ExampleSpans, names: FeatureNames) -> NoImage:
+def _no_image(record: SourceRecord, names: FeatureNames) -> NoImage:
     features = ", ".join(sorted(record.features)[:12]) or "none"
     if names.images and record.bytes_of(names.images[0]):
         return NoImage(
@@ -242,16 +275,14 @@ def _no_image(record: ExampleSpans, names: FeatureNames) -> NoImage:
     return NoImage(f"it holds no image, which convert needs (features: {features})", QuarantineReason.BAD_ROW)
 
 
-def _side(record: ExampleSpans, name: str) -> int:
+def _side(record: SourceRecord, name: str) -> int:
     """Returns the only number of a feature; 0 if it has none, or one that cannot be an image side."""
-    if not name:
-        return 0
     values = record.feature(name).values
     number = values[0] if len(values) == 1 and isinstance(values[0], int) else 0
     return number if 0 < number <= _MAX_SIDE else 0
 
 
-def _own_shape(record: ExampleSpans, names: FeatureNames) -> tuple[int, int, int, bool | None]:
+def _own_shape(record: SourceRecord, names: FeatureNames) -> tuple[int, int, int, bool | None]:
     """Returns height, width, channels and whether pixels are planar; 0 and None for unknown values."""
     if shape := names.name(FeatureRole.SHAPE):
         feature = record.feature(shape)
@@ -278,7 +309,7 @@ def _oriented(sides: list[int]) -> tuple[int, int, int, bool]:
 
 
 def _shape(
-    record: ExampleSpans, names: FeatureNames, count: int, pixel_shape: tuple[int, ...] | None
+    record: SourceRecord, names: FeatureNames, count: int, pixel_shape: tuple[int, ...] | None
 ) -> tuple[tuple[int, int, int], bool | None]:
     """Returns the shape of raw pixels and whether they are planar; None if the record does not tell.
 
@@ -309,7 +340,7 @@ def _shape(
 
 
 def _pixels(
-    record: ExampleSpans, names: FeatureNames, name: str, span: Span, pixel_shape: tuple[int, ...] | None
+    record: SourceRecord, names: FeatureNames, name: str, span: Span, pixel_shape: tuple[int, ...] | None
 ) -> FoundImage:
     """Returns bytes as raw pixels.
 
@@ -357,7 +388,7 @@ def _wide_type(data: bytes, span: Span, width: int) -> str:
 
 
 def _numbers(
-    record: ExampleSpans, names: FeatureNames, name: str, pixel_shape: tuple[int, ...] | None
+    record: SourceRecord, names: FeatureNames, name: str, pixel_shape: tuple[int, ...] | None
 ) -> FoundImage:
     """Returns a list of numbers as raw pixels.
 

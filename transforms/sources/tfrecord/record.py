@@ -1,21 +1,25 @@
-"""Reads records with encoded features: values are decoded from base64 text and serialized tensors."""
+"""Reads the features of a record, also those that are stored as base64 text or serialized tensors."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from shardwright.schemas.byte_range import BASE64, STORED
 from shardwright.schemas.example import ExampleSpans, Feature, FeatureType, Span
+from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.wire_format import fields_in
 from shardwright.transforms.records.encodings import plain_feature
 
 _NOTHING: Mapping[str, FeatureSpec] = {}
+#: Largest number of bytes in a class name.
+_MAX_CLASS_NAME = 1000
 
 
 class SourceRecord(ExampleSpans):
-    """Decoded features of a record by name.
+    """Decoded features of a record by name. An empty name stands for a feature that records do not have.
 
     Attributes:
       encoded: Features with an encoding other than plain, by name.
@@ -62,6 +66,15 @@ class SourceRecord(ExampleSpans):
         texts = fields_in(self.data, *spans[0])
         return [Span(begin, end) for field, wire, begin, end in texts if (field, wire) == (8, 2)]
 
+    def only_bytes(self, name: str) -> Span | None:
+        """Returns the position of the only value in a list of bytes; None if it has none or several.
+
+        Raises:
+          ValueError: If the feature is malformed.
+        """
+        spans = self.bytes_of(name)
+        return spans[0] if spans and len(spans) == 1 else None
+
     def method_of(self, name: str) -> str:
         """Returns the `ByteRange` method with which the bytes of `bytes_of` are stored."""
         spec = self.encoded.get(name)
@@ -83,3 +96,50 @@ class SourceRecord(ExampleSpans):
         """
         data = self.data[span.begin : span.end]
         return data if self.method_of(name) == STORED else base64.b64decode(data, b"-_", validate=True)
+
+    def numbers(self, name: str) -> Sequence[Any]:
+        """Returns the numbers of a feature; none if the feature is missing.
+
+        Raises:
+          ValueError: If the feature has bytes.
+        """
+        feature = self.feature(name)
+        if feature.type is FeatureType.BYTES:
+            raise ValueError(f"its feature {name!r} is not a list of numbers")
+        return feature.values
+
+    def texts(self, name: str) -> list[str]:
+        """Returns the class names in a feature; none if it has no bytes.
+
+        Raises:
+          ValueError: If a value cannot be a class name.
+        """
+        texts = []
+        for span in self.bytes_of(name) or ():
+            size = span.end - span.begin
+            if size > _MAX_CLASS_NAME:
+                raise ValueError(f"its feature {name!r} has {size} bytes, which is not a class name")
+            try:
+                text = str(self.value_of(name, span), "utf-8")
+            except UnicodeDecodeError:
+                raise ValueError(f"its feature {name!r} is not UTF-8 text") from None
+            if LABEL_SEPARATOR in text:
+                raise ValueError(f"its feature {name!r} holds the control character U+001F")
+            texts.append(text)
+        return texts
+
+    def text(self, name: str, limit: int) -> str:
+        """Returns the only value of a feature as text; empty if there is none, or it is not text.
+
+        Args:
+          name: Name of the feature.
+          limit: Largest number of bytes of a text.
+        """
+        values = self.feature(name).values
+        value = values[0] if len(values) == 1 else None
+        if isinstance(value, int):
+            return str(value)
+        try:
+            return str(value, "utf-8") if isinstance(value, bytes) and len(value) <= limit else ""
+        except UnicodeDecodeError:
+            return ""

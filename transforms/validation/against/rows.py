@@ -13,14 +13,10 @@ from shardwright.schemas.layouts import FeatureRole, FeatureSpec
 from shardwright.schemas.ledger import Entry, ledger_of
 from shardwright.schemas.plan import ledger_file
 from shardwright.transforms import storage
+from shardwright.transforms.records.compression import uncompressed
 from shardwright.transforms.records.encodings import WrongEncoding, plain_feature
-from shardwright.transforms.records.framing import (
-    FRAME_BYTES,
-    HEADER_BYTES,
-    Record,
-    read_records,
-    uncompressed,
-)
+from shardwright.transforms.records.framing import FRAME_BYTES, HEADER_BYTES, Record
+from shardwright.transforms.records.recovery import read_records
 
 
 class SoundRecord(NamedTuple):

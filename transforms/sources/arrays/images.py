@@ -1,4 +1,4 @@
-"""Checks the headers, shapes, types and first values of image arrays before anything is written."""
+"""Checks that an array holds images: its shape, its type and its first values."""
 
 from __future__ import annotations
 
@@ -8,56 +8,13 @@ import numpy as np
 
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import printable
-from shardwright.schemas.units import counted, parse_pixel_shape
-from shardwright.transforms import storage
+from shardwright.schemas.units import parse_pixel_shape
 from shardwright.transforms.images.pixel_order import PICTURES, are_planar
-from shardwright.transforms.sources.arrays import idx as idx_arrays
-from shardwright.transforms.sources.arrays import numpy_files as numpy_arrays
-from shardwright.transforms.sources.arrays.find import IDX, NPY, FoundArray
-from shardwright.transforms.sources.arrays.rows import ArrayHeader, Rows, slice_of
-from shardwright.transforms.sources.source import Context
+from shardwright.transforms.sources.arrays.files import ArrayFile, ArrayHeader, Rows
 
 _CHANNELS = (1, 3, 4)
 #: Bytes of the first images to check.
 _FIRST_BYTES = 1 << 18
-
-
-def array_name(path: str, member: str) -> str:
-    """Returns the name of an array for messages."""
-    return printable(f"{path}!{member}" if member else path)
-
-
-def array_header(path: str, kind: str, member: str) -> ArrayHeader:
-    """Reads the header of an array.
-
-    Raises:
-      UsageError: if it is not a valid array.
-    """
-    try:
-        if kind == IDX:
-            return idx_arrays.idx_header(path)
-        if kind == NPY:
-            return numpy_arrays.npy_header(path)
-        return numpy_arrays.npz_header(path, numpy_arrays.npz_members(path)[member])
-    except ValueError as error:
-        raise UsageError(f"--input {array_name(path, member)}: {error}.") from None
-
-
-def array_rows(path: str, kind: str, member: str, context: Context) -> Rows:
-    """Returns the rows of an array.
-
-    Raises:
-      UsageError: if it is not a valid array.
-    """
-    try:
-        if kind == IDX:
-            return idx_arrays.idx_rows(path, context)
-        if kind == NPY:
-            return numpy_arrays.npy_rows(path, context)
-        return numpy_arrays.npz_rows(path, member, context)
-    except (ValueError, KeyError) as error:
-        raise UsageError(f"--input {array_name(path, member)}: {error}.") from None
 
 
 def image_shape(
@@ -123,27 +80,13 @@ def check_type(header: ArrayHeader, where: str) -> None:
     """Checks that the values of an array have a type of pixels.
 
     Raises:
-      UsageError: if they do not.
+      UsageError: If they do not.
     """
     dtype = np.dtype(header.dtype)
     if dtype.kind not in "buif" or dtype.itemsize > 8:
         raise UsageError(
             f"{where} holds values of type {dtype}, which is not a type of pixels; name the array of "
             "images with --image_column, or save it as uint8."
-        )
-
-
-def check_counts(images: int, labels: int, array: FoundArray, folder: str) -> None:
-    """Checks that the number of labels equals the number of images.
-
-    Raises:
-      UsageError: if the numbers differ.
-    """
-    if images != labels:
-        raise UsageError(
-            f"{array_name(storage.join(folder, array.file), array.member)} has {counted(images, 'image')}, "
-            f"but {array_name(array.labels_file, array.labels_member)} has {counted(labels, 'label')}; the "
-            "numbers must be equal."
         )
 
 
@@ -155,51 +98,37 @@ def rows_are_planar(rows: Rows, shape: tuple[int, int, int]) -> bool:
     return are_planar((rows.values(number, 1), shape) for number in range(min(PICTURES, rows.whole)))
 
 
-def check_first_images(path: str, array: FoundArray, header: ArrayHeader, settings: ConvertSettings) -> None:
+def check_first_images(array: ArrayFile, settings: ConvertSettings) -> None:
     """Checks that the values of the first images can be pixels, before anything is written.
 
+    In Fortran order, the first values are values of many images, which serve as well.
+
     Raises:
-      UsageError: if they cannot be pixels.
+      UsageError: If they cannot be pixels.
     """
+    header = array.header
     dtype = np.dtype(header.dtype)
     if dtype.kind == "b" or dtype.str[1:] in ("u1", "u2") or header.row_bytes > settings.max_source_bytes:
         return
-    values = _first_values(path, array, header)
-    where = array_name(path, array.member)
+    most = header.begin + min(header.end - header.begin, max(header.row_bytes, _FIRST_BYTES))
+    data = array.read_first(most)[header.begin :]
+    count = len(data) // header.row_bytes
+    values = np.frombuffer(data[: count * header.row_bytes], dtype).reshape(
+        count, math.prod(header.shape[1:])
+    )
     highest = 1 if dtype.kind == "f" else 255
     wrong = ~((values >= 0) & (values <= highest)).all(axis=1)  # NaN fails both comparisons
-    if 2 * wrong.sum() <= len(values):  # the conversion leaves a few bad images out
+    if 2 * wrong.sum() <= count:  # the conversion leaves a few bad images out
         return
     seen = values[np.isfinite(values)]
     low, high = (seen.min().item(), seen.max().item()) if seen.size else (math.nan, math.nan)
     if dtype.kind == "f":
         advice = "divide them by 255" if low >= 0 and high <= 255 else "scale them back"
         raise UsageError(
-            f"{where}: the values of its first images run from {low:g} to {high:g}, but pixels of "
+            f"{array.name}: the values of its first images run from {low:g} to {high:g}, but pixels of "
             f"type {dtype} must be between 0 and 1; {advice}, or save them as uint8."
         )
     raise UsageError(
-        f"{where}: the values of its first images run from {low} to {high}, but pixels of type {dtype} "
+        f"{array.name}: the values of its first images run from {low} to {high}, but pixels of type {dtype} "
         "must be between 0 and 255; save them as uint8, or pixels of 16 bits as uint16."
     )
-
-
-def _first_values(path: str, array: FoundArray, header: ArrayHeader) -> np.ndarray:
-    """Returns the values of the first images, one image in a row; none if they cannot be read.
-
-    In Fortran order, these are values of many images. They serve the check equally well.
-    """
-    dtype = np.dtype(header.dtype)
-    length = min(header.end - header.begin, max(header.row_bytes, _FIRST_BYTES))
-    size = math.prod(header.shape[1:])
-    try:
-        if array.kind == IDX:
-            data = idx_arrays.first_idx_values(path, header.begin, length)
-        elif array.kind == NPY:
-            data = slice_of(path).read(header.begin, length)
-        else:
-            info = numpy_arrays.npz_members(path)[array.member]
-            data = numpy_arrays.first_npz_values(path, info, header.begin, length)
-    except ValueError:
-        return np.empty((0, size), dtype)  # the listing reports it
-    return np.frombuffer(data[: len(data) // header.row_bytes * header.row_bytes], dtype).reshape(-1, size)

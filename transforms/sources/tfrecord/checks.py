@@ -1,0 +1,224 @@
+"""Checks the first records of an input against the settings, before anything is written."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import IO
+
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.example import NotAnExample
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Layout, Needs
+from shardwright.transforms import storage
+from shardwright.transforms.records.framing import Record
+from shardwright.transforms.records.recovery import read_records
+from shardwright.transforms.sources.tfrecord.files import HEAD_BYTES, compression_in, unpack
+from shardwright.transforms.sources.tfrecord.images import NoImage, image_of
+from shardwright.transforms.sources.tfrecord.layouts import FeatureNames, names_by_role
+from shardwright.transforms.sources.tfrecord.own import OwnRecords
+from shardwright.transforms.sources.tfrecord.record import SourceRecord
+
+#: Number of files to read, of records in each, and of bytes in one that is remote or compressed.
+_FILES, _RECORDS, _FIRST_BYTES = 4, 16, 1 << 22
+_UNPACKED_BYTES = 1 << 24
+#: Largest number of features that a message names.
+_MAX_FEATURES = 20
+#: Descriptions of missing annotations, with the features that contain them in common layouts.
+_CLASS = "class of the image (image/class/label, image/class/text, label or the like)"
+_BOXES = "boxes (image/object/bbox/xmin, ymin, xmax and ymax, or objects/bbox)"
+_OBJECT_CLASSES = "classes of the objects (image/object/class/label or text, or objects/label)"
+_SEMANTIC = "mask with the class of every pixel (image/segmentation/class/encoded)"
+_PANOPTIC = "panoptic masks (image/panoptic/category_mask and image/panoptic/instance_mask)"
+_WHAT = {Needs.LABEL: _CLASS, Needs.OBJECTS: _BOXES, Needs.SEMANTIC: _SEMANTIC, Needs.PANOPTIC: _PANOPTIC}
+#: Values of objects that only some sources have, and that have no default.
+_RARE_ROLES = (
+    FeatureRole.OBJECT_DIFFICULT,
+    FeatureRole.OBJECT_TRUNCATED,
+    FeatureRole.OBJECT_OCCLUDED,
+    FeatureRole.OBJECT_GROUP_OF,
+    FeatureRole.OBJECT_DEPICTION,
+    FeatureRole.OBJECT_VIEW,
+    FeatureRole.OBJECT_MASK,
+    FeatureRole.KEYPOINT_X,
+)
+
+
+def first_records(file: IO[bytes]) -> Iterator[bytes]:
+    """Yields the first undamaged records of a file."""
+    return (item.data for item in islice(read_records(file), _RECORDS) if isinstance(item, Record))
+
+
+def sample(paths: Sequence[str]) -> list[bytes]:
+    """Returns the first undamaged records of some of the files."""
+    chosen = paths[:: max(1, -(-len(paths) // _FILES))]
+    records: list[bytes] = []
+    for path in dict.fromkeys((*chosen, *paths[:_FILES])):
+        with storage.translated_errors("read", path), _beginning(path) as file:
+            records += first_records(file)
+        if len(records) >= _FILES * _RECORDS:
+            break
+    return records
+
+
+@contextlib.contextmanager
+def _beginning(path: str) -> Iterator[IO[bytes]]:
+    """Opens a local file, or the unpacked first bytes of a remote or compressed file."""
+    compression = compression_in(path, storage.read_head(path, HEAD_BYTES))
+    if compression == "none" and not storage.is_remote(path):
+        with open(path, "rb") as file:
+            yield file
+        return
+    head = storage.read_head(path, _FIRST_BYTES)
+    with tempfile.TemporaryFile() as file:
+        file.write(head if compression == "none" else unpack(head, compression, _UNPACKED_BYTES))
+        file.flush()
+        yield file
+
+
+def check_sample(
+    path: str, records: Sequence[bytes], settings: ConvertSettings, own: OwnRecords | None = None
+) -> set[str]:
+    """Returns the names of the features in records.
+
+    Args:
+      path: Path of the input.
+      records: First records of the input.
+      settings: Checked settings.
+      own: Description of the records, if they belong to a dataset of Shardwright.
+
+    Raises:
+      UsageError: If no record has an image and the annotations that the layout needs.
+    """
+    where = f"--input {printable(path)}"
+    examples: list[SourceRecord] = []
+    fault: ValueError | None = None
+    for data in records:
+        try:
+            examples.append(SourceRecord(data, own.encoded) if own else SourceRecord(data))
+        except NotAnExample as error:
+            raise UsageError(
+                f"{where}: {error}, not a tf.train.Example with one image; convert reads the latter only."
+            ) from None
+        except ValueError as error:
+            fault = error
+    if fault and not examples:
+        raise UsageError(f"{where}: its records are not tf.train.Example ({fault}); convert reads no others.")
+    _check_images(where, examples, settings, own)
+    features = {name for example in examples for name in example.features}
+    if own:
+        names = [own.names_in(features)] if examples else []
+    else:
+        names = [names_by_role(tuple(example.features)) for example in examples]
+    _check_needs(printable(path), sorted(features), names, settings)
+    _check_columns(printable(path), features, own.columns if own else {}, settings)
+    return features
+
+
+def _check_images(
+    where: str, examples: Sequence[SourceRecord], settings: ConvertSettings, own: OwnRecords | None
+) -> None:
+    faults: list[NoImage] = []
+    for example in examples:
+        try:
+            image_of(example, own, settings)
+        except NoImage as fault:
+            faults.append(fault)
+        except ValueError:
+            continue
+        else:
+            return
+    if faults:
+        raise UsageError(f"{where}: the first record: {faults[0]}.")
+
+
+def _lacking(names: FeatureNames, layout: Layout) -> list[str]:
+    """Returns descriptions of the annotations that a layout needs and records do not have."""
+    lacking = [] if names.has(layout.needs) else [_WHAT[layout.needs]]
+    if layout.needs is Needs.LABEL:
+        return lacking
+    has_classes = names.name(FeatureRole.OBJECT_LABEL) or names.name(FeatureRole.OBJECT_TEXT)
+    if layout.needs is Needs.OBJECTS and names.boxes and not has_classes:
+        lacking.append(_OBJECT_CLASSES)
+    for spec in layout.features:
+        if spec.fill not in _RARE_ROLES or spec.optional or spec.fill in names.by_role:
+            continue
+        if names.has_objects:
+            what = spec.fill.removeprefix("object_")
+            lacking.append(
+                f"{what} of the objects (feature {spec.name} of the layout, which is not optional)"
+            )
+    return lacking
+
+
+def _check_needs(
+    path: str, features: Sequence[str], names: Sequence[FeatureNames], settings: ConvertSettings
+) -> None:
+    """Checks that at least one record has the annotations that the layout needs.
+
+    Args:
+      path: Name of the input for messages.
+      features: Names of the records' features.
+      names: Roles of the features of each record.
+      settings: Checked settings.
+
+    Raises:
+      UsageError: If annotations are missing; the message names them and the layouts that work.
+    """
+    layout = settings.record_layout
+    if not names or (layout.needs is Needs.LABEL and settings.unlabelled == "keep"):
+        return
+    lacking = min((_lacking(item, layout) for item in names), key=len)
+    if not lacking:
+        return
+    fitting = [
+        other.name
+        for other in LAYOUTS.values()
+        if other.needs is not Needs.IMAGE and any(not _lacking(item, other) for item in names)
+    ]
+    without = "--unlabelled keep, or --layout images to store no classes"
+    if fitting:
+        *most, last = fitting
+        advice = f"choose --layout {', '.join(most)}{' or ' if most else ''}{last}"
+        advice += f", or {without}" if layout.needs is Needs.LABEL else ""
+    else:
+        other_records = "name records with annotations of that kind"
+        advice = f"choose {without}" if layout.needs is Needs.LABEL else other_records
+    more = ", ..." if len(features) > _MAX_FEATURES else ""
+    raise UsageError(
+        f"--layout {layout.name}: the records of {path} have no {' and no '.join(lacking)}; "
+        f"they have the features: {', '.join(features[:_MAX_FEATURES])}{more}; {advice}."
+    )
+
+
+def _check_columns(
+    path: str, features: Collection[str], columns: Mapping[str, str], settings: ConvertSettings
+) -> None:
+    """Checks that records have the extra columns in the settings.
+
+    Args:
+      path: Name of the input for messages.
+      features: Names of the features of some records.
+      columns: Mapping of column to feature, for columns whose feature has another name.
+      settings: Checked settings.
+
+    Raises:
+      UsageError: If a column is missing; the message names the first one.
+    """
+    any_number = {
+        spec.column or spec.name
+        for spec in settings.record_layout.features
+        if spec.fill is FeatureRole.EXTRA and None in spec.value_shape
+    }
+    for column in settings.parsed_extra_columns:
+        if not features or column.optional or column.name in any_number:
+            continue
+        if columns.get(column.name, column.name) not in features:
+            raise UsageError(
+                f"{settings.option_of(column)}: the records of {path} have no such feature "
+                f"(features: {', '.join(sorted(features)[:_MAX_FEATURES])}); leave that column out, "
+                "or name records that have it."
+            )
