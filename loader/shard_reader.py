@@ -84,6 +84,7 @@ class ShardReader:
         self, directory: str, dataset: Dataset, *, verify: bool, open_files: int, unpacked_bytes: int
     ) -> None:
         self._directory = directory
+        self._remote = storage.is_remote(directory)
         self._shards: Mapping[str, tuple[str, int, int, Shard]] = {
             placed[3].file: placed for placed in dataset.placed_shards()
         }
@@ -202,7 +203,7 @@ class ShardReader:
 
     def _is_remote(self, file: str) -> bool:
         """Returns whether a shard is read by requests; a compressed one is unpacked on this machine."""
-        return storage.is_remote(self._directory) and not is_compressed(file)
+        return self._remote and not is_compressed(file)
 
     def _read_at(self, file: str, offset: int, length: int) -> bytes:
         """Reads a range of a shard, or of a compressed one after unpacking."""

@@ -131,20 +131,16 @@ def read_frames(file: IO[bytes]) -> Iterator[Record]:
     """
     size = os.fstat(file.fileno()).st_size
     offset = number = 0
-    # The bytes of the file from `offset` to `end` are in the buffer, from `place` on.
-    buffer, place, end = b"", 0, 0
+    buffer, place = b"", 0  # the frame at `offset` begins at `place` in the buffer
     while offset < size:
         header, length = buffer[place : place + HEADER_BYTES], 0
         if len(header) == HEADER_BYTES:
             length = data_length(header, size - offset)
-        missing = offset + length + FRAME_BYTES - end
-        if missing > 0:
-            file.seek(end)
-            more = file.read(max(missing, _READ_BYTES))
-            if not more:
-                data_length(header, end - offset)  # raises: the rest of the file is shorter than a frame
-            buffer, place = buffer[place:] + more, 0
-            end += len(more)
+        if place + length + FRAME_BYTES > len(buffer):
+            file.seek(offset)
+            buffer, place = file.read(max(length + FRAME_BYTES, _READ_BYTES)), 0
+            if len(buffer) < length + FRAME_BYTES:
+                data_length(buffer[:HEADER_BYTES], len(buffer))  # raises
             continue
         begin, place = place + HEADER_BYTES, place + length + FRAME_BYTES
         data = buffer[begin : begin + length]
