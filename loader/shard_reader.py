@@ -223,7 +223,7 @@ class ShardReader:
             if found is not None:
                 own.files.move_to_end(file)
                 return found
-        opened = _OpenFile(open(self._path(file), "rb", buffering=0))
+        opened = _OpenFile(open(self._path(file), "rb", buffering=0))  # noqa: SIM115 (its last user closes it)
         with own.lock:
             # Another thread may have opened it first. Its file stays; this one is closed.
             found = own.files.setdefault(file, opened)

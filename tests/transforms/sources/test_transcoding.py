@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import functools
 import io
 import itertools
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Needs
 tf = late("tensorflow")
 
 
+#: Function that returns a dataset in a layout.
+Made = Callable[[str], Path]
 _LABEL_LAYOUTS = tuple(name for name, layout in LAYOUTS.items() if layout.needs is Needs.LABEL)
 _CLASS_LAYOUTS = (*_LABEL_LAYOUTS, "tensors", "base64")
 _CLASSES = ('ant "x"', "bee", "zoo é ")
@@ -57,8 +61,8 @@ def how(layout: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same nine pictures in every layout with classes; two come from one file."""
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """The same nine pictures in any layout with classes, converted when a test first asks for it."""
     root = tmp_path_factory.mktemp("made")
     rng = np.random.default_rng(1)
     for name, number in itertools.product(_CLASSES, range(3)):
@@ -67,11 +71,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path.write_bytes(png(rng.integers(0, 256, (_HEIGHT, _WIDTH, 3), np.uint8)))
     (root / "tensors.yaml").write_text(_TENSORS)
     (root / "base64.yaml").write_text(_BASE64)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(root)
-        for layout in _CLASS_LAYOUTS:
+
+    @functools.cache
+    def in_layout(layout: str) -> Path:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(root)
             convert(input="in", output=layout, splits="train=0.5,test=0.5", shards=2, **how(layout))
-    return root
+        return root / layout
+
+    return in_layout
 
 
 def picture(layout: str, record: dict[str, list[Any]]) -> np.ndarray:
@@ -115,21 +123,21 @@ def contents(dataset: Path, layout: str) -> list[tuple[str, str, bytes]]:
     return found
 
 
-def check_pair(made: Path, first: str, second: str, output: Path) -> None:
+def check_pair(made: Made, first: str, second: str, output: Path) -> None:
     """Writes a layout's dataset in another layout, and compares it with the result of a normal source."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(made)
-        converted(made / first, output, shards=2, **how(second))
-    assert contents(output, second) == contents(made / first, first)
+        patch.chdir(made(first).parent)
+        converted(made(first), output, shards=2, **how(second))
+    assert contents(output, second) == contents(made(first), first)
     assert document(output)["labels"] == list(_CLASSES)
     if second != "classification" or not (first == "tensors" or how(first).get("image_format") is None):
         # Only `classification` has a checksum of its source; here that source is a record and not a file.
-        assert shard_hashes(output) == shard_hashes(made / second)
+        assert shard_hashes(output) == shard_hashes(made(second))
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("first", "second"), itertools.pairwise([*_CLASS_LAYOUTS, _CLASS_LAYOUTS[0]]))
-def test_classes_from_each_layout_to_the_next(made: Path, first: str, second: str, tmp_path: Path) -> None:
+def test_classes_from_each_layout_to_the_next(made: Made, first: str, second: str, tmp_path: Path) -> None:
     """Each layout is read once and written once."""
     check_pair(made, first, second, tmp_path / "out")
 
@@ -137,7 +145,7 @@ def test_classes_from_each_layout_to_the_next(made: Path, first: str, second: st
 @pytest.mark.slow
 @pytest.mark.parametrize("first", _CLASS_LAYOUTS)
 def test_every_layout_with_classes_can_be_made_from_every_other(
-    made: Path, first: str, tmp_path: Path
+    made: Made, first: str, tmp_path: Path
 ) -> None:
     for second in _CLASS_LAYOUTS:
         check_pair(made, first, second, tmp_path / second)
@@ -145,18 +153,18 @@ def test_every_layout_with_classes_can_be_made_from_every_other(
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("layout", _LABEL_LAYOUTS)
-def test_shards_can_be_read_with_their_class_names_alone(made: Path, layout: str, tmp_path: Path) -> None:
+def test_shards_can_be_read_with_their_class_names_alone(made: Made, layout: str, tmp_path: Path) -> None:
     """Without dataset.json, the names of features give their roles, and labels.txt gives the ids."""
     (tmp_path / "in").mkdir()
-    for file in (*(made / layout).glob("*.tfrecord"), made / layout / "labels.txt"):
+    for file in (*made(layout).glob("*.tfrecord"), made(layout) / "labels.txt"):
         shutil.copy(file, tmp_path / "in")
     shape = {"pixel_shape": f"{_HEIGHT}x{_WIDTH}x3"} if layout == "raw" else {}
     there = converted(tmp_path / "in", tmp_path / "out", layout="tutorial", image_format="png", **shape)
     names = [name.strip() for name in _CLASSES]  # the names in files may have been padded
-    ids = [f"{number}" for number in range(document(made / layout)["first_label"])]
+    ids = [f"{number}" for number in range(document(made(layout))["first_label"])]
     assert document(there)["labels"] == [*ids, *names]
     found = sorted((split, name, pixels) for split, name, pixels in contents(there, "tutorial"))
-    expected = contents(made / layout, layout)
+    expected = contents(made(layout), layout)
     assert found == sorted((split, name.strip(), pixels) for split, name, pixels in expected)
 
 
@@ -164,9 +172,10 @@ def keys_in(dataset: Path) -> set[str]:
     return {values(item, "image/filename")[0] for split in examples(dataset).values() for item in split}
 
 
-def test_kept_bytes_stay_the_same_and_keys_come_from_the_ledger(made: Path, tmp_path: Path) -> None:
+def test_kept_bytes_stay_the_same_and_keys_come_from_the_ledger(made: Made, tmp_path: Path) -> None:
     """Nothing is encoded again. A layout without keys loses none, unless its ledgers are missing."""
-    first = converted(made / "in", tmp_path / "1", splits="train=0.5,test=0.5", shards=2)
+    pictures = made("classification").parent / "in"
+    first = converted(pictures, tmp_path / "1", splits="train=0.5,test=0.5", shards=2)
     there = converted(first, tmp_path / "tfds", layout="tfds", shards=2)
     back = converted(there, tmp_path / "2", shards=2)
     assert shard_hashes(back) == shard_hashes(first)
@@ -362,18 +371,17 @@ _LACKS = {
 }
 
 
-@pytest.mark.parametrize("layout", ["detection", "vision", "segmentation", "panoptic"])
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("first", [*_LABEL_LAYOUTS, "tensors"])
-def test_layouts_that_need_more_than_classes_are_refused(
-    made: Path, first: str, layout: str, tmp_path: Path
-) -> None:
-    message = refused_sentence(made / first, tmp_path, layout=layout)
-    assert message.startswith(f"--layout {layout}: the records of {made / first} have no {_LACKS[layout]}")
-    assert all(name in message for name in _LABEL_LAYOUTS) and message.count(". ") == 0
+def test_layouts_that_need_more_than_classes_are_refused(made: Made, first: str, tmp_path: Path) -> None:
+    for layout in ("detection", "vision", "segmentation", "panoptic"):
+        message = refused_sentence(made(first), tmp_path, layout=layout)
+        assert message.startswith(f"--layout {layout}: the records of {made(first)} have no {_LACKS[layout]}")
+        assert all(name in message for name in _LABEL_LAYOUTS) and message.count(". ") == 0
 
 
-def test_the_needs_of_a_custom_layout_are_named(scenes: Path, made: Path, tmp_path: Path) -> None:
-    message = refused_sentence(made / "tfds", tmp_path, layout=str(scenes / "objects.yaml"))
+def test_the_needs_of_a_custom_layout_are_named(scenes: Path, made: Made, tmp_path: Path) -> None:
+    message = refused_sentence(made("tfds"), tmp_path, layout=str(scenes / "objects.yaml"))
     assert "have no boxes" in message and "{" not in message
     always = _OBJECTS.replace("outlines: {fill: object_mask, tensor: true, optional: true}",
                               "poses: {fill: object_view}")  # fmt: skip

@@ -214,13 +214,8 @@ def _objects(
     record: SourceRecord, names: FeatureNames, class_names: Mapping[int, str], place_of: PlaceOf
 ) -> tuple[tuple[ObjectAnnotation, ...], Classes]:
     boxes = _boxes(record, names.boxes)
-    roles = (
-        FeatureRole.OBJECT_LABEL,
-        FeatureRole.OBJECT_TEXT,
-        FeatureRole.OBJECT_VIEW,
-        FeatureRole.OBJECT_MASK,
-    )
-    label, text, view, mask = map(names.name, roles)
+    label, text = names.name(FeatureRole.OBJECT_LABEL), names.name(FeatureRole.OBJECT_TEXT)
+    view, mask = names.name(FeatureRole.OBJECT_VIEW), names.name(FeatureRole.OBJECT_MASK)
     numbers = [int(number) for number in record.numbers(label) if abs(number) < _MAX_ID]
     if numbers != list(record.numbers(label)):
         raise ValueError(f"its feature {label!r} has values that are not class ids")
@@ -244,9 +239,7 @@ def _objects(
         "box": each("the box", boxes),
         "crowd": [value == 1 for value in numbers_of("is_crowd", FeatureRole.OBJECT_CROWD, 0)],
         "area": numbers_of("the area", FeatureRole.OBJECT_AREA),
-        "view": [
-            text or None for text in each("the view", record.texts(names.name(FeatureRole.OBJECT_VIEW)))
-        ],
+        "view": [value or None for value in each("the view", record.texts(view))],
         "mask_place": [
             place_of(mask, span) if span and span.end > span.begin else ""
             for span in each("the mask", record.bytes_of(mask) or [])
