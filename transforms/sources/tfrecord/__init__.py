@@ -117,26 +117,24 @@ class _Opened:
       file: Description of the file.
       settings: Checked settings.
       class_names: Class names by id, from the file that lists them.
-      state: Size and version of the file.
       own: Description of the records, if they belong to a dataset of Shardwright.
       own_keys: Keys of the records from the ledger of such a dataset.
-      spooled: Spool file with the unpacked bytes; empty if the file is not compressed.
+      records: Unpacked file.
+      unpacked: Range of that file, which says where it is, and its size and version.
       keys: Keys that are already used.
       class_ids: Class names and their ids, as found in records.
-      records: Unpacked file.
     """
 
     part: InputSplit
     file: RecordFile
     settings: ConvertSettings
     class_names: Mapping[int, str]
-    state: storage.StoredObject
-    own: OwnRecords | None = None
-    own_keys: LedgerKeys = field(default_factory=LedgerKeys)
-    spooled: str = ""
+    own: OwnRecords | None
+    own_keys: LedgerKeys
+    records: IO[bytes]
+    unpacked: ByteRange
     keys: set[str] = field(default_factory=set)
     class_ids: set[ClassId] = field(default_factory=set)
-    records: IO[bytes] | None = None
 
     @cached_property
     def key(self) -> str:
@@ -144,21 +142,13 @@ class _Opened:
         return self.part.item.prefix + key_from_bytes(os.fsencode(self.file.relative))
 
     @cached_property
-    def unpacked_state(self) -> tuple[int, str]:
-        """Size and version of the unpacked file that workers read."""
-        if not self.spooled:
-            return self.state.size, self.state.version
-        return storage.size_of(self.spooled), ""
-
-    @cached_property
     def planar(self) -> bool:
         """Whether raw pixels are stored channel by channel, if the records do not tell."""
-        return self.records is not None and pixels_are_planar(first_records(self.records), self.settings)
+        return pixels_are_planar(first_records(self.records), self.settings)
 
     def place(self, begin: int, length: int, **how: Any) -> str:
         """Returns a byte range of the file, encoded for a reference."""
-        size, version = self.unpacked_state
-        return ByteRange(self.spooled, begin, length, file_size=size, file_version=version, **how).encode()
+        return self.unpacked._replace(offset=begin, length=length, **how).encode()
 
     def key_of(self, name: str, number: int) -> str:
         """Returns a key with a record's name, or with its number if the name is empty or used."""
@@ -185,17 +175,15 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         dataset = dataset_of(file) if file.own else None
         own = own_records(dataset, context.settings.record_layout) if dataset else None
         class_names = own.names if own else class_names_in(file.classes)
-        opened = _Opened(part, file, context.settings, class_names, state, own)
-        if dataset and own:
-            opened.own_keys = keys_of_shard(part.path, dataset)
+        own_keys = keys_of_shard(part.path, dataset) if dataset and own else LedgerKeys()
         compression = compression_in(part.path, storage.read_head(part.path, HEAD_BYTES))
-        if compression == "none":
-            with storage.open_local(part.path) as records:
-                yield from _list_records(opened, records, "")
-        else:
-            opened.spooled, fault = _spool(part.path, state, compression, context.spool)
-            with storage.open_local(opened.spooled) as records:
-                yield from _list_records(opened, records, fault)
+        unpacked, fault = ByteRange("", 0, 0, file_size=state.size, file_version=state.version), ""
+        if compression != "none":
+            spooled, fault = _spool(part.path, state, compression, context.spool)
+            unpacked = ByteRange(spooled, 0, 0, file_size=storage.size_of(spooled))
+        with storage.open_local(unpacked.file or part.path) as records:
+            opened = _Opened(part, file, context.settings, class_names, own, own_keys, records, unpacked)
+            yield from _list_records(opened, fault)
         now = storage.stat(part.path)
         if now is None or (now.size, now.version) != (state.size, state.version):
             raise storage.changed(part.path)
@@ -241,18 +229,16 @@ def _ids_in(opened: _Opened) -> Iterator[ClassId]:
         yield from listed - in_records
 
 
-def _list_records(opened: _Opened, records: IO[bytes], fault: str) -> Iterator[ImageRef]:
+def _list_records(opened: _Opened, fault: str) -> Iterator[ImageRef]:
     """Yields the references of a file's records.
 
     Args:
       opened: File to list.
-      records: Unpacked file.
       fault: Fault of the compressed stream; empty if there is none.
     """
-    opened.records = records
     number = -1
     damaged_end = False
-    for item in read_records(records):
+    for item in read_records(opened.records):
         number = item.number
         damaged_end = isinstance(item, DamagedRange)
         if isinstance(item, Record):
