@@ -32,7 +32,6 @@ SUITE: dict[str, tuple[float, float]] = {
     "archives": (1.5, 10),
     "manifest": (1, 5),
     "storage": (3, 20),
-    "quick_reads": (1, 3),
     "loader": (1, 5),
     "random_access": (1, 5),
     "large_photos": (1, 5),
@@ -44,7 +43,7 @@ SUITE: dict[str, tuple[float, float]] = {
     "scale": (3, 180),
 }
 #: Benchmarks that need no images.
-WITHOUT_PHOTOS = frozenset(("startup", "manifest", "quick_reads", "references", "installed"))
+WITHOUT_PHOTOS = frozenset(("startup", "manifest", "references", "installed"))
 #: Peers that need special versions of packages, so each gets its own environment.
 PEERS = ("img2dataset", "litdata")
 

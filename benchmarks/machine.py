@@ -18,7 +18,6 @@ PACKAGES = (
     "cykooz-resizer",
     "simplejpeg",
     "opencv-python-headless",
-    "pycurl",
     "obstore",
     "img2dataset",
     "litdata",

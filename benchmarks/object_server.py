@@ -1,7 +1,7 @@
 """Serves the files of a folder from memory as objects in gs://, with little processor time of its own.
 
-It knows listings, metadata and whole objects, keeps connections open like Google's servers, and can delay
-each answer. Storages with other protocols are not served.
+It knows listings, metadata, and objects that are read as one part from their beginning. It keeps connections
+open like Google's servers, and can delay each answer. Storages with other protocols are not served.
 
     python object_server.py FOLDER PORT [--delay 0.05] [--certificate FILE --key FILE]
 """
@@ -26,11 +26,12 @@ _END_OF_HEAD = b"\r\n\r\n"
 _PAGE = 1000
 #: As many and as long headers as Google's servers send.
 _HEAD = (
-    "HTTP/1.1 200 OK\r\nX-GUploader-UploadID: {filler}\r\nETag: COjV2bXq\r\nContent-Type: {kind}\r\n"
+    'HTTP/1.1 {status}\r\nX-GUploader-UploadID: {filler}\r\nETag: "COjV2bXq"\r\nContent-Type: {kind}\r\n'
     "Content-Disposition: attachment\r\nContent-Length: {size}\r\nX-Goog-Generation: 1\r\n"
     "X-Goog-Metageneration: 1\r\nX-Goog-Storage-Class: STANDARD\r\nX-Goog-Hash: crc32c={crc32c}\r\n"
     "Vary: Origin\r\nVary: X-Origin\r\nCache-Control: no-cache, no-store, max-age=0, must-revalidate\r\n"
     "Expires: Mon, 01 Jan 1990 00:00:00 GMT\r\nPragma: no-cache\r\nDate: Mon, 23 Nov 2026 04:00:00 GMT\r\n"
+    "Last-Modified: Mon, 23 Nov 2026 04:00:00 GMT\r\nContent-Range: bytes 0-{last}/{size}\r\n"
     "Server: UploadServer\r\n\r\n"
 )
 
@@ -48,7 +49,7 @@ class Objects:
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             data, name = path.read_bytes(), path.relative_to(folder).as_posix()
             crc32c = base64.b64encode(google_crc32c.value(data).to_bytes(4, "big")).decode()
-            self._answers[name] = _answer(data, "application/octet-stream", crc32c)
+            self._answers[name] = _answer(data, "application/octet-stream", crc32c, "206 Partial Content")
             self._listed[name] = {
                 "name": name, "bucket": BUCKET, "size": str(len(data)), "generation": "1", "crc32c": crc32c
             }  # fmt: skip
@@ -57,6 +58,8 @@ class Objects:
         """Returns the answer to a GET request."""
         parts = urlsplit(target)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        if parts.path.startswith(f"/{BUCKET}/"):  # the XML API
+            return self._answers[unquote(parts.path.removeprefix(f"/{BUCKET}/"))]
         _, found, name = parts.path.partition("/o/")
         if not found:
             return _answer(json.dumps(self._page(query)).encode(), "application/json")
@@ -85,8 +88,10 @@ class Objects:
         return page
 
 
-def _answer(body: bytes, kind: str, crc32c: str = "") -> bytes:
-    return _HEAD.format(filler="A" * 60, kind=kind, size=len(body), crc32c=crc32c).encode() + body
+def _answer(body: bytes, kind: str, crc32c: str = "", status: str = "200 OK") -> bytes:
+    size = len(body)
+    head = _HEAD.format(filler="A" * 60, kind=kind, size=size, last=size - 1, crc32c=crc32c, status=status)
+    return head.encode() + body
 
 
 class _Connection(asyncio.Protocol):

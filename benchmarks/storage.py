@@ -5,9 +5,8 @@ start. Both must make the same dataset. A server process on this machine stands 
 each answer by 0 or 50 ms, as a network does. Its processor time, which is elsewhere with a real storage, is
 subtracted.
 
-Then it reads the objects of the folder with this project's reader, in groups as a conversion does, and with
-Google's own client, in turn, with 64 requests in flight, and measures the processor time that each object
-costs. With `--certificate` and
+Then it reads the objects of the folder with this project's reader and with Google's own client, in turn, with
+64 requests in flight, and measures the processor time that each object costs. With `--certificate` and
 `--key`, files of a certificate for 127.0.0.1, it also does so over TLS.
 """
 
@@ -19,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -32,8 +31,6 @@ from results import Result
 from rounds import Turn, summarize, take_turns
 
 _IN_FLIGHT = 64
-#: Size of a conversion's groups of small objects.
-_GROUP_BYTES = 500_000
 
 
 def free_port() -> int:
@@ -133,37 +130,35 @@ def read_with_both(folder: Path, rounds: int, title: str, tls: tuple[Path, ...] 
         os.environ["STORAGE_EMULATOR_HOST"] = server.url
         if tls:
             os.environ["REQUESTS_CA_BUNDLE"] = str(tls[0])
+        from google.auth.credentials import AnonymousCredentials
+        from google.cloud import storage as google_storage
+        from requests.adapters import HTTPAdapter
+
         from shardwright.transforms import storage
-        from shardwright.transforms.concurrency.pool import CHUNK_ITEMS
-        from shardwright.transforms.storage import gcs
+
+        client = google_storage.Client("photos", AnonymousCredentials())
+        client._http.mount("http", HTTPAdapter(_IN_FLIGHT, _IN_FLIGHT))
 
         listed = [*storage.list_objects(f"gs://{BUCKET}")]
         objects = [(item.path, item.version) for item in listed]
 
-        def with_google(group: Sequence[tuple[str, str]]) -> None:
-            for path, version in group:
-                gcs._download(path, version, checksum=None)
+        def with_google(path: str, version: str) -> None:
+            name = path.removeprefix(f"gs://{BUCKET}/")
+            blob = client.bucket(BUCKET).blob(name, generation=int(version))
+            blob.download_as_bytes(raw_download=True, checksum=None, single_shot_download=True)
 
-        def with_ours(group: Sequence[tuple[str, str]]) -> None:
-            with storage.reading_ahead(group):
-                for path, version in group:
-                    storage.read_version(path, version)
-
-        def way(read: Callable[[Sequence[tuple[str, str]]], None], size: int) -> Callable[[], Turn]:
-            groups = [objects[first : first + size] for first in range(0, len(objects), size)]
-
+        def way(read: Callable[[str, str], object]) -> Callable[[], Turn]:
             def run() -> Turn:
                 before = time.process_time()
                 with ThreadPoolExecutor(_IN_FLIGHT) as executor:
-                    for _ in executor.map(read, groups):
+                    for _ in executor.map(read, *zip(*objects)):
                         pass
                 return {measure_name: (time.process_time() - before) / len(objects) * 1e3}
 
             return run
 
         google, ours = (f"{title}: {name}" for name in ("google-cloud-storage", "Shardwright"))
-        group = _GROUP_BYTES * len(listed) // sum(item.size for item in listed)
-        ways = {google: way(with_google, 1), ours: way(with_ours, max(1, min(group, CHUNK_ITEMS)))}
+        ways = {google: way(with_google), ours: way(storage.read_version)}
         found = take_turns(ways, rounds, warm_up=True)  # the first round opens connections
     return summarize(found, {measure_name: "ms"}, {ours: google})
 

@@ -47,7 +47,8 @@ class Records:
     values. `image`, `label` and `image_and_label` return what most programs need. A slice is another
     `Records`. Iteration reads each shard from its beginning to its end, which is the fastest way.
 
-    It can be pickled and shared by threads and processes, forked or not. It works as a map-style dataset of
+    It can be pickled and shared by threads and processes, forked or not; but a child of `fork` cannot read
+    `s3://` or `az://` if its parent has. It works as a map-style dataset of
     `torch.utils.data.DataLoader` and as a data source of Grain. `pictures` returns the same records as
     pairs (image, label).
 

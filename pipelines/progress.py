@@ -17,7 +17,7 @@ from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.sources.spool import Spool
-from shardwright.transforms.storage.deadlines import longest_wait
+from shardwright.transforms.storage.retries import longest_wait
 
 _TICK_SECONDS = 0.2
 #: Seconds between lines without a terminal.

@@ -373,13 +373,21 @@ def still_mine(output: str, holder: str, file: str = LEASE_JSON) -> bool:
 
 
 def release(output: str, holder: str, file: str = LEASE_JSON) -> None:
-    """Gives the lease back if the holder has it. If the storage fails, the lease expires later."""
+    """Gives the lease back if the holder has it. If the storage fails, the lease expires later.
+
+    An empty lease file is free. It stays in a bucket, because S3 and Azure have no way to remove an object
+    only if nobody has written it meanwhile.
+    """
     path = storage.join(output, file)
     try:
         while (found := storage.read_with_etag(path)) is not None:
             held = _read(found[0])
-            if held is None or held.holder != holder or storage.remove_if_match(path, found[1]):
-                return
+            if held is None or held.holder != holder or storage.write_if_match(path, b"", found[1]):
+                break
+        if not storage.is_remote(path) and os.path.lexists(path):
+            with storage.alone_with(path):
+                if not storage.read_bytes(path):
+                    storage.remove(path)
     except (OSError, ShardwrightError) as error:
         _LOGGER.warning("The lease of %s could not be given back: %s", printable(output), error)
 

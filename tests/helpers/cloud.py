@@ -21,7 +21,6 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage as google_storage
 
 from shardwright.pipelines import cli
-from shardwright.transforms.storage import gcs
 
 BUCKET = "kit-bucket"
 #: A Dataflow job that contacts no server except the storage.
@@ -48,9 +47,6 @@ def storage_emulator() -> Iterator[Any]:
             # It would ask the real storage about the bucket, with retries.
             mock.patch.object(GoogleCloudOptions, "_warn_if_soft_delete_policy_enabled"),
         ):
-            # They slow every request down, and this server needs no certificates.
-            for name in gcs._CERTIFICATES & os.environ.keys():
-                del os.environ[name]
             client = google_storage.Client("test-project", AnonymousCredentials())
             client._http.trust_env = False
             yield client.bucket(BUCKET)

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 LEFT_OUT = frozenset((
-    "apache_beam", "boto3", "botocore", "cykooz_resizer", "imagecodecs", "jinja2",
+    "apache_beam", "obstore", "cykooz_resizer", "imagecodecs", "jinja2",
     "prometheus_client", "pyarrow", "pycocotools", "pydantic", "requests", "tensorflow_metadata", "yaml",
     "zstandard",
 ))  # fmt: skip

@@ -243,7 +243,7 @@ import sys
 from shardwright.loader import Records
 records = Records({str(datasets["classification"])!r})
 next(records.batches(4, shuffle=True)), records.keys, records.pil(0), list(records)
-assert not {{"tensorflow", "apache_beam", "google.cloud.storage", "boto3"}} & set(sys.modules)
+assert not {{"tensorflow", "apache_beam", "google.cloud.storage", "obstore"}} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 

@@ -31,7 +31,7 @@ def test_reading_without_beam(dataset_of_format: dict[str, Path], tmp_path: Path
     for name in dataset_of_format:
         assert (tmp_path / f"{name}.png").stat().st_size > 1000
     assert "shardwright convert needs " in done.stderr
-    for need in ("gs:// needs google-cloud-storage", "s3:// needs boto3", "needs Apache Beam"):
+    for need in ("gs:// needs google-cloud-storage", "s3:// needs obstore", "needs Apache Beam"):
         assert need in done.stderr
 
 

@@ -22,9 +22,6 @@ _DISTRIBUTIONS = {
     "cykooz_resizer": "cykooz-resizer",
     "google": "google-cloud-storage",
     "google.cloud.dataflow": "apache-beam[gcp]",
-    "azure": "azure-storage-blob",
-    "azure.identity": "azure-identity",
-    "botocore": "boto3",
     "pillow_heif": "pillow-heif",
     "prometheus_client": "prometheus-client",
     "tensorflow_metadata": "tensorflow-metadata",
@@ -32,8 +29,6 @@ _DISTRIBUTIONS = {
 }
 #: What every installation has, because reading needs it.
 _ALWAYS = {"protobuf", "psutil", "google-crc32c", "numpy", "pillow", "rich", "simplejpeg"}
-#: Without it, reads take more processor time, and there is no message.
-_ONLY_FASTER = {"obstore"}
 
 
 def project(path: str) -> dict[str, Any]:
@@ -56,22 +51,21 @@ def test_each_package_is_in_the_extra_that_messages_name() -> None:
     for name, package in PACKAGES.items():
         distribution = _DISTRIBUTIONS.get(name, name)
         assert distribution in full[package.extra], name
-        assert [extra for extra in reader if distribution in reader[extra]] == (
-            [] if package.reader_extra is None else [package.reader_extra]
-        ), name
+        extras = [extra for extra in reader if distribution in reader[extra]]
+        assert package.reader_extra in extras if extras else package.reader_extra is None, name
 
 
 def test_each_package_that_may_be_missing_is_known() -> None:
     full = required("pyproject.toml")
     known = {_DISTRIBUTIONS.get(name, name) for name in PACKAGES}
     for extra in full.keys() - {"dev", "docs"}:
-        assert set(full[extra]) - _ALWAYS - _ONLY_FASTER <= known, extra
+        assert set(full[extra]) - _ALWAYS <= known, extra
     assert set(required("reader/pyproject.toml")[""]) == _ALWAYS
 
 
 def test_the_reader_accepts_the_same_versions() -> None:
     full, reader = required("pyproject.toml"), required("reader/pyproject.toml")
-    accepted = full[""] | full["aws"] | full["azure"] | full["tensorflow"]
+    accepted = full[""] | full["tensorflow"]
     for items in reader.values():
         assert items.items() <= accepted.items()
     for field in ("authors", "license", "requires-python"):
@@ -93,7 +87,7 @@ def message_of(monkeypatch: pytest.MonkeyPatch, module: str, *distributions: str
 @pytest.mark.parametrize(
     ("module", "installed", "message"),
     [
-        ("boto3.exceptions", FULL, "boto3; install it with `pip install 'shardwright[aws]'`."),
+        ("obstore.exceptions", READER, "obstore; install it with `pip install 'shardwright-reader[aws]'`."),
         ("tensorflow", READER, "TensorFlow; install it with `pip install 'shardwright-reader[tensorflow]'`."),
         ("tensorflow", "", "TensorFlow; install it with `pip install 'shardwright[tensorflow]'`."),
         (
@@ -122,7 +116,7 @@ def test_the_message_fits_what_is_installed(
 
 
 def test_where_both_are_installed_the_full_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "'shardwright[aws]'" in message_of(monkeypatch, "boto3", FULL, READER)
+    assert "`pip install shardwright`" in message_of(monkeypatch, "obstore", FULL, READER)
 
 
 def test_other_modules_are_not_explained() -> None:

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,16 @@ from helpers.hostile import make_tree
 from helpers.storage.amazon import S3
 from helpers.storage.azurite import Container, azurite, connection_string
 from helpers.storage.buckets import Bucket, free_port
+from helpers.storage.imitation import Imitation
+from helpers.storage.places import Disk, Place
 from helpers.storage.proxy import Proxy
 from helpers.storage.retries import Retries
 from helpers.storage.scripted import Script, Scripted, Serve, scripted
 
 from shardwright.pipelines.convert import convert
-from shardwright.transforms.storage import azure as azure_storage
-from shardwright.transforms.storage import gcs
-from shardwright.transforms.storage import s3 as s3_storage
+from shardwright.transforms import storage
+from shardwright.transforms.storage import object_store
+from shardwright.transforms.storage import retries as policy
 
 _START_SECONDS = 30
 #: The emulator without its list of all objects, which it would write after every change.
@@ -42,7 +44,7 @@ __main__.main(sys.argv[1:])
 def _without_certificates() -> Iterator[None]:
     """Removes settings of certificates: the servers need none, and they slow every request down."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in gcs._CERTIFICATES:
+        for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"):
             patch.delenv(name, raising=False)
         yield
 
@@ -79,18 +81,17 @@ def _proxy(emulator: tuple[str, int]) -> Iterator[Proxy]:
 def proxy(_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Proxy:
     """The proxy as this test's Google Cloud Storage, with short retry intervals."""
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", _proxy.url)
-    monkeypatch.setattr(gcs, "_RETRY_FIRST", 0.01)
-    monkeypatch.setattr(gcs, "_RETRY_MAX", 0.1)
+    monkeypatch.setattr(policy, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(policy, "MAX_PAUSE", 0.1)
     return _proxy
 
 
 @pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new client of Google Cloud Storage that hardly waits before it retries."""
-    monkeypatch.setattr(gcs, "_RETRY_FIRST", 0.01)
-    monkeypatch.setattr(gcs, "_RETRY_MAX", 0.05)
-    monkeypatch.setattr(gcs, "_made", None)
-    monkeypatch.setattr(FileSystems, "_pipeline_options", None)
+    monkeypatch.setattr(policy, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(policy, "MAX_PAUSE", 0.05)
+    new_clients(monkeypatch)
 
 
 @pytest.fixture
@@ -201,22 +202,64 @@ def container(azurite_server: str, tree: Path) -> Container:
     return made
 
 
-@pytest.fixture(params=["amazon", "local", "google", "azure"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An empty directory on each storage that can hold versions; access needs no options."""
-    if request.param == "local":
-        return str(tmp_path / "place")
-    if request.param == "google":
-        return f"{request.getfixturevalue('bucket').url}/place"
+def new_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forgets clients and the options of Beam, so that only the environment counts."""
     monkeypatch.setattr(FileSystems, "_pipeline_options", None)
-    if request.param == "azure":
+    storage._store_of.cache_clear()
+
+
+def place_on(scheme: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """Returns an empty folder on a storage; access to it needs no options."""
+    new_clients(monkeypatch)
+    folder: Path = request.getfixturevalue("tmp_path") / "place"
+    if scheme in ("", "disk"):
+        folder.mkdir()
+        return Place(scheme, Disk(folder, f"disk://{folder}" if scheme else str(folder)))
+    if scheme == "gs":
+        return Place(scheme, request.getfixturevalue("bucket"))
+    if scheme == "az":
         server = request.getfixturevalue("azurite_server")
         monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", connection_string(server))
-        monkeypatch.setattr(azure_storage._sdk, "_made", (None, None))
-        return f"{request.getfixturevalue('container').url}/place"
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", request.getfixturevalue("s3_server"))
+        return Place(scheme, Container(server))
+    server = request.getfixturevalue("s3_server")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server)
+    set_amazon_keys(monkeypatch)
+    return Place(scheme, S3(server))
+
+
+def set_amazon_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets credentials that every imitation of S3 accepts."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setattr(s3_storage._sdk, "_made", (None, None))
-    return f"{request.getfixturevalue('s3').url}/place"
+
+
+@pytest.fixture(params=["", "gs", "s3", "az", "disk"])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """An empty folder on each kind of storage; `disk` is known to Beam only."""
+    return place_on(request.param, request, monkeypatch)
+
+
+@pytest.fixture(params=["", "gs", "s3", "az"])
+def versioned(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """The same, on each storage that supports conditional writes."""
+    return place_on(request.param, request, monkeypatch)
+
+
+@pytest.fixture
+def imitation_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Imitation]:
+    """Serves scripts as a storage, with short pauses and deadlines."""
+    monkeypatch.setattr(policy, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(policy, "MAX_PAUSE", 0.1)
+    monkeypatch.setattr(policy, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(policy, "FIRST_PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(object_store, "_UPLOAD_RETRIES", 0)
+    set_amazon_keys(monkeypatch)
+    new_clients(monkeypatch)
+    return lambda scheme: Imitation(scheme, monkeypatch)
+
+
+@pytest.fixture(params=["gs", "s3", "az"])
+def imitation(request: pytest.FixtureRequest, imitation_of: Callable[[str], Imitation]) -> Imitation:
+    """Serves scripts as each storage."""
+    return imitation_of(request.param)

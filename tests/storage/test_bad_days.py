@@ -18,7 +18,8 @@ from helpers.storage.retries import Retries
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.inspect import inspect
 from shardwright.pipelines.validate import validate
-from shardwright.transforms.storage import gcs
+from shardwright.transforms import storage
+from shardwright.transforms.storage import retries as policy
 
 Capture = pytest.CaptureFixture[str]
 VICTIM = "small/ant/000.jpg"
@@ -185,9 +186,9 @@ def test_a_missing_bucket_is_reported(
 def test_a_missing_object_is_not_reported_as_a_missing_bucket(google_client: object, proxy: Proxy) -> None:
     bucket = Bucket(google_client, "my-bucket-of-buckets")
     with pytest.raises(FileNotFoundError):
-        gcs.read_bytes(f"{bucket.url}/bucket.jpg")
+        storage.read_bytes(f"{bucket.url}/bucket.jpg")
     with pytest.raises(FileNotFoundError):
-        gcs.read_bytes(f"{bucket.url}/specified bucket.jpg", "17")
+        storage.read_version(f"{bucket.url}/specified bucket.jpg", "17")
 
 
 def test_missing_credentials_are_reported(tmp_path: Path, tree: Path) -> None:
@@ -204,8 +205,8 @@ def test_an_unreachable_storage_is_reported(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tree: Path
 ) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{free_port()}")
-    monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 0.3)
-    monkeypatch.setattr(gcs, "RETRY_SECONDS", 0.3)
+    monkeypatch.setattr(policy, "FIRST_PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(policy, "PATIENCE_SECONDS", 0.3)
     for argv in (("plan", "--input", "gs://b/in"), ("validate", "--dataset", "gs://b/out")):
         sentence = sentence_of(run(capfd, *argv), 3)
         assert "Google Cloud Storage does not answer" in sentence and "again and again" in sentence

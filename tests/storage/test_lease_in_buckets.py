@@ -60,4 +60,4 @@ def test_a_lease_is_renewed_lost_and_returned(bucket: Bucket) -> None:
     release(output, "ours")
     assert bucket.names("pets/") == ["lease.json"]
     release(output, "theirs")
-    assert bucket.names("pets/") == [] and read_holder(output) == ""
+    assert bucket.get("pets/lease.json") == b"" and read_holder(output) == ""

@@ -58,7 +58,7 @@ def test_versions_equal_a_full_build(source: Bucket, proxy: Proxy, tree: Path, s
     assert pin(output).endswith(second.version) and validate(output).sound
     rollback(output)
     assert _pointer(source)["version"] == first.version
-    assert f"out/{LEASE_JSON}" not in source.names()
+    assert source.get(f"out/{LEASE_JSON}") == b""
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from helpers.storage.proxy import Fault, Proxy, Request, flaky
 from PIL import Image
 
 from shardwright.pipelines.convert import convert
-from shardwright.transforms.storage import gcs
+from shardwright.transforms import storage
 
 _MULTIPART_BYTES = 8 << 20
 
@@ -28,9 +28,11 @@ def test_each_object_is_written_once_and_the_commit_last(
         kinds = [request.kind for request in requests if request.name != lease]
         written = [name for name in proxy.names("upload") if name != lease]
         leases = [request.kind for request in requests if request.name == lease]
-    assert leases.count("upload") <= 3, "taken, taken by the job, and renewed for the commit"
-    assert lease not in bucket.names()
-    assert Counter(written) == Counter({*bucket.names(), "out/_work/probe"}), "something was written twice"
+    assert leases.count("upload") <= 4, "taken, taken by the job, renewed for the commit, and given back"
+    assert bucket.get(lease) == b"", "given back"
+    assert Counter(written) == Counter({*bucket.names(), "out/_work/probe"} - {lease}), (
+        "something was written twice"
+    )
     assert written[-1] == "out/dataset.json"
     after = kinds[len(kinds) - kinds[::-1].index("upload") :]
     assert set(after) == {"media"}, "the commit comes last, then it is read"
@@ -71,7 +73,7 @@ def test_a_large_shard_is_uploaded_in_parts(
 def test_a_large_upload_survives_a_fault(
     monkeypatch: pytest.MonkeyPatch, bucket: Bucket, proxy: Proxy, tmp_path: Path, fault: Fault
 ) -> None:
-    monkeypatch.setattr(gcs, "_CHUNK_BYTES", 1 << 20)
+    monkeypatch.setattr("shardwright.transforms.storage.gcs.PART_BYTES", 1 << 20)
     data = os.urandom(_MULTIPART_BYTES + 100_000)
     file = tmp_path / "shard.tmp"
     file.write_bytes(data)
@@ -81,6 +83,6 @@ def test_a_large_upload_survives_a_fault(
         return fault if request.kind == "chunk" and next(chunks) == 4 else None
 
     with proxy.watch(rule):
-        gcs.move_into_place(str(file), f"{bucket.url}/shard")
+        storage.move_into_place(str(file), f"{bucket.url}/shard")
     assert hashlib.sha256(bucket.get("shard")).digest() == hashlib.sha256(data).digest()
     assert not file.exists()

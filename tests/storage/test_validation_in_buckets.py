@@ -14,7 +14,7 @@ from helpers.timeless import without_times
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.findings import ValidationReport
-from shardwright.transforms.storage import gcs
+from shardwright.transforms.storage import retries
 
 Capture = pytest.CaptureFixture[str]
 SHARD = "out/train-00001-of-00002.tfrecord"
@@ -92,8 +92,8 @@ def test_a_failing_storage_is_not_a_finding(
     fault: Fault,
 ) -> None:  # fmt: skip
     kind, name = request_
-    monkeypatch.setattr(gcs, "RETRY_SECONDS", 2.0)
-    monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 2.0)
+    monkeypatch.setattr(retries, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(retries, "FIRST_PATIENCE_SECONDS", 2.0)
     with proxy.watch(every(fault, kind, name)):
         sentence = sentence_of(run(capfd, "validate", "--dataset", f"{stored.url}/out"), 3)
     assert sentence.startswith("Cannot ") and f"{stored.url}/{name}".rstrip("/") in sentence

@@ -34,7 +34,6 @@ from shardwright.transforms.images.annotate import (
     Annotated,
     annotate,
     has_annotations,
-    needs_mask,
     read_mask,
 )
 from shardwright.transforms.images.boxes import upright_size
@@ -489,7 +488,6 @@ def map_reads(
         refs,
         recipe.settings.max_source_bytes,
         max_weight=IN_FLIGHT_BYTES // 2,  # the other half may wait for the decoder
-        with_masks=needs_mask(recipe.settings),
     )
     return current_converters().map(
         function,

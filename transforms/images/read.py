@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
@@ -18,7 +17,6 @@ from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.pool import (
-    CHUNK_ITEMS,
     IN_FLIGHT_BYTES,
     READS_AHEAD,
     OrderedMap,
@@ -77,36 +75,25 @@ def map_refs(
     refs: Sequence[ImageRef],
     max_bytes: int,
     max_weight: int = IN_FLIGHT_BYTES,
-    with_masks: bool = False,
 ) -> OrderedMap[ImageRef, Result]:
     """Maps references in parallel with a function that reads their images, and keeps the order.
 
-    The function must not decode them: it runs in threads of this process. Remote images that are whole
-    objects are requested in groups, if their storage can do so.
+    The function must not decode them: it runs in threads of this process, one for each connection.
 
     Args:
       function: function that calls `read_image` for most references.
       refs: the references.
       max_bytes: limit of `read_image`.
       max_weight: number of bytes of images that may be in flight.
-      with_masks: whether the function also reads other files, which are not requested in groups.
     """
-    remote = [ref for ref in refs if storage.is_remote(ref.uri)]
-    in_groups = not with_masks and all(not ref.place and storage.can_read_ahead(ref.uri) for ref in remote)
-
-    def read_together(chunk: list[ImageRef]) -> list[Result]:
-        wanted = ((ref.uri, ref.version) for ref in chunk if ref.is_candidate and ref.size <= max_bytes)
-        with storage.reading_ahead(wanted, max_bytes) if in_groups else contextlib.nullcontext():
-            return [function(ref) for ref in chunk]
-
     return OrderedMap(
-        read_together,
+        lambda chunk: [function(ref) for ref in chunk],
         refs,
         reading_executor(),
         weigh=expected_bytes,
         max_items=READS_AHEAD,
         max_weight=max_weight,
-        chunk_items=CHUNK_ITEMS if in_groups else 1,  # a thread reads a chunk image by image
+        chunk_items=1,  # a thread waits for each of them
     )
 
 

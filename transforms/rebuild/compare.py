@@ -19,7 +19,6 @@ from shardwright.schemas.version import version_path
 from shardwright.transforms import storage
 from shardwright.transforms.conversion.convert import ShardRecipe, read_ref
 from shardwright.transforms.conversion.reusable import SourceDigests
-from shardwright.transforms.images.annotate import needs_mask
 from shardwright.transforms.images.encode import HEIF_DECODER
 from shardwright.transforms.images.read import map_refs
 from shardwright.transforms.lease import renew
@@ -129,7 +128,6 @@ def _have_other_content(refs: Sequence[ImageRef], recipe: ShardRecipe, entries: 
         has_other_content,
         refs,
         settings.max_source_bytes,
-        with_masks=needs_mask(settings),
     )
     return any([*found])
 

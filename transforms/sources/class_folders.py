@@ -58,8 +58,6 @@ from shardwright.transforms.sources.source import Context, Input, InputSplit, So
 
 #: Folders of object storage that are listed at once, and objects whose first bytes are read at once.
 _REQUESTS_AT_ONCE = 16
-#: Requests at once for one large folder, if others are listed meanwhile.
-_REQUESTS_OF_ONE = 4
 #: Objects in one batch of such reads.
 _LOOKS_TOGETHER = 256
 #: Message for an image without a class.
@@ -557,9 +555,9 @@ def _list_remote(
     else:
         several = part == WHOLE and storage.has_folders(base)
         parts = [*_folders_in_bucket(base, tree)] if several else [part]
-        # Metadata files and their images are found by their order.
-        requests = 1 if tree.metadata else _REQUESTS_OF_ONE if len(parts) > 1 else _REQUESTS_AT_ONCE
-        streams = [_objects_in(base, inner, requests) for inner in parts]  # read in parallel
+        streams = [
+            storage.list_objects(base + inner.folder, inner.deep) for inner in parts
+        ]  # read in parallel
     if tree.metadata:
         streams = [without_metadata(stream, _path_of) for stream in streams]
     to_look_into: list[ImageRef] = []
@@ -587,11 +585,6 @@ def _folders_in_bucket(base: str, tree: FolderTree) -> Iterator[FolderPart]:
         yield FolderPart(folder, deep=False)
         for inner in storage.list_folders(base + folder):
             yield FolderPart(f"{folder}{inner}/")
-
-
-def _objects_in(base: str, part: FolderPart, requests: int) -> Iterator[storage.StoredObject]:
-    """Yields the objects of a part: in order with one request at once, else in any order."""
-    return storage.list_objects(base + part.folder, part.deep, requests)
 
 
 def _remote_reference(

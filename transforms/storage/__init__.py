@@ -1,4 +1,4 @@
-"""Files on any storage: each function calls the module for the storage of its path."""
+"""Files on any storage: each function calls the store for the scheme of its path."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import os
 import re
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import IO, Any
 
 import google_crc32c
@@ -25,75 +24,37 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import check_utf8
 from shardwright.transforms.concurrency.underway import UNDERWAY
-from shardwright.transforms.storage import beam_files, local
-from shardwright.transforms.storage.deadlines import LAST_TRY_SECONDS, at_most
-from shardwright.transforms.storage.faults import changed, fault, translated_errors
-from shardwright.transforms.storage.listings import ListedPage, folder_names, folder_prefix, objects_of
-from shardwright.transforms.storage.local import local_version, read_fully, unfinished
-from shardwright.transforms.storage.range_listing import pages_in_ranges
-from shardwright.transforms.storage.stored_object import NoConditions, ObjectTooLarge, StoredObject
-
-__all__ = [
-    "LAST_TRY_SECONDS",
-    "NoConditions",
-    "ObjectTooLarge",
-    "StoredObject",
-    "alone_with",
-    "at_most",
-    "can_read_ahead",
-    "changed",
-    "checksums_of",
-    "copy_files",
-    "crc32c_of",
-    "exists",
-    "fault",
-    "has_folders",
-    "is_remote",
-    "is_temporary",
-    "join",
-    "knows_conditions",
-    "link_files",
-    "list_files",
-    "list_folders",
-    "list_level",
-    "list_objects",
-    "local_version",
-    "make_dirs",
-    "modified_at",
-    "open_local",
-    "publish",
-    "read_at_most",
-    "read_bytes",
-    "read_fully",
-    "read_head",
-    "read_range",
-    "read_text",
-    "read_version",
-    "read_with_etag",
-    "reading_ahead",
-    "remove",
-    "remove_files",
-    "remove_if_match",
-    "remove_tree",
-    "require_known",
-    "sha256_of",
-    "size_of",
-    "stat",
-    "temporary_path",
-    "translated_errors",
-    "unfinished",
-    "use_options",
-    "write_bytes",
-    "write_if_match",
-]  # fmt: skip
+from shardwright.transforms.storage import local
+from shardwright.transforms.storage.faults import Damaged
+from shardwright.transforms.storage.faults import changed as changed
+from shardwright.transforms.storage.faults import fault as fault
+from shardwright.transforms.storage.faults import translated_errors as translated_errors
+from shardwright.transforms.storage.listings import folder_names, folder_prefix, listed_pages, objects_of
+from shardwright.transforms.storage.local import local_version as local_version
+from shardwright.transforms.storage.local import read_fully as read_fully
+from shardwright.transforms.storage.local import unfinished as unfinished
+from shardwright.transforms.storage.retries import LAST_TRY_SECONDS as LAST_TRY_SECONDS
+from shardwright.transforms.storage.retries import at_most as at_most
+from shardwright.transforms.storage.retries import reached
+from shardwright.transforms.storage.store import PART_BYTES, Store
+from shardwright.transforms.storage.stored_object import ListedPage, ObjectState
+from shardwright.transforms.storage.stored_object import NoConditions as NoConditions
+from shardwright.transforms.storage.stored_object import ObjectTooLarge as ObjectTooLarge
+from shardwright.transforms.storage.stored_object import StoredObject as StoredObject
 
 _COPY_BYTES = 1 << 20
 _REQUESTS_AT_ONCE = 16
-#: Scheme -> module of a storage that can list a single level, read the listed version of an object, and share
-#: connections. A module is imported when a path needs it, since the clients of HTTP take as long as NumPy.
-_OBJECT_STORES: Mapping[str, str] = {"gs": "gcs", "s3": "s3", "az": "azure"}
-#: Schemes of storages that can begin a listing after any name.
-_RANGE_SCHEMES = ("gs", "s3")
+#: Number of attempts to read an object that is written between the request for its state and its reading.
+_ATTEMPTS_TO_MEET = 20
+#: Scheme -> module and class of its store. A module is imported when a path needs it, since the clients take
+#: long. Any other scheme is Beam's.
+_STORES: Mapping[str, tuple[str, str]] = {
+    "": ("local", "LocalStore"),
+    "gs": ("gcs", "GcsStore"),
+    "s3": ("s3", "S3Store"),
+    "az": ("azure", "AzureStore"),
+}
+_BEAM = ("beam_files", "BeamStore")
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp\Z")
 
 
@@ -108,22 +69,15 @@ def _scheme(path: str) -> str:
     return scheme if found else ""
 
 
-def _store(path: str) -> ModuleType:
-    """Returns the module for the storage of a path."""
-    if not is_remote(path):
-        return local
-    name = _OBJECT_STORES.get(_scheme(path))
-    return _imported(name) if name else beam_files
-
-
 @cache
-def _imported(name: str) -> ModuleType:
-    return import_module(f"{__name__}.{name}")
+def _store_of(module: str, name: str) -> Store:
+    store: Store = getattr(import_module(f"{__name__}.{module}"), name)()
+    return store
 
 
-def _tagging(path: str) -> ModuleType:
-    """Returns the module for conditional requests to the storage of a path."""
-    return _imported("gcs_etags") if _scheme(path) == "gs" else _store(path)
+def _store(path: str) -> Store:
+    """Returns the store of a path, which all threads share."""
+    return _store_of(*_STORES.get(_scheme(path), _BEAM))
 
 
 def join(base: str, *parts: str) -> str:
@@ -144,23 +98,20 @@ def require_known(option: str, path: str) -> None:
     Raises:
       UsageError: if it is not; the message names the option.
     """
-    scheme = path.partition("://")[0]
-    if scheme in _OBJECT_STORES and is_remote(path):
-        if not path.split("/")[2]:
-            kind = "container" if scheme == "az" else "bucket"
-            raise UsageError(
-                f"{option} {printable(path)} names no {kind}; write {scheme}://{kind.upper()}/..."
-            )
-    elif is_remote(path):
+    scheme = _scheme(path)
+    if scheme not in _STORES:
         from apache_beam.io.filesystems import FileSystems
 
         try:
             FileSystems.get_filesystem(path)
         except ValueError:
             raise UsageError(
-                f"{option} {printable(path)}: there is no storage for {path.partition('://')[0]}://; "
-                "write a path or gs://BUCKET/..."
+                f"{option} {printable(path)}: there is no storage for {scheme}://; write a path or "
+                "gs://BUCKET/..."
             ) from None
+    elif scheme and not path.split("/")[2]:
+        kind = "container" if scheme == "az" else "bucket"
+        raise UsageError(f"{option} {printable(path)} names no {kind}; write {scheme}://{kind.upper()}/...")
 
 
 def read_text(option: str, path: str, content: str = "") -> str:
@@ -190,11 +141,12 @@ def read_text(option: str, path: str, content: str = "") -> str:
 
 def read_bytes(path: str) -> bytes:
     """Reads a whole file; raises FileNotFoundError or another OSError."""
-    return bytes(_store(path).read_bytes(path))
+    store = _store(path)
+    return store.run("read", path, lambda: store.read(path))
 
 
 def read_at_most(path: str, limit: int) -> bytes:
-    """Reads a whole remote file, unless it is too large.
+    """Reads a whole file, unless it is too large.
 
     Args:
       path: path of the file.
@@ -204,7 +156,8 @@ def read_at_most(path: str, limit: int) -> bytes:
       ObjectTooLarge: if the file is larger; little more than the limit is in memory by then.
       FileNotFoundError: or another OSError.
     """
-    return bytes(_store(path).read_bytes(path, limit=limit))
+    store = _store(path)
+    return store.run("read", path, lambda: store.read(path, limit=limit))
 
 
 def read_version(path: str, version: str) -> bytes:
@@ -213,30 +166,8 @@ def read_version(path: str, version: str) -> bytes:
     Raises:
       FileNotFoundError: if that version no longer exists.
     """
-    options = {"checked": False} if _scheme(path) == "gs" else {}
-    return bytes(_store(path).read_bytes(path, version, **options))
-
-
-def can_read_ahead(path: str) -> bool:
-    """Returns whether `reading_ahead` requests files in the storage of a path."""
-    return _scheme(path) == "gs" and bool(_store(path).can_read_ahead())
-
-
-def reading_ahead(objects: Iterable[tuple[str, str]], limit: int = -1) -> AbstractContextManager[None]:
-    """Returns a context manager that requests files which this thread will read in its block.
-
-    Their bytes arrive while the first ones are processed. Only for `gs://`; other storages have clients of
-    their own.
-
-    Args:
-      objects: paths and versions of files, for `read_version`, or for `read_at_most` if the version is empty.
-      limit: limit of `read_at_most`; -1 for files that `read_bytes` will read.
-    """
-    found = [item for item in objects if _scheme(item[0]) == "gs"]
-    if not found:
-        return contextlib.nullcontext()
-    ahead: AbstractContextManager[None] = _imported("gcs").reading_ahead(found, limit)
-    return ahead
+    store = _store(path)
+    return store.run("read", path, lambda: store.read(path, version))
 
 
 def crc32c_of(data: bytes) -> str:
@@ -258,7 +189,15 @@ def read_range(path: str, offset: int, length: int, size: int = -1, version: str
       EngineError: if the file changed since it was listed.
       FileNotFoundError: or another OSError.
     """
-    data = bytes(_store(path).read_range(path, offset, length, size, version))
+    if is_remote(path) and (length <= 0 or 0 <= size <= offset):
+        return b""
+    store = _store(path)
+    try:
+        data = store.run("read", path, lambda: store.read_range(path, offset, length, size, version))
+    except FileNotFoundError:
+        if version and exists(path):
+            raise changed(path) from None
+        raise
     UNDERWAY.progress()
     return data
 
@@ -270,23 +209,33 @@ def read_head(path: str, size: int) -> bytes:
 
 def exists(path: str) -> bool:
     """Returns whether a file (or a local directory) exists."""
-    return bool(_store(path).exists(path))
+    return stat(path) is not None if is_remote(path) else os.path.lexists(path)
 
 
 def stat(path: str) -> StoredObject | None:
     """Returns the storage's metadata of a file; None if there is no such file."""
-    found: StoredObject | None = _store(path).stat(path)
-    return found
+    found = _state(path)
+    return found and found.stored
+
+
+def _state(path: str) -> ObjectState | None:
+    store = _store(path)
+    try:
+        return store.run("look for", path, lambda: store.stat(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def size_of(path: str) -> int:
     """Returns the size of a file in bytes; raises FileNotFoundError or another OSError."""
-    if not is_remote(path):
-        return os.path.getsize(path)
+    return os.path.getsize(path) if not is_remote(path) else _stat(path).size
+
+
+def _stat(path: str) -> StoredObject:
     found = stat(path)
     if found is None:
         raise FileNotFoundError(errno.ENOENT, "no such object", path)
-    return found.size
+    return found
 
 
 def modified_at(path: str) -> float | None:
@@ -295,8 +244,8 @@ def modified_at(path: str) -> float | None:
     Returns:
       Seconds since the epoch; None if there is no such file.
     """
-    found: float | None = _store(path).modified_at(path)
-    return found
+    found = _state(path)
+    return found and found.modified
 
 
 def make_dirs(path: str, inside: str = "") -> None:
@@ -327,7 +276,8 @@ def write_bytes(path: str, data: bytes, inside: str = "") -> None:
     if inside and not is_remote(path):
         local.write_bytes(path, data, inside)
     else:
-        _store(path).write_bytes(path, data)
+        store = _store(path)
+        store.run("write", path, lambda: store.write(path, data))
 
 
 def alone_with(path: str) -> AbstractContextManager[None]:
@@ -342,7 +292,7 @@ def alone_with(path: str) -> AbstractContextManager[None]:
 
 def knows_conditions(path: str) -> bool:
     """Returns whether the kind of a path's storage supports conditional requests."""
-    return not is_remote(path) or has_folders(path)
+    return _scheme(path) in _STORES
 
 
 def read_with_etag(path: str) -> tuple[bytes, str] | None:
@@ -354,8 +304,23 @@ def read_with_etag(path: str) -> tuple[bytes, str] | None:
     Raises:
       UsageError: if the storage does not support conditional writes.
     """
-    found: tuple[bytes, str] | None = _tagging(path).read_with_etag(path)
-    return found
+    if not knows_conditions(path):
+        raise UsageError(
+            f"{printable(path)}: versions need a local disk, gs://, s3:// or az://, which can switch from "
+            "one version to the next in one step; choose an output there."
+        )
+    for _ in range(_ATTEMPTS_TO_MEET):
+        found = stat(path)
+        if found is None:
+            return None
+        with contextlib.suppress(FileNotFoundError):  # written in between
+            if not is_remote(path):
+                data = read_bytes(path)
+                return data, local.digest_of(data)
+            data = read_version(path, found.version)
+            if found.crc32c in ("", crc32c_of(data)):
+                return data, found.version
+    raise changed(path)
 
 
 def write_if_match(path: str, data: bytes, tag: str | None) -> bool:
@@ -370,24 +335,26 @@ def write_if_match(path: str, data: bytes, tag: str | None) -> bool:
       Whether the file holds the new content. A file that already holds the same bytes counts as written,
       because a request whose answer was lost is sent again and finds its own result.
     """
-    if _tagging(path).write_if_match(path, data, tag):
+    store = _store(path)
+    if store.run("write", path, lambda: store.write_if(path, data, tag)):
         return True
     found = read_with_etag(path)
     return found is not None and found[0] == data
 
 
-def remove_if_match(path: str, tag: str) -> bool:
-    """Removes a file if it was not written since it was read.
-
-    Returns:
-      Whether the file is gone.
-    """
-    return bool(_tagging(path).remove_if_match(path, tag))
-
-
 def move_into_place(temporary: str, path: str) -> None:
     """Moves a finished local file to its final path, by a rename or one upload."""
-    _store(path).move_into_place(temporary, path)
+    if not is_remote(path):
+        local.move_into_place(temporary, path)
+        return
+    with open(temporary, "rb") as file:
+        _upload(file, path)
+    os.unlink(temporary)
+
+
+def _upload(file: IO[bytes], path: str) -> None:
+    store = _store(path)
+    store.run("write", path, lambda: store.upload(file, path))
 
 
 def temporary_path(directory: str, name: str, existing: bool = False) -> str:
@@ -418,9 +385,44 @@ def is_temporary(path: str) -> bool:
 
 @contextlib.contextmanager
 def open_local(path: str) -> Iterator[IO[bytes]]:
-    """Opens a file for random access; a remote file is copied to a temporary file first."""
-    with _store(path).open_local(path) as file:
-        yield file
+    """Opens a file for random access; a remote file is copied to a temporary file first.
+
+    The copy is read in parts, of one version. A part that breaks off is read again, and the others stay.
+
+    Raises:
+      EngineError: if the file changes while it is copied, or does not match its checksum.
+      FileNotFoundError: or another OSError.
+    """
+    if not is_remote(path):
+        with local.open_local(path) as file:
+            yield file
+        return
+    found = _stat(path)
+    with tempfile.TemporaryFile() as copy:
+        _store(path).run("read", path, lambda: _copy_to(copy, found))
+        copy.seek(0)
+        yield copy
+
+
+def _copy_to(copy: IO[bytes], found: StoredObject) -> None:
+    """Continues a copy of an object where it ends.
+
+    Raises:
+      Damaged: if it does not match the checksum of the storage; the copy is empty then.
+    """
+    store = _store(found.path)
+    while (done := copy.tell()) < found.size:
+        part = store.read_range(found.path, done, PART_BYTES, found.size, found.version)
+        if not part:
+            raise changed(found.path)
+        copy.write(part)
+        reached(done + len(part))
+    if found.crc32c:
+        copy.seek(0)
+        if checksums_of(copy)[1] != found.crc32c:
+            copy.seek(0)
+            copy.truncate()
+            raise Damaged
 
 
 def sha256_of(file: IO[bytes]) -> str:
@@ -442,40 +444,34 @@ def checksums_of(file: IO[bytes]) -> tuple[str, str]:
 
 def list_files(directory: str) -> list[str]:
     """Returns the paths of all files below a directory, relative to it; empty if it is missing."""
-    if not is_remote(directory):
-        return local.list_files(directory)
     prefix = directory.rstrip("/") + "/"
     return sorted(item.path.removeprefix(prefix) for item in list_objects(directory))
 
 
-def list_objects(directory: str, deep: bool = True, requests: int = 1) -> Iterator[StoredObject]:
-    """Yields the storage's metadata of all files below a remote directory.
+def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
+    """Yields the storage's metadata of all files below a directory.
 
     Args:
-      directory: the remote directory.
+      directory: the directory.
       deep: whether to include subfolders; must be true if folders cannot be listed (`has_folders`).
-      requests: number of requests at once if the directory is large; with several, files come in any order.
     """
-    if requests > 1 and has_folders(directory):
-        found = objects_of(_pages(directory, deep, requests))
-    else:
-        found = _store(directory).list_objects(directory, **({} if deep else {"deep": False}))
-    yield from UNDERWAY.passing(found)
+    yield from UNDERWAY.passing(objects_of(_pages(directory, deep)))
 
 
-def _pages(directory: str, deep: bool, requests: int) -> Iterator[ListedPage]:
-    """Yields the pages of a listing in any order; a folder may be on several."""
+def _pages(directory: str, deep: bool) -> Iterator[ListedPage]:
     store = _store(directory)
-    if _scheme(directory) not in _RANGE_SCHEMES:
-        yield from store.list_pages(directory, deep)
-        return
-    root = "/".join([*directory.split("/")[:3], ""])
-    yield from pages_in_ranges(directory, root, partial(store.list_pages, directory, deep), requests)
+    if not is_remote(directory):
+        return store.list_pages(directory.rstrip("/") or directory, deep, "")
+    return listed_pages(
+        directory,
+        lambda token: store.list_pages(directory, deep, token),
+        lambda send: store.run("list", directory, send),
+    )
 
 
 def has_folders(directory: str) -> bool:
     """Returns whether the folders of a remote directory can be listed without their contents."""
-    return _scheme(directory) in _OBJECT_STORES
+    return is_remote(directory) and _store(directory).has_folders
 
 
 def list_level(directory: str, most: int) -> tuple[list[str], list[str] | None]:
@@ -492,24 +488,34 @@ def list_level(directory: str, most: int) -> tuple[list[str], list[str] | None]:
     prefix = directory.rstrip("/") + "/"
     files: list[str] = []
     read: list[ListedPage] = []
-    for page in UNDERWAY.passing(_pages(directory, False, 1)):
+    for page in UNDERWAY.passing(_pages(directory, False)):
         files += [item.path.removeprefix(prefix) for item in objects_of([page])]
         read.append(page._replace(objects=[]))
         if len(files) >= most and page.token:
             return files[:most], None
-    return files[:most], folder_names(read, folder_prefix(_store(directory).split_path(directory)[1]))
+    return files[:most], folder_names(read, _prefix(directory))
 
 
 def list_folders(directory: str) -> list[str]:
     """Returns the names of the folders directly in a remote directory."""
-    prefix = folder_prefix(_store(directory).split_path(directory)[1])
-    return folder_names(_pages(directory, False, _REQUESTS_AT_ONCE), prefix)
+    return folder_names(_pages(directory, False), _prefix(directory))
+
+
+def _prefix(directory: str) -> str:
+    """Returns the prefix of the names of the objects below a remote directory."""
+    return folder_prefix(directory.partition("://")[2].partition("/")[2])
 
 
 def copy_files(source: str, target: str, files: Sequence[str]) -> None:
-    """Copies remote files on the servers; paths are relative to both directories."""
-    copy = _store(target).copy
-    _at_once(lambda file: copy(join(source, file), join(target, file)), files)
+    """Copies remote files, on the servers if possible; paths are relative to both directories."""
+    _at_once(lambda file: _copy(join(source, file), join(target, file)), files)
+
+
+def _copy(source: str, target: str) -> None:
+    store = _store(target)
+    if not store.run("copy", source, lambda: store.copy(source, target)):
+        with open_local(source) as file:
+            _upload(file, target)
 
 
 def link_files(source: str, target: str, files: Sequence[str], existing: bool = False) -> None:
@@ -547,7 +553,9 @@ def _at_once(function: Callable[[str], None], files: Sequence[str]) -> None:
 
 def remove(path: str) -> None:
     """Removes a file if it exists."""
-    _store(path).remove(path)
+    store = _store(path)
+    with contextlib.suppress(FileNotFoundError):
+        store.run("remove", path, lambda: store.delete(path))
 
 
 def remove_tree(directory: str) -> None:

@@ -4,33 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
-from shardwright.transforms.storage.stored_object import StoredObject
+from shardwright.transforms.storage.stored_object import ListedPage, StoredObject
 
 #: Number of consecutive pages without new paths; storages send some where objects were deleted.
 MAX_EMPTY_PAGES = 1000
 _DIGEST_BYTES = 16
 
-
-class BadListing(ValueError):
-    """An answer to a listing request that is not a listing."""
-
-
-class ListedPage(NamedTuple):
-    """A page of a listing.
-
-    Attributes:
-      objects: objects in the storage's order.
-      folders: paths of the folders in the listed directory.
-      token: token for the next page; empty after the last page.
-    """
-
-    objects: list[StoredObject]
-    folders: list[str]
-    token: str
+#: Calls a function until it succeeds, and returns its result.
+Run = Callable[[Callable[[], ListedPage | None]], ListedPage | None]
 
 
 class _Seen:
@@ -66,24 +50,38 @@ class _Seen:
         return True
 
 
-def listed_pages(directory: str, page: Callable[[str], ListedPage]) -> Iterator[ListedPage]:
+def listed_pages(
+    directory: str, pages_after: Callable[[str], Iterator[ListedPage]], run: Run
+) -> Iterator[ListedPage]:
     """Yields the pages of a listing without paths that were listed before.
 
     Args:
       directory: the listed directory.
-      page: function of a token that returns its page; the empty token requests the first page.
+      pages_after: function of a token that returns the pages that follow; the empty token is before all.
+      run: repeats a request that fails. A listing that was cut off goes on after its last page.
 
     Raises:
       EngineError: if the listing does not end.
     """
     seen, tokens, empty, token = _Seen(), set[str](), 0, ""
-    while True:
-        found = page(token)
-        objects = [item for item in found.objects if seen.is_new(item.path)]
-        folders = [folder for folder in dict.fromkeys(found.folders) if seen.is_new(folder)]
-        yield ListedPage(objects, folders, found.token)
+    pages: Iterator[ListedPage] | None = None
+
+    def next_page() -> ListedPage | None:
+        nonlocal pages
+        try:
+            if pages is None:
+                pages = pages_after(token)
+            return next(pages, None)
+        except BaseException:
+            pages = None
+            raise
+
+    while (page := run(next_page)) is not None:
+        objects = [item for item in page.objects if seen.is_new(item.path)]
+        folders = [folder for folder in dict.fromkeys(page.folders) if seen.is_new(folder)]
+        yield ListedPage(objects, folders, page.token)
         empty = 0 if objects or folders else empty + 1
-        token = found.token
+        token = page.token
         if not token:
             return
         if token in tokens or empty >= MAX_EMPTY_PAGES:
@@ -107,7 +105,7 @@ def folder_names(pages: Iterable[ListedPage], prefix: str) -> list[str]:
     """Returns the sorted names of the folders directly in a directory.
 
     Args:
-      pages: pages of a listing of the directory, in any order; a folder may be on several.
+      pages: pages of a listing of the directory.
       prefix: prefix of the names of its objects (`folder_prefix`).
     """
     return sorted({folder.removeprefix(prefix)[:-1] for page in pages for folder in page.folders})

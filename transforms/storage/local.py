@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from stat import S_ISDIR, S_ISREG
 from typing import IO
 
@@ -18,7 +18,8 @@ from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.storage.faults import changed
-from shardwright.transforms.storage.stored_object import StoredObject
+from shardwright.transforms.storage.store import Store
+from shardwright.transforms.storage.stored_object import ListedPage, ObjectState, ObjectTooLarge, StoredObject
 
 #: Errors if a file cannot get a second name: another disk or owner, too many names, no links on the disk.
 _NO_LINKS = frozenset(
@@ -27,12 +28,108 @@ _NO_LINKS = frozenset(
 #: Seconds to wait for a lock, which is normally released within milliseconds.
 _LOCK_SECONDS, _LOCK_PAUSE = 60.0, 0.005
 _LOCK_FILE = ".lock"
+_COPY_BYTES = 1 << 20
 
 
-def read_bytes(path: str) -> bytes:
-    """Reads a whole file; pipes and devices, which may never end, raise an OSError."""
-    with open_local(path) as file:
-        return file.read()
+class LocalStore(Store):
+    """The local disk. The version of a file is the time of its last change, and for `write_if` its digest."""
+
+    def list_pages(self, directory: str, deep: bool, token: str) -> Iterator[ListedPage]:
+        """Yields the files of each folder."""
+        for folder, folders, names in os.walk(directory):
+            UNDERWAY.progress()
+            files = []
+            for name in names:
+                path = os.path.join(folder, name)
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    files.append(_stored(path, os.lstat(path)))
+            yield ListedPage(files, [f"{os.path.join(folder, name)}/" for name in folders], "")
+            if not deep:
+                return
+
+    def read(self, path: str, version: str = "", limit: int = -1) -> bytes:
+        """Reads a file; pipes and devices, which may never end, raise an OSError."""
+        with open_local(path) as file:
+            data = file.read(limit + 1 if limit >= 0 else -1)
+        if 0 <= limit < len(data):
+            raise ObjectTooLarge
+        return data
+
+    def read_range(self, path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
+        """Reads a range of a file.
+
+        Raises:
+          EngineError: if the file is not as it was listed.
+        """
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        try:
+            if size < 0:
+                _check_regular(descriptor, path)
+            else:
+                status = os.fstat(descriptor)
+                if status.st_size != size or (version and local_version(status) != version):
+                    raise changed(path)
+            return read_fully(descriptor, offset, length)
+        finally:
+            os.close(descriptor)
+
+    def write(self, path: str, data: bytes) -> None:
+        """Writes a file under another name, then renames it."""
+        write_bytes(path, data)
+
+    def write_if(self, path: str, data: bytes, version: str | None) -> bool:
+        """Writes a file if its content still has a digest."""
+        folder = os.path.dirname(path) or "."
+        if version is None:
+            make_dirs(folder)
+        elif not os.path.isdir(folder):  # the file has gone with it
+            return False
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(alone_in(folder))
+                if self._digest(path) != version:
+                    return False
+                write_bytes(path, data, folder)
+            except FileNotFoundError:  # the folder is gone and is not made again
+                return False
+        return True
+
+    def _digest(self, path: str) -> str | None:
+        try:
+            return digest_of(self.read(path))
+        except FileNotFoundError:
+            return None
+
+    def upload(self, file: IO[bytes], path: str) -> None:
+        """Copies an open file."""
+        file.seek(0)
+        _write(path, lambda target: shutil.copyfileobj(file, target, _COPY_BYTES))
+
+    def copy(self, source: str, target: str) -> bool:
+        """Gives a file a second name, or copies it if the disk has none."""
+        link(source, target)
+        return True
+
+    def delete(self, path: str) -> None:
+        """Removes a file."""
+        os.unlink(path)
+
+    def stat(self, path: str) -> ObjectState:
+        """Returns the metadata of a file."""
+        status = os.stat(path)
+        return ObjectState(_stored(path, status), status.st_mtime)
+
+
+def _stored(path: str, status: os.stat_result) -> StoredObject:
+    return StoredObject(path, status.st_size, local_version(status))
+
+
+@contextlib.contextmanager
+def open_local(path: str) -> Iterator[IO[bytes]]:
+    """Opens a file; pipes and devices, which may never end, raise an OSError."""
+    _check_regular(path, path)  # before it is opened: a pipe would have to be waited for
+    with open(path, "rb") as file:
+        yield file
 
 
 def _check_regular(file: int | str, path: str) -> None:
@@ -48,9 +145,9 @@ def _check_regular(file: int | str, path: str) -> None:
         raise OSError(errno.ENODEV, "it is a pipe or a device, not a file", path)
 
 
-def exists(path: str) -> bool:
-    """Returns whether a file or directory is there."""
-    return os.path.lexists(path)
+def digest_of(data: bytes) -> str:
+    """Returns the digest of a file's content, by which `write_if` knows it."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def unfinished(path: str) -> str:
@@ -81,16 +178,18 @@ def make_dirs(path: str, inside: str = "") -> None:
 
 
 def write_bytes(path: str, data: bytes, inside: str = "") -> None:
-    """Writes a file under another name, then renames it; `inside` is not made if it is missing.
+    """Writes a file under another name, then renames it; `inside` is not made if it is missing."""
+    _write(path, lambda file: file.write(data), inside)
 
-    Tries again if a rebuild removes the unfinished file as a leftover of a killed run.
-    """
+
+def _write(path: str, fill: Callable[[IO[bytes]], object], inside: str = "") -> None:
+    """Has a function fill a file. Tries again if a rebuild removes it as a leftover of a killed run."""
     for last in (False, True):
         make_dirs(os.path.dirname(path), inside)
         temporary = unfinished(path)
         try:
             with open(temporary, "wb") as file:
-                file.write(data)
+                fill(file)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
@@ -99,52 +198,8 @@ def write_bytes(path: str, data: bytes, inside: str = "") -> None:
             if last:
                 raise
         except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+            remove(temporary)
             raise
-
-
-def read_with_etag(path: str) -> tuple[bytes, str] | None:
-    """Reads a file, and the digest of its content; None if there is no file."""
-    try:
-        data = read_bytes(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return data, hashlib.sha256(data).hexdigest()
-
-
-def write_if_match(path: str, data: bytes, tag: str | None) -> bool:
-    """Writes a file if its content is still of a digest; None if it must not be there."""
-    folder = os.path.dirname(path) or "."
-    if tag is None:
-        make_dirs(folder)
-    elif not os.path.isdir(folder):  # the file has gone with it
-        return False
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(alone_in(folder))
-        except FileNotFoundError:
-            return False
-        found = read_with_etag(path)
-        if (found and found[1]) != tag:
-            return False
-        try:
-            write_bytes(path, data, folder)
-        except FileNotFoundError:  # the folder is gone and is not made again
-            return False
-    return True
-
-
-def remove_if_match(path: str, tag: str) -> bool:
-    """Removes a file if its content is still of a digest."""
-    if not os.path.lexists(path):
-        return True
-    with alone_in(os.path.dirname(path) or "."):
-        found = read_with_etag(path)
-        if found and found[1] != tag:
-            return False
-        remove(path)
-    return True
 
 
 @contextlib.contextmanager
@@ -256,60 +311,6 @@ def read_fully(descriptor: int, offset: int, length: int) -> bytes:
         length -= len(chunk)
         offset += len(chunk)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
-def read_range(path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
-    """Reads a range of a file; the result is shorter at the end of the file.
-
-    Raises:
-      EngineError: if the file is not as it was listed.
-    """
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    try:
-        if size < 0:
-            _check_regular(descriptor, path)
-        else:
-            status = os.fstat(descriptor)
-            if status.st_size != size or (version and local_version(status) != version):
-                raise changed(path)
-        return read_fully(descriptor, offset, length)
-    finally:
-        os.close(descriptor)
-
-
-def stat(path: str) -> StoredObject | None:
-    """Returns the metadata of a file; None if there is no such file."""
-    try:
-        status = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return StoredObject(path, status.st_size, local_version(status))
-
-
-def modified_at(path: str) -> float | None:
-    """Returns when a file was last written, by the disk's clock in seconds since the epoch; None if none."""
-    try:
-        return os.stat(path).st_mtime
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
-@contextlib.contextmanager
-def open_local(path: str) -> Iterator[IO[bytes]]:
-    """Opens a file; pipes and devices, which may never end, raise an OSError."""
-    _check_regular(path, path)  # before it is opened: a pipe would have to be waited for
-    with open(path, "rb") as file:
-        yield file
-
-
-def list_files(directory: str) -> list[str]:
-    """Returns the paths of all files below a directory, relative to it."""
-    found = []
-    for folder, _, names in os.walk(directory):
-        UNDERWAY.progress()
-        relative = os.path.relpath(folder, directory)
-        found += [name if relative == "." else f"{relative}/{name}" for name in names]
-    return sorted(found)
 
 
 def remove(path: str) -> None:

@@ -1,4 +1,4 @@
-"""Metadata of objects, common to all object storages."""
+"""What all storages say about objects: their metadata, pages of listings, and two errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StoredObject(NamedTuple):
     Attributes:
       path: path with its scheme, `gs://BUCKET/NAME`.
       size: size in bytes.
-      version: the storage's mark of its state: its generation, or when it was last changed.
+      version: the storage's mark of its state: its generation, its ETag, or when it was last changed.
       crc32c: crc32c of its bytes, as base64 of the big-endian value; empty if the storage has none.
     """
 
@@ -37,6 +37,32 @@ class StoredObject(NamedTuple):
     size: int
     version: str
     crc32c: str = ""
+
+
+class ObjectState(NamedTuple):
+    """An object as it is now.
+
+    Attributes:
+      stored: its metadata, as they are listed.
+      modified: when it was last written, by the storage's clock in seconds since the epoch; None if unknown.
+    """
+
+    stored: StoredObject
+    modified: float | None
+
+
+class ListedPage(NamedTuple):
+    """A page of a listing.
+
+    Attributes:
+      objects: objects in the storage's order.
+      folders: names of the folders directly in the listed directory, from the root of the bucket, with `/`.
+      token: where the listing goes on after this page; empty if this is known to be the last page.
+    """
+
+    objects: list[StoredObject]
+    folders: list[str]
+    token: str
 
 
 def content_type(path: str) -> str:

@@ -1,8 +1,9 @@
 """An HTTP proxy in front of the storage emulator: counts requests, injects faults, adds missing features.
 
-Features of Google Cloud Storage that the emulator lacks: old generations answer with 404, listings have
-pages, a missing bucket is named, a finished upload session answers a second time, `Content-Encoding` is
-stated, and writes and removals obey `ifGenerationMatch`.
+Features of Google Cloud Storage that the emulator lacks: objects are read by the XML API with all its
+headers, old generations answer with 404, listings have pages, a missing bucket is named, a finished upload
+session answers a second time, `Content-Encoding` is stated, and writes and removals obey
+`ifGenerationMatch`.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
-from urllib.parse import parse_qs, unquote, urlencode, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
 _OBJECTS = re.compile(
     r"/(?:download/|upload/)?storage/v1/b/(?P<bucket>[^/]+)(?P<objects>/o(?:/(?P<name>.*))?)?\Z"
 )
+#: What obstore asks for: the XML API.
+_XML = re.compile(r"/(?!(?:storage|upload|download|batch)/)(?P<bucket>[^/]+)(?P<objects>/(?P<name>.+))\Z")
 _REWRITE = re.compile(r"(?P<source>.*)/rewriteTo/b/(?P<bucket>[^/]+)/o/(?P<name>.*)\Z")
+_LAST_MODIFIED = "Tue, 24 Nov 2026 10:00:00 GMT"
 #: Headers that apply to one connection.
 _HOPS = frozenset(("connection", "transfer-encoding", "content-length", "keep-alive"))
 
@@ -195,9 +199,11 @@ class Proxy:
     def _note(self, handler: _Handler, body: bytes) -> Request:
         parts = urlsplit(handler.path)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        match = _OBJECTS.match(parts.path)
+        match = _OBJECTS.match(parts.path) or _XML.match(parts.path)
         bucket, name = (match["bucket"], match["name"]) if match else ("", None)
         kind = _kind(handler.command, query, name) if match and match["objects"] else "bucket"
+        if match and match.re is _XML:
+            kind = "media"
         if kind == "copy" and name and (copied := _REWRITE.match(name)):
             bucket, name = copied["bucket"], copied["name"]
         if kind == "list":
@@ -227,6 +233,11 @@ class Proxy:
         if request.kind == "chunk" and (finished := self._finished.get(request.query["upload_id"])):
             return finished
         path = handler.path
+        is_xml = request.kind == "media" and not _OBJECTS.match(urlsplit(path).path)
+        if is_xml:
+            path = f"/download/storage/v1/b/{request.bucket}/o/{quote(request.name, safe='')}?alt=media"
+            if known and request.ranged and not int(known["size"]):
+                return _Answer(416, [], b"")
         if request.kind == "list":
             path = _without_page(path)
         with self._conditions if "ifGenerationMatch" in request.query else contextlib.nullcontext():
@@ -241,6 +252,11 @@ class Proxy:
             answer.body = b'{"error": {"code": 404, "message": "The specified bucket does not exist."}}'
         if request.kind == "media" and known and known.get("contentEncoding"):
             answer.headers.append(("Content-Encoding", known["contentEncoding"]))
+        if is_xml and known:
+            answer.headers += [
+                ("ETag", f'"{known["generation"]}"'), ("Last-Modified", _LAST_MODIFIED),
+                ("x-goog-generation", known["generation"]),
+            ]  # fmt: skip
         return answer
 
     def _forward(self, method: str, path: str, headers: Any, body: bytes) -> _Answer:

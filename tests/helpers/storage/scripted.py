@@ -167,7 +167,9 @@ def google_page(*names: str, token: str = "") -> bytes:
 def amazon_page(*names: str, token: str = "") -> bytes:
     """Returns a page of a listing in Amazon's format."""
     items = "".join(
-        f"<Contents><Key>{name}</Key><Size>1</Size><ETag>&quot;e&quot;</ETag></Contents>" for name in names
+        f"<Contents><Key>{name}</Key><Size>1</Size><ETag>&quot;7&quot;</ETag>"
+        "<LastModified>2026-11-24T10:00:00.000Z</LastModified></Contents>"
+        for name in names
     )
     more = f"<NextContinuationToken>{token}</NextContinuationToken>" if token else ""
     return (
@@ -180,7 +182,9 @@ def amazon_page(*names: str, token: str = "") -> bytes:
 def azure_page(*names: str, token: str = "") -> bytes:
     """Returns a page of a listing in Azure's format."""
     kind = "<BlobType>BlockBlob</BlobType>"
-    about = f"<Properties><Etag>e</Etag><Content-Length>1</Content-Length>{kind}</Properties>"
+    date = "<Last-Modified>Tue, 24 Nov 2026 10:00:00 GMT</Last-Modified>"
+    size = "<Content-Length>1</Content-Length><Content-Type>image/png</Content-Type>"
+    about = f"<Properties><Etag>7</Etag>{size}{kind}{date}</Properties>"
     items = "".join(f"<Blob><Name>{name}</Name>{about}</Blob>" for name in names)
     return (
         '<?xml version="1.0" encoding="utf-8"?><EnumerationResults ContainerName="b">'

@@ -29,9 +29,9 @@ from shardwright.transforms.sources.cvat import _images as images_of_cvat
 from shardwright.transforms.sources.row_runs import RowRuns
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.storage import ranges
-from shardwright.transforms.storage.deadlines import Contact, Operation
 from shardwright.transforms.storage.local import read_fully
 from shardwright.transforms.storage.ranges import RangeReader
+from shardwright.transforms.storage.retries import Contact, Operation
 
 
 class Clock:
@@ -230,10 +230,10 @@ def _read_ranges(clock: Clock, tmp_path: Path) -> None:
 
 
 def _receive_bytes(clock: Clock, tmp_path: Path) -> None:
-    operation = Operation(Contact(lambda answered: 180.0), "gs://b/large.json")
-    for _ in range(40):
+    operation = Operation(Contact(), "gs://b/large.json")
+    for part in range(40):
         clock.pass_by(20)
-        operation.flowed(1.0)
+        operation.reached(part + 1)
 
 
 @pytest.mark.sampled(4)

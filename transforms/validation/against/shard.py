@@ -25,7 +25,6 @@ from shardwright.transforms.conversion.convert import (
     convert_refs,
     read_ref,
 )
-from shardwright.transforms.images.annotate import needs_mask
 from shardwright.transforms.images.read import map_refs
 from shardwright.transforms.plan.assign import limit_order, shard_order
 from shardwright.transforms.plan.forecast import Placement
@@ -297,7 +296,7 @@ def _read_or_convert(work: _Shard, refs: Sequence[ImageRef]) -> Iterator[Convert
         return read_ref(ref, work.recipe)
 
     settings = work.recipe.settings
-    yield from map_refs(read, refs, settings.max_source_bytes, with_masks=needs_mask(settings))
+    yield from map_refs(read, refs, settings.max_source_bytes)
 
 
 def _compare(work: _Shard, file: IO[bytes] | None) -> Iterator[Finding | Leftover]:

@@ -1,0 +1,414 @@
+"""What only Google Cloud Storage has: generations, payers, tokens, and two clients."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+import ipaddress
+import json
+import os
+import ssl
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import google.auth
+import pytest
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+from google.auth import credentials as google_credentials
+from google.auth import iam
+from helpers.hostile import run
+from helpers.storage.buckets import Bucket
+from helpers.storage.imitation import google_object, whole
+from helpers.storage.proxy import Fault, Proxy
+from helpers.storage.proxy import Request as ProxiedRequest
+from helpers.storage.scripted import Request, Response, Scripted, Serve, scripted
+from helpers.storage.tunnel import tunnels
+
+from shardwright.schemas.errors import EngineError
+from shardwright.transforms import storage
+from shardwright.transforms.storage import retries
+
+pytestmark = pytest.mark.usefixtures("short_pauses")
+
+BODY = bytes(range(256)) * 400
+
+
+def hold(request: Request) -> Response:
+    """Returns the answer of a storage in which every object has the same bytes."""
+    is_metadata = request.path.startswith("/storage/v1/b/b/o/") and request.query.get("alt") != "media"
+    return Response(google_object(BODY)) if is_metadata else whole(request, BODY)
+
+
+def is_quick(request: Request) -> bool:
+    """Returns whether obstore sent a request."""
+    return request.path.startswith("/b/")
+
+
+def read_copy(path: str) -> bytes:
+    """Reads an object through a local copy."""
+    with storage.open_local(path) as file:
+        return file.read()
+
+
+def test_one_request_asks_for_generation_project_and_stored_bytes(serve: Serve) -> None:
+    with serve(hold) as served:
+        FileSystems.set_options(PipelineOptions(["--gcs_user_project=payer:1"]))
+        assert storage.read_version("gs://b/a b/ü%2F+/x.jpg", "7") == BODY
+    (request,) = served.requests
+    assert unquote(request.path) == "/b/a b/ü%2F+/x.jpg" and request.query == {"generation": "7"}
+    assert request.headers["x-goog-user-project"] == "payer:1"
+    assert request.headers["Accept-Encoding"] == "gzip" and "shardwright/" in request.headers["User-Agent"]
+    assert "Authorization" not in request.headers
+
+
+@pytest.mark.parametrize("name", ["a//b", "/a", "a/", "a/./b", "..", "a\nb"])
+def test_names_that_obstore_changes_are_read_by_the_other_client(serve: Serve, name: str) -> None:
+    with serve(hold) as served:
+        assert storage.read_version(f"gs://b/{name}", "7") == BODY
+        assert storage.read_range(f"gs://b/{name}", 5, 10, len(BODY), "7") == BODY[5:15]
+    for request in served.requests:
+        assert unquote(request.path) == f"/download/storage/v1/b/b/o/{name}"
+        assert request.query["generation"] == "7"
+
+
+def test_an_emulator_without_the_other_interface_works(serve: Serve) -> None:
+    """Some answer a read of obstore with 404, or without a generation; Google's own client reads then."""
+    for bad in (Response(status=404), Response(BODY), Response(b"<Error/>", 400)):
+        with serve(lambda request, bad=bad: bad if is_quick(request) else hold(request)):
+            assert storage.read_version("gs://b/x", "7") == BODY == read_copy("gs://b/x")
+            assert storage.read_head("gs://b/x", 10) == BODY[:10]
+
+
+def test_packed_objects_arrive_as_they_are_stored(serve: Serve) -> None:
+    packed = gzip.compress(BODY)
+    encoding = ("Content-Encoding", "gzip")
+
+    def script(request: Request) -> Response:
+        answer = whole(request, packed)
+        return answer._replace(headers=(*answer.headers, encoding))
+
+    with serve(script):
+        assert storage.read_bytes("gs://b/x") == packed == storage.read_version("gs://b/x", "7")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (404, b"The specified bucket does not exist.", "there is no bucket b"),
+        (401, b"Anonymous caller", "there are no valid credentials"),
+        (400, b'{"error": {"message": "Bad name"}}', "refuses it: "),
+        (400, b"Bucket is a requester pays bucket but no user project provided.",
+         "but no user project provided; name the project that pays with --gcs_user_project."),
+    ],
+)  # fmt: skip
+def test_a_refusal_says_why(serve: Serve, status: int, body: bytes, message: str) -> None:
+    with serve(lambda request: Response(body, status)):
+        for read in (storage.read_bytes, lambda path: storage.read_version(path, "7")):
+            with pytest.raises(EngineError) as raised:
+                read("gs://b/x")
+            assert message in str(raised.value) and len(str(raised.value)) < 500
+
+
+def test_missing_credentials_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    from google.auth.exceptions import DefaultCredentialsError
+
+    def default(scopes: object) -> None:
+        raise DefaultCredentialsError("none")
+
+    monkeypatch.setattr(google.auth, "default", default)
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    for act in (lambda: list(storage.list_objects("gs://b/d")), lambda: storage.stat("gs://b/x")):
+        with pytest.raises(EngineError, match="there are no valid credentials"):
+            act()
+
+
+def test_a_lost_answer_does_not_repeat_a_write(bucket: Bucket, proxy: Proxy) -> None:
+    path = f"{bucket.url}/latest.json"
+
+    def lose_first(request: ProxiedRequest) -> Fault | None:
+        return Fault("lose") if request.kind == "upload" and not request.attempt else None
+
+    with proxy.watch(lose_first):
+        assert storage.write_if_match(path, b"one", None)
+    found = storage.read_with_etag(path)
+    assert found is not None
+    with proxy.watch(lose_first):
+        assert storage.write_if_match(path, b"two", found[1])
+    (blob,) = bucket._bucket.list_blobs()
+    blob.reload()
+    assert blob.cache_control == "no-store", "public pointers are not cached"
+
+
+class Token(google_credentials.Credentials):
+    """Credentials whose tokens are numbers."""
+
+    def __init__(self, seconds: float = 3600.0) -> None:
+        super().__init__()
+        self.refreshed, self.seconds = 0, seconds
+
+    def refresh(self, request: object) -> None:
+        time.sleep(0.01)  # so that threads meet
+        self.refreshed += 1
+        self.token = f"token-{self.refreshed}"
+        self.expiry = datetime.datetime.now(datetime.UTC).replace(tzinfo=None) + datetime.timedelta(
+            seconds=self.seconds
+        )
+
+    def with_scopes(self, scopes: object) -> Token:
+        return self
+
+
+@pytest.fixture
+def real(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Token, Scripted]]:
+    """A storage that is not an emulator, and the credentials for it."""
+    token = Token()
+    monkeypatch.setattr(google.auth, "default", lambda scopes: (token, "project"))
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    with scripted(hold) as (url, served):
+        monkeypatch.setenv("API_ENDPOINT_OVERRIDE", url)
+        yield token, served
+
+
+def test_threads_share_one_token(real: tuple[Token, Scripted]) -> None:
+    token, served = real
+    with ThreadPoolExecutor(16) as executor:
+        list(executor.map(lambda _: storage.read_version("gs://b/x", "7"), range(64)))
+    assert token.refreshed == 1
+    assert {request.headers["authorization"] for request in served.requests} == {"Bearer token-1"}
+
+
+def test_a_token_that_expires_is_renewed_before_the_request(real: tuple[Token, Scripted]) -> None:
+    token, served = real
+    token.seconds = 60.0  # less than google-auth wants
+    for _ in range(2):
+        storage.read_version("gs://b/x", "7")
+    assert [request.headers["authorization"] for request in served.requests] == [
+        "Bearer token-1",
+        "Bearer token-2",
+    ]
+
+
+def test_a_refused_token_is_renewed(real: tuple[Token, Scripted]) -> None:
+    token, served = real
+    served.script = lambda request: (
+        Response(b"", 401) if request.headers["authorization"] == "Bearer token-1" else hold(request)
+    )
+    assert storage.read_version("gs://b/x", "7") == BODY and token.refreshed == 2
+    served.script = lambda request: Response(b"Invalid Credentials", 401)
+    with pytest.raises(EngineError, match="there are no valid credentials for Google Cloud"):
+        storage.read_version("gs://b/x", "7")
+
+
+def test_a_token_server_that_does_not_answer_is_asked_again(
+    real: tuple[Token, Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from google.auth.exceptions import RefreshError, TransportError
+
+    token, served = real
+    faults: list[Exception] = [TransportError("no route"), TransportError("no route")]
+    refresh = token.refresh
+
+    def failing(request: object) -> None:
+        if faults:
+            raise faults.pop()
+        refresh(request)
+
+    monkeypatch.setattr(token, "refresh", failing)
+    assert storage.read_version("gs://b/x", "7") == BODY and len(served.requests) == 1
+    token.token = None
+    faults.append(RefreshError("revoked"))
+    with pytest.raises(EngineError, match="there are no valid credentials"):
+        storage.read_version("gs://b/x", "7")
+
+
+def test_reads_act_as_the_impersonated_account(
+    real: tuple[Token, Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All requests carry the token of the last account, which the first one asks for."""
+    _, served = real
+    bodies = []
+
+    def script(request: Request) -> Response:
+        if "generateAccessToken" not in request.path:
+            return hold(request) if request.method == "GET" else Response(b"{}")
+        bodies.append((request.path, request.headers.get("authorization")))
+        return Response(json.dumps({"accessToken": "theirs", "expireTime": "2100-01-01T00:00:00Z"}).encode())
+
+    served.script = script
+    monkeypatch.setattr(iam, "_IAM_ENDPOINT", os.environ["API_ENDPOINT_OVERRIDE"] + "/{}:generateAccessToken")
+    options = ["--impersonate_service_account=one@p,two@p", "--gcs_user_project=payer"]
+    FileSystems.set_options(PipelineOptions(options))
+    assert storage.read_version("gs://b/x", "7") == BODY == storage.read_bytes("gs://b/x")
+    storage.remove("gs://b/x")
+    assert bodies == [("/two@p:generateAccessToken", "Bearer token-1")]
+    sent = [item for item in served.requests if "generateAccessToken" not in item.path]
+    assert {item.headers["authorization"] for item in sent} == {"Bearer theirs"}
+    assert {payer_of(item) for item in sent} == {"payer"} and len(sent) == 3
+
+
+def payer_of(request: Any) -> str:
+    """Returns the project that a request names."""
+    return str(request.query.get("userProject") or request.headers.get("x-goog-user-project"))
+
+
+def test_the_payer_is_named_in_every_request(serve: Serve, tmp_path: Path) -> None:
+    resource = {"name": "x", "bucket": "b", "generation": "7", "size": "1", "crc32c": "AAAAAA=="}
+
+    def script(request: Request) -> Response:
+        if is_quick(request) or request.query.get("alt") == "media":
+            return whole(request, BODY)
+        if request.is_listing:
+            return Response(json.dumps({"items": [resource]}).encode())
+        done = {
+            **resource, "done": True, "resource": resource, "totalBytesRewritten": "1", "objectSize": "1"
+        }  # fmt: skip
+        return Response(json.dumps(done).encode())
+
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    with serve(script) as served:
+        FileSystems.set_options(PipelineOptions(["--gcs_user_project=payer"]))
+        storage.read_bytes("gs://b/x")
+        storage.read_range("gs://b/x", 0, 5)
+        storage.stat("gs://b/x")
+        list(storage.list_objects("gs://b/d"))
+        storage.list_folders("gs://b/d")
+        storage.copy_files("gs://b/d", "gs://b/e", ["x"])
+        storage.remove("gs://b/x")
+        storage.write_bytes("gs://b/x", b"")
+        storage.write_if_match("gs://b/x", b"", None)
+        storage.move_into_place(str(file), "gs://b/x")
+    assert len(served.requests) == 10
+    assert {payer_of(request) for request in served.requests} == {"payer"}, served.requests
+
+
+def test_commands_name_the_payer(capfd: pytest.CaptureFixture[str], shared: Bucket, bucket: Bucket) -> None:
+    payer = ("--gcs_user_project", "payer")
+    assert run(capfd, "convert", f"{shared.url}/small", f"{bucket.url}/out", *payer).code == 0
+    assert run(capfd, "inspect", f"{bucket.url}/out", *payer).code == 0
+
+
+def test_a_wrong_certificate_is_not_accepted(
+    monkeypatch: pytest.MonkeyPatch, serve: Serve, tmp_path: Path
+) -> None:
+    tls, certificate = self_signed(tmp_path)
+    with serve(hold, tls=tls) as served:
+        with pytest.raises(EngineError, match=r"certificate of the server .* set REQUESTS_CA_BUNDLE"):
+            storage.read_version("gs://b/x", "7")
+        assert not served.requests
+        for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"):
+            storage._store_of.cache_clear()
+            with monkeypatch.context() as patch:
+                patch.setenv(name, str(certificate))
+                assert storage.read_version("gs://b/x", "7") == BODY
+
+
+def self_signed(folder: Path) -> tuple[ssl.SSLContext, Path]:
+    """Returns the settings of a server with a new certificate, and the certificate."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
+    now = datetime.datetime.now(datetime.UTC)
+    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(names, False)
+        .add_extension(x509.BasicConstraints(True, None), True)
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / "certificate.pem"
+    pem = serialization.Encoding.PEM
+    path.write_bytes(made.public_bytes(pem))
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "key.pem").write_bytes(private)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(path, folder / "key.pem")
+    return tls, path
+
+
+def test_proxies_of_the_environment_are_used(monkeypatch: pytest.MonkeyPatch, serve: Serve) -> None:
+    with serve(hold) as served:
+        monkeypatch.setenv("http_proxy", os.environ["STORAGE_EMULATOR_HOST"])
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://storage.invalid:1")
+        assert storage.read_version("gs://b/x", "7") == BODY
+        assert served.requests[0].headers["Host"] == "storage.invalid:1"
+        monkeypatch.setenv("no_proxy", "storage.invalid")
+        monkeypatch.setattr(retries, "FIRST_PATIENCE_SECONDS", 0.1)
+        monkeypatch.setattr(retries, "PATIENCE_SECONDS", 0.1)
+        with pytest.raises(EngineError, match="does not answer"):
+            storage.read_version("gs://b/x", "7")
+
+
+@pytest.mark.parametrize("variable", ["https_proxy", "HTTPS_PROXY", "ALL_PROXY"])
+def test_tls_goes_through_the_tunnel_of_a_proxy(
+    monkeypatch: pytest.MonkeyPatch, serve: Serve, tmp_path: Path, variable: str
+) -> None:
+    tls, certificate = self_signed(tmp_path)
+    with serve(hold, tls=tls) as served:
+        server = urlsplit(os.environ["STORAGE_EMULATOR_HOST"])
+        assert server.hostname and server.port
+        with tunnels((server.hostname, server.port)) as (proxy, opened):
+            monkeypatch.setenv(variable, proxy)
+            with pytest.raises(EngineError, match="certificate of the server"):
+                storage.read_version("gs://b/x", "7")
+            assert len(opened.requests) == 1 and not served.requests, "a wrong certificate is not tried again"
+            storage._store_of.cache_clear()
+            monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+            assert storage.read_version("gs://b/x", "7") == BODY
+            assert storage.read_version("gs://b/y", "7") == BODY
+            assert len(served.requests) == 2
+            assert opened.requests == [f"{server.hostname}:{server.port}"] * 2, "the connection is kept"
+
+
+def test_a_proxy_that_opens_no_tunnel_ends_the_read(
+    monkeypatch: pytest.MonkeyPatch, serve: Serve, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(retries, "FIRST_PATIENCE_SECONDS", 0.2)
+    tls, _ = self_signed(tmp_path)
+    with serve(hold, tls=tls) as served, tunnels(("127.0.0.1", 1), status=407) as (proxy, opened):
+        monkeypatch.setenv("https_proxy", proxy)
+        with pytest.raises(EngineError, match=r"does not answer.*407"):
+            storage.read_version("gs://b/x", "7")
+        assert opened.requests and not served.requests
+
+
+def test_a_child_of_fork_reads_with_the_other_client(serve: Serve) -> None:
+    """Obstore's threads exist in the parent only."""
+    with serve(hold) as served:
+        assert storage.read_version("gs://b/x", "7") == BODY
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if storage.read_version("gs://b/x", "7") == BODY == read_copy("gs://b/x") else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert storage.read_version("gs://b/x", "7") == BODY
+    assert [is_quick(request) for request in served.requests] == [True, False, False, False, True]
+
+
+def test_a_client_certificate_is_left_to_the_other_client(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOOGLE_API_USE_CLIENT_CERTIFICATE", "true")
+    with serve(hold) as served:
+        assert storage.read_version("gs://b/x", "7") == BODY
+    assert not any(map(is_quick, served.requests))
+
+
+def test_a_full_disk_is_no_fault_of_the_storage(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(offset: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(storage, "reached", full)
+    with serve(hold), pytest.raises(OSError, match="No space left") as raised:
+        read_copy("gs://b/x")
+    assert not isinstance(raised.value, EngineError)
+    assert retries.longest_wait() is None

@@ -1,0 +1,142 @@
+"""The interface of a storage. Each kind has one class: in `local`, `gcs`, `s3`, `azure` and `beam_files`.
+
+A store sends requests, and nothing else. The functions of the package add what all stores share: reads of
+large objects in parts, listings that end, and answers for missing files. `RemoteStore.run` adds retries with
+deadlines (`retries`) and one sentence for each error (`faults`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import IO, Any, ClassVar, TypeVar
+
+from shardwright.schemas.missing_packages import needed_by
+from shardwright.transforms.concurrency.workers import job_options
+from shardwright.transforms.storage.faults import Fault
+from shardwright.transforms.storage.retries import Contact, retried
+from shardwright.transforms.storage.stored_object import ListedPage, ObjectState
+
+Result = TypeVar("Result")
+
+#: Size of the parts in bytes in which large objects are read and sent. One request carries one part.
+PART_BYTES = 16 << 20
+
+
+class Store(ABC):
+    """One kind of storage. Paths are whole, such as `gs://BUCKET/NAME`.
+
+    A missing file raises FileNotFoundError, a forbidden one PermissionError.
+
+    Attributes:
+      has_folders: whether one level of folders can be listed without what is below.
+      has_conditions: whether `write_if` is supported.
+    """
+
+    has_folders: ClassVar[bool] = True
+    has_conditions: ClassVar[bool] = True
+
+    def run(self, doing: str, path: str, send: Callable[[], Result]) -> Result:
+        """Calls a function that sends requests with the other methods.
+
+        Args:
+          doing: what it does, for messages: `read`, `write`, `look for`, `list`, `copy` or `remove`.
+          path: path of the file or folder.
+          send: the function.
+        """
+        return send()
+
+    @abstractmethod
+    def list_pages(self, directory: str, deep: bool, token: str) -> Iterator[ListedPage]:
+        """Yields the pages of the files below a directory, or directly in it, from a token of a page on."""
+
+    @abstractmethod
+    def read(self, path: str, version: str = "", limit: int = -1) -> bytes:
+        """Reads a file; if a version is given, only that version.
+
+        Without a version, the bytes are compared with the checksum of the storage, if it states one.
+
+        Raises:
+          ObjectTooLarge: if the file has more bytes than the limit; -1 is none.
+        """
+
+    @abstractmethod
+    def read_range(self, path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
+        """Reads a range of a file, of a version if given; the result is shorter at the end of the file."""
+
+    @abstractmethod
+    def write(self, path: str, data: bytes) -> None:
+        """Writes a file that appears whole or not at all."""
+
+    @abstractmethod
+    def write_if(self, path: str, data: bytes, version: str | None) -> bool:
+        """Writes a file if its version is unchanged; None if there must be none. Returns whether it did."""
+
+    @abstractmethod
+    def upload(self, file: IO[bytes], path: str) -> None:
+        """Writes an open local file, from its beginning, so that it appears whole or not at all."""
+
+    @abstractmethod
+    def copy(self, source: str, target: str) -> bool:
+        """Copies a file without reading it; returns false if the storage cannot do that."""
+
+    @abstractmethod
+    def delete(self, path: str) -> None:
+        """Removes a file."""
+
+    @abstractmethod
+    def stat(self, path: str) -> ObjectState:
+        """Returns the metadata of a file."""
+
+
+class RemoteStore(Store):
+    """A storage that answers over a network.
+
+    Attributes:
+      paths: how its paths begin, such as `gs://`.
+      environment: variables that select a server; if one changes, the next request makes a new client.
+    """
+
+    paths: ClassVar[str]
+    environment: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self) -> None:
+        self._contact = Contact()
+        self._lock = threading.RLock()
+        self._client: Any = None
+        self._client_key: tuple[Any, ...] = ()
+
+    @abstractmethod
+    def connect(self, options: Any) -> Any:
+        """Returns a new client for Beam's options, which are None if Beam is not in use."""
+
+    @abstractmethod
+    def fault(self, doing: str, path: str, error: Exception) -> Fault | None:
+        """Explains an error of the client; returns None for any other error."""
+
+    def client(self) -> Any:
+        """Returns the client of this process, which all threads share. Other options make a new one."""
+        options = job_options()
+        key = (options, os.getpid(), *map(os.environ.get, self.environment))
+        if self._client is None or key != self._client_key:
+            with self._lock:
+                if self._client is None or key != self._client_key:
+                    self._contact.forget()
+                    self._client, self._client_key = self.connect(options), key
+        return self._client
+
+    def split_path(self, path: str) -> tuple[str, str]:
+        """Returns the bucket and the object name of a path."""
+        bucket, _, name = path.partition("://")[2].partition("/")
+        return bucket, name
+
+    def run(self, doing: str, path: str, send: Callable[[], Result]) -> Result:
+        """Calls a function that sends requests until it succeeds, within one deadline."""
+
+        def fault_of(error: Exception) -> Fault | None:
+            return self.fault(doing, path, error)
+
+        with needed_by(self.paths):
+            return retried(self._contact, path, send, fault_of)
