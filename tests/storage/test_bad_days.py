@@ -197,7 +197,7 @@ def test_missing_credentials_are_reported(tmp_path: Path, tree: Path) -> None:
     started = time.monotonic()
     done = run_command("inspect", "gs://some-bucket/out", env=environment)
     sentence = sentence_of(done, 3)
-    assert "there are no valid credentials for Google Cloud; run `gcloud auth" in sentence
+    assert "there are no valid credentials for Google Cloud Storage; run `gcloud auth" in sentence
     assert time.monotonic() - started < 30
 
 

@@ -103,6 +103,12 @@ class Service:
     def fault(self, doing: str, path: str, answer: Answer) -> Fault:
         """Explains a request that failed."""
         status, code = answer.status, answer.code
+        if answer.is_transient:
+            answers = (
+                f"answers with {status}" if status else f"does not answer ({answer.text or 'timed out'})"
+            )
+            text = f"{self.name} {answers} again and again; check the network, then run again with --resume"
+            return _failed(doing, path, text, math.inf)
         if code in self.no_bucket or (status == _NOT_FOUND and doing in ("list", "write")):
             bucket = path.split("/")[2]
             text = f"there is no {self.kind} {bucket}; check its name or make it first"
@@ -114,11 +120,7 @@ class Service:
             return Fault(FileNotFoundError(errno.ENOENT, "no such object", path))
         if status == _FORBIDDEN:
             return Fault(PermissionError(errno.EACCES, "permission denied", path))
-        if not answer.is_transient:
-            return _failed(doing, path, f"{self.name} refuses it: {answer.text.rstrip('.')}")
-        answers = f"answers with {status}" if status else f"does not answer ({answer.text or 'timed out'})"
-        text = f"{self.name} {answers} again and again; check the network, then run again with --resume"
-        return _failed(doing, path, text, math.inf)
+        return _failed(doing, path, f"{self.name} refuses it: {answer.text.rstrip('.')}")
 
     def bad_certificate(self, doing: str, path: str) -> Fault:
         """Explains a server whose certificate is not trusted."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -47,6 +49,8 @@ _UPLOAD_AGAIN = frozenset((HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPSta
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 #: Variables for the file with the certificates to trust, or for its folder, which obstore cannot read.
 _CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
+#: What the client writes around the storage's message.
+_AROUND_MESSAGE = re.compile(r"\A[A-Z]+ \S+: |:? ?\('Request failed.*", re.DOTALL)
 _NO_BUCKET = "specified bucket does not exist"
 _NO_PAYER = "requester pays bucket but no user project"
 
@@ -129,12 +133,14 @@ class GcsStore(RemoteStore):
             return damaged(doing, path)
         if isinstance(error, GoogleAuthError) and not isinstance(error, TransportError):
             return self.service.no_credentials(doing, path)
-        if isinstance(error, JSONDecodeError) or object_store.is_foreign(error):
+        if isinstance(error, JSONDecodeError | BadAnswer):
             return self.service.bad_answer(doing, path)
-        if isinstance(error, SSLError | BaseError) and "certificate" in str(error).lower():
+        if isinstance(error, SSLError) and "certificate" in str(error).lower():
             return self.service.bad_certificate(doing, path)
         if isinstance(error, GoogleAPICallError):
             return self._refused(doing, path, error)
+        if isinstance(error, BaseError) and object_store.is_foreign(error):
+            return self.service.bad_answer(doing, path)
         if isinstance(error, BaseError):
             return self.service.fault(doing, path, object_store.answer_of(error))
         network = RequestException | HTTPError | TransportError | ConnectionError | TimeoutError
@@ -145,7 +151,8 @@ class GcsStore(RemoteStore):
         return None
 
     def _refused(self, doing: str, path: str, error: Any) -> Fault:
-        status, text = int(error.code or 0), " ".join(str(error.message).split())[:300]
+        status = int(error.code or 0)
+        text = " ".join(_AROUND_MESSAGE.sub("", str(error.message)).split())[:300]
         if status == HTTPStatus.UNAUTHORIZED:
             return self.service.no_credentials(doing, path)
         if _NO_PAYER in text:
@@ -155,6 +162,16 @@ class GcsStore(RemoteStore):
         if doing == "write" and status in _UPLOAD_AGAIN:
             return Fault(fault.error, DAMAGED_RETRIES)
         return fault
+
+    def _repeated(self, doing: str, path: str) -> dict[str, Any]:
+        """Returns Google's settings for an upload or a copy, of which the client repeats single requests."""
+        from google.api_core.retry import Retry
+
+        def goes_on(error: Exception) -> bool:
+            fault = self.fault(doing, path, error)
+            return fault is not None and fault.retries == math.inf and retries.goes_on()
+
+        return {**_once(), "retry": Retry(goes_on, retries.FIRST_PAUSE, retries.MAX_PAUSE, timeout=None)}
 
     def _blob(self, path: str, version: str = "") -> Any:
         client = self.client()
@@ -269,14 +286,19 @@ class GcsStore(RemoteStore):
         if cache_control:
             blob.cache_control = cache_control
         blob.upload_from_file(
-            file, size=size, content_type=content_type(path), checksum="crc32c", **_repeated(), **condition
+            file,
+            size=size,
+            content_type=content_type(path),
+            checksum="crc32c",
+            **self._repeated("write", path),
+            **condition,
         )
 
     def copy(self, source: str, target: str) -> bool:
         """Copies an object; a large one needs many requests."""
         blob, token = self._blob(target), None
         while True:
-            token, done, _ = blob.rewrite(self._blob(source), token=token, **_repeated())
+            token, done, _ = blob.rewrite(self._blob(source), token=token, **self._repeated("copy", source))
             if token is None:
                 return True
             retries.reached(done)
@@ -299,24 +321,16 @@ def _once() -> dict[str, Any]:
     return {"timeout": (min(_CONNECT_SECONDS, left), min(_SILENT_SECONDS, left)), "retry": None}
 
 
-def _repeated() -> dict[str, Any]:
-    """Returns the same for an upload or a copy, of which Google's client repeats each request by itself."""
-    from google.cloud.storage.retry import DEFAULT_RETRY
-
-    pauses = (retries.FIRST_PAUSE, retries.MAX_PAUSE)
-    retry = DEFAULT_RETRY.with_delay(*pauses).with_timeout(max(retries.seconds_left(), 0.1))
-    return {**_once(), "retry": retry}
-
-
 @contextlib.contextmanager
 def _expected() -> Iterator[None]:
     """Turns what Google's client raises if a document has another form into `BadAnswer`."""
     try:
         yield
     except (AttributeError, LookupError, TypeError, ValueError) as error:
+        from google.auth.exceptions import GoogleAuthError
         from requests.exceptions import RequestException
 
-        if isinstance(error, RequestException):
+        if isinstance(error, GoogleAuthError | RequestException):
             raise
         raise BadAnswer("this is another document") from error
 

@@ -208,7 +208,11 @@ def content(answer: Any) -> bytes:
 def is_refusal(error: Exception) -> bool:
     """Returns whether the same request will always fail."""
     answer = answer_of(error)
-    return bool(answer.status) and not answer.is_transient
+    return _is_about_certificates(error) or (bool(answer.status) and not answer.is_transient)
+
+
+def _is_about_certificates(error: Exception) -> bool:
+    return "certificate" in str(error).lower()
 
 
 def is_foreign(error: Exception) -> bool:
@@ -268,7 +272,7 @@ class ObjectStore(RemoteStore):
             name = re.search(r'"(.*?)"', text)
             listed = f"it holds {printable(name[1])}, and names" if name else "it holds a name, and names"
             return Fault(UsageError(f"Cannot {doing} {printable(path)}: {listed} {self._rule()}"))
-        if "certificate" in text.lower():
+        if _is_about_certificates(error):
             return self.service.bad_certificate(doing, path)
         if "redirect" in text or answer.code == "AuthorizationHeaderMalformed":
             return Fault(
@@ -277,6 +281,8 @@ class ObjectStore(RemoteStore):
                     f"name the region of the {self.service.kind} with --s3_region_name."
                 )
             )
+        if not answer.status and not any(part in text for part in ("Error performing", "HTTP error")):
+            return Fault(EngineError(f"Cannot use {self.paths}: {answer.text}; check its settings."))
         return self.service.fault(doing, path, answer)
 
     def _rule(self) -> str:

@@ -134,6 +134,15 @@ def reached(offset: int) -> None:
         operation.reached(offset)
 
 
+def goes_on() -> bool:
+    """Records a failed request that its client may repeat itself; returns whether there is time left."""
+    operation = current()
+    if operation is None:
+        return False
+    operation.contact.failed(operation.start)
+    return operation.seconds_left() > 0
+
+
 @contextlib.contextmanager
 def at_most(seconds: float) -> Iterator[None]:
     """Limits each operation that this thread begins in the block to a few seconds."""

@@ -200,7 +200,7 @@ class Proxy:
         parts = urlsplit(handler.path)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         match = _OBJECTS.match(parts.path) or _XML.match(parts.path)
-        bucket, name = (match["bucket"], match["name"]) if match else ("", None)
+        bucket, name = (unquote(match["bucket"]), match["name"]) if match else ("", None)
         kind = _kind(handler.command, query, name) if match and match["objects"] else "bucket"
         if match and match.re is _XML:
             kind = "media"
