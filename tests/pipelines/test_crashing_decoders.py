@@ -19,7 +19,7 @@ from helpers.hostile import COMMAND, check_books, document, make_tree, picture, 
 from pyarrow import parquet
 
 from shardwright.schemas.errors import UsageError
-from shardwright.transforms.sources.manifest.parquet import parse_apart
+from shardwright.transforms.sources.tables.parquet import parse_apart
 
 #: Python runs this in each new process. Worker processes of the pool meet the image `BAD` with an accident.
 _ACCIDENT = """
@@ -217,7 +217,7 @@ import sys
 from pyarrow import parquet
 
 from shardwright.schemas.errors import UsageError
-from shardwright.transforms.sources.manifest.parquet import parse_apart
+from shardwright.transforms.sources.tables.parquet import parse_apart
 parquet.ParquetFile(sys.argv[1]).metadata.row_group(0).column(0)
 """
 

@@ -21,6 +21,7 @@ from shardwright.schemas.errors import EngineError
 from shardwright.transforms.sources import manifest
 from shardwright.transforms.sources.source import Context, Input
 from shardwright.transforms.sources.spool import Spool
+from shardwright.transforms.sources.tables import files
 
 
 def as_csv(rows: Iterable[Sequence[str]]) -> bytes:
@@ -37,7 +38,7 @@ def rows_of(tree: Path) -> list[tuple[str, str]]:
 def test_all_ways_to_name_objects_give_the_same_images(
     bucket: Bucket, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manifest, "STRETCH", 100)
+    monkeypatch.setattr(files, "STRETCH", 100)
     bucket.put_tree(tree, "set/")
     rows = rows_of(tree)
     header = ("path", "label")

@@ -1,19 +1,17 @@
-"""Groups the rows of a text file by image. The rows of an image may be anywhere in the file."""
+"""Groups the rows of a file by image. The rows of an image may be anywhere in the file."""
 
 from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO
 
 import numpy as np
 
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.sources.name_hash import name_hash
-
-#: Size of the longest line that is read as a row.
-MAX_LINE_BYTES = 1 << 16
+from shardwright.transforms.sources.tables.lines import Lines, Row
 
 
 class RowRuns:
@@ -26,42 +24,34 @@ class RowRuns:
         self._identity = array("Q")  # hash of the image's name
         self._begin = array("q")
         self._length = array("q")
-        self._line = array("q")  # line number of the first row
+        self._line = array("q")  # number of the first line
 
     def __len__(self) -> int:
         return len(self._identity)
 
-    def index(self, file: IO[bytes], image_of: Callable[[bytes, int], str], first: int) -> Iterator[int]:
-        """Stores the position of every run; yields the numbers of lines that name no image.
+    def index(
+        self, lines: Lines, rows: Iterable[Row], image_of: Callable[[Sequence[str]], str]
+    ) -> Iterator[tuple[int, str]]:
+        """Stores the position of every run; yields (line, fault) for rows that name no image.
 
         Args:
-          file: File, open at its first row.
-          image_of: Function that returns the image name of a line, given the line and its number. The name
-            is empty if the line has none.
-          first: Line number of the first row.
+          lines: Lines of the file, the first of which has the number 1, up to the first row to store.
+          rows: Iterator that parses a row from the lines at a time.
+          image_of: Function that returns the image name of a row; empty if the row has none.
         """
-        position, last = file.tell(), ""
-        lines = UNDERWAY.passing(iter(lambda: file.readline(MAX_LINE_BYTES), b""))
-        for number, line in enumerate(lines, first):
-            length = len(line)
-            while len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):  # skip the rest of a long line
-                line = file.readline(MAX_LINE_BYTES)
-                length += len(line)
-            position += length
-            if not line.strip():
-                last = ""
-                continue
-            image = image_of(line, number) if length < MAX_LINE_BYTES else ""
+        last, begin, line = "", lines.position, lines.count + 1
+        for number, cells in UNDERWAY.passing(rows):
+            image = "" if isinstance(cells, str) else image_of(cells)
             if not image:
-                yield number
+                yield number, cells if isinstance(cells, str) else "it names no image"
             elif image == last:
-                self._length[-1] += length
+                self._length[-1] = lines.position - self._begin[-1]
             else:
                 self._identity.append(name_hash(image))
-                self._begin.append(position - length)
-                self._length.append(length)
-                self._line.append(number)
-            last = image
+                self._begin.append(begin)
+                self._length.append(lines.position - begin)
+                self._line.append(line)
+            last, begin, line = image, lines.position, lines.count + 1
 
     def groups(self) -> Iterator[list[int]]:
         """Yields the indices of the runs that belong together, in the order of the file.
@@ -77,9 +67,18 @@ class RowRuns:
         for number in np.argsort(order[begins]):
             yield order[begins[number] : ends[number]].tolist()
 
-    def rows(self, file: IO[bytes], group: list[int]) -> Iterator[tuple[int, str]]:
-        """Yields (line number, text) of the rows in a group of runs."""
+    def rows(
+        self, file: IO[bytes], group: Iterable[int], parse: Callable[[Lines, int], Iterable[Row]]
+    ) -> Iterator[tuple[int, Sequence[str]]]:
+        """Yields (line, cells) of the rows in a group of runs.
+
+        Args:
+          file: The file.
+          group: Indices of the runs.
+          parse: Function that parses rows from lines, given the number of the first line.
+        """
         for run in group:
             data = os.pread(file.fileno(), self._length[run], self._begin[run])
-            for line, row in enumerate(data.removesuffix(b"\n").split(b"\n"), self._line[run]):
-                yield line, row.decode("utf-8", "surrogateescape").rstrip("\r")
+            for line, cells in parse(Lines([data]), self._line[run]):
+                if not isinstance(cells, str):
+                    yield line, cells

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import codecs
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
@@ -16,16 +16,11 @@ from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.folder_tree import AUTO, split_of_folder
 from shardwright.transforms.sources.image_files import find_root, folder_of, inner_path
-from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe
-from shardwright.transforms.sources.manifest.columns import (
-    CSV,
-    JSONL,
-    head_rows,
-    kind_of,
-    sniff_delimiter,
-    usual_column,
-)
+from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.moved_files import with_slashes
+from shardwright.transforms.sources.tables.columns import usual_columns
+from shardwright.transforms.sources.tables.heads import CSV, JSONL, head_rows, kind_of, sniff_delimiter
+from shardwright.transforms.sources.tables.lines import Lines, json_object
 
 #: Most folders, tables in a folder, and rows of a table that are examined.
 _FOLDERS, _TABLES, _ROWS = 20, 20, 50
@@ -168,28 +163,19 @@ def _table(probe: InputProbe, places: Sequence[str]) -> _Table | None:
     if not root:
         return None
     others = [name for name in header if name != image]
-    label = usual_column("label", others, {}) if image else "label"
-    usual = not image or usual_column("image", header, rows[0]) == image
+    label = next(iter(usual_columns("label", others, {})), "") if image else "label"
+    usual = not image or usual_columns("image", header, rows[0])[:1] == [image]
     return _Table(probe.path, root, "" if usual else image, label, tuple(others))
 
 
 def _rows(probe: InputProbe) -> list[dict[str, str]]:
     """Returns column -> cell for the first rows; the columns of a file without a header have no names."""
     head = probe.head
-    whole = len(head) < HEAD_BYTES
     if kind_of(probe.name) == JSONL:
-        return list(islice(_objects(head), _ROWS))
-    rows = head_rows(head, whole, sniff_delimiter(probe.name, head), False)[: _ROWS + 1]
+        values = map(json_object, Lines([head.removeprefix(codecs.BOM_UTF8)]))
+        objects = (value for value in values if isinstance(value, dict))
+        return [{name: str(item) for name, item in row.items()} for row in islice(objects, _ROWS)]
+    rows = head_rows(head, sniff_delimiter(probe.name, head))[: _ROWS + 1]
     if rows and any(map(is_image_name, rows[0])):
         return [{"": next(filter(is_image_name, row), "")} for row in rows]
     return [dict(zip(map(str.strip, rows[0]), row)) for row in rows[1:]]
-
-
-def _objects(head: bytes) -> Iterator[dict[str, str]]:
-    for line in head.decode("utf-8-sig", "replace").splitlines():
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(value, dict):
-            yield {name: str(item) for name, item in value.items()}

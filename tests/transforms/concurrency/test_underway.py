@@ -28,6 +28,7 @@ from shardwright.transforms.sources.coco.json_stream import stream_object
 from shardwright.transforms.sources.cvat import _images as images_of_cvat
 from shardwright.transforms.sources.row_runs import RowRuns
 from shardwright.transforms.sources.spool import Spool
+from shardwright.transforms.sources.tables.lines import Lines, csv_cells
 from shardwright.transforms.storage import ranges
 from shardwright.transforms.storage.local import read_fully
 from shardwright.transforms.storage.ranges import RangeReader
@@ -152,8 +153,9 @@ def _unpack_array(clock: Clock, tmp_path: Path) -> None:
 
 
 def _index_rows(clock: Clock, tmp_path: Path) -> None:
-    file = SlowFile(b"a,1\n" * 40_000, clock, 1)
-    assert not list(RowRuns().index(file, lambda line, number: "a", 1))
+    file = SlowFile(b"a,1\n" * 40_000, clock, 2_000)
+    lines = Lines(iter(file.read, b""))
+    assert not list(RowRuns().index(lines, csv_cells(lines, 1, ",", False), lambda cells: "a"))
 
 
 def _stream_json(clock: Clock, tmp_path: Path) -> None:

@@ -8,12 +8,9 @@ from pathlib import Path
 
 import pytest
 from helpers.embedded import png, read, refs_of
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shardwright.schemas.errors import ImageFault
-from shardwright.transforms.sources.manifest.base64_rows import _raw_lines
-from shardwright.transforms.sources.manifest.lines import count_lines
+from shardwright.transforms.sources.tables import files
 
 _IMAGES = [png(number, (40 + number, 30)) for number in range(6)]
 
@@ -82,9 +79,7 @@ def test_rows_with_other_images(tmp_path: Path) -> None:
 
 
 def test_long_files_are_split_into_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardwright.transforms.sources import manifest
-
-    monkeypatch.setattr(manifest, "STRETCH", 500)
+    monkeypatch.setattr(files, "STRETCH", 500)
     rows: list[dict[str, object]] = [{"label": "a", "image": _text(data)} for data in _IMAGES * 5]
     refs, _ = refs_of(_write(tmp_path / "rows.jsonl", rows), tmp_path / "spool")
     assert [read(ref) for ref in refs] == _IMAGES * 5
@@ -108,13 +103,3 @@ def test_changed_text_is_a_fault_of_one_image(tmp_path: Path) -> None:
     bad = refs[0]._replace(place=json.dumps([place[0], place[1] - 1, *place[2:]]))
     with pytest.raises(ImageFault):
         read(bad)
-
-
-@given(st.lists(st.sampled_from([b"a", b"bc", b"\r", b"\n", b"\r\n"]), max_size=30), st.integers(1, 9))
-def test_lines_have_their_offsets(pieces: list[bytes], step: int) -> None:
-    data = b"".join(pieces)
-    steps = [data[place : place + step] for place in range(0, len(data), step)]
-    found = [*_raw_lines(steps, 5)]
-    assert [line for _, line in found] == data.splitlines()
-    assert all(data[begin - 5 : begin - 5 + len(line)] == line for begin, line in found if line is not None)
-    assert len(found) == count_lines(data) + (not data.endswith((b"\r", b"\n")) and bool(data))

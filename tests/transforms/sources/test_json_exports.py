@@ -257,7 +257,7 @@ def test_a_table_with_a_column_for_each_class(tmp_path: Path) -> None:
         assert [ref.labels for ref in refs] == [(), ("cat",), ("a dog",), ("cat", "a dog")]
         assert {ref.split for ref in refs} == {split}
     assert found.refs["test/gone.jpg"].message == "its image is missing"
-    assert "it has 1 class instead of 3" in found.refs["test/short.jpg"].message
+    assert "it has 2 cells instead of 4" in found.refs["test/short.jpg"].message
     assert "'2' is neither 0 nor 1" in found.refs["test/wrong.jpg"].message
     alone = listed(tmp_path / "in" / "train" / "_classes.csv", layout="classification")
     assert "it has several classes (cat, a dog)" in alone.refs[photos[3].name].message

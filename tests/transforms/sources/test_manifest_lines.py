@@ -18,16 +18,11 @@ from hypothesis import strategies as st
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.labels import ClassId
 from shardwright.transforms.sources import manifest
-from shardwright.transforms.sources.manifest import lines as manifest_lines
-from shardwright.transforms.sources.manifest.lines import (
-    count_lines,
-    csv_cells,
-    find_row_starts,
-    json_rows,
-    row_pattern,
-)
 from shardwright.transforms.sources.source import Context, Input
 from shardwright.transforms.sources.spool import Spool
+from shardwright.transforms.sources.tables import files
+from shardwright.transforms.sources.tables import lines as table_lines
+from shardwright.transforms.sources.tables.lines import Lines, csv_cells, json_object, row_starts, text_rows
 
 CELLS = st.text(st.sampled_from('a",;\t\r\n \0é'), max_size=8)
 TABLES = st.lists(st.lists(CELLS, min_size=1, max_size=4), max_size=12)
@@ -52,16 +47,24 @@ def one_pass(data: bytes, delimiter: str = ",", skip_spaces: bool = False) -> li
     return rows
 
 
+def count_lines(data: bytes) -> int:
+    return len(data.splitlines())
+
+
 def in_stretches(
     data: bytes, stretch: int, step: int, delimiter: str = ",", skip_spaces: bool = False
 ) -> list[tuple[int, list[str] | str]]:
     """Returns the same, read one range at a time."""
-    pattern = row_pattern(delimiter, skip_spaces)
+
+    def cells_of(lines: Lines, number: int) -> Iterator[tuple[int, list[str] | str]]:
+        return csv_cells(lines, number, delimiter, skip_spaces)
+
+    whole = Lines(steps_of(data, step))
     rows: list[tuple[int, list[str] | str]] = []
     begin, number = 0, 1
-    for end, lines in [*find_row_starts(steps_of(data, step), 0, stretch, pattern), (len(data), 0)]:
-        rows += csv_cells(steps_of(data[begin:end], step), number, delimiter, skip_spaces)
-        begin, number = end, 1 + lines
+    for end, count in [*row_starts(whole, cells_of(whole, 1), stretch), (len(data), 0)]:
+        rows += cells_of(Lines(steps_of(data[begin:end], step)), number)
+        begin, number = end, 1 + count
     return rows
 
 
@@ -102,27 +105,27 @@ def test_any_ranges_of_a_malformed_csv_give_the_same_rows(
     if bad:  # the last row has no end, so each of its lines is lost
         assert found[: -len(bad)] == [row for row in expected if row[0] < bad[0][0]]
         assert [number for number, _ in bad] == list(range(bad[0][0], bad[0][0] + len(bad)))
-        assert bad[-1][0] == count_lines(data) + (not data.endswith((b"\n", b"\r")))
+        assert bad[-1][0] == count_lines(data)
     else:
         assert found == expected
 
 
 def test_an_unclosed_quote_is_distinguished_from_one_closed_at_the_end() -> None:
-    assert list(csv_cells([b'a,"b"'], 1, ",", False)) == [(1, ["a", "b"])]
+    assert list(csv_cells(Lines([b'a,"b"']), 1, ",", False)) == [(1, ["a", "b"])]
     problem = "a quote opens in line 2 and never closes"
-    found = list(csv_cells([b'a,b\nc,"d\ne,f\n\n'], 1, ",", False))
+    found = list(csv_cells(Lines([b'a,b\nc,"d\ne,f\n\n']), 1, ",", False))
     assert found == [(1, ["a", "b"]), (2, problem), (3, problem), (4, problem)]
-    assert list(csv_cells([b'"'], 7, ",", False)) == [(7, "a quote opens in line 7 and never closes")]
+    assert list(csv_cells(Lines([b'"']), 7, ",", False)) == [(7, "a quote opens in line 7 and never closes")]
 
 
 def test_a_quote_with_too_much_text_loses_only_its_lines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(manifest_lines, "LONGEST", 1000)
+    monkeypatch.setattr(table_lines, "LONGEST", 1000)
     limit = csv.field_size_limit(1000)
     try:
         data = b'a,b\nc,"d\n' + b"e,f\n" * 2000
-        found = list(csv_cells(steps_of(data, 300), 1, ",", False))
+        found = list(csv_cells(Lines(steps_of(data, 300)), 1, ",", False))
     finally:
         csv.field_size_limit(limit)
     assert [number for number, _ in found] == list(range(1, 2003))
@@ -131,21 +134,21 @@ def test_a_quote_with_too_much_text_loses_only_its_lines(
 
 
 def test_an_endless_line_needs_no_memory_and_loses_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest_lines, "LONGEST", 1000)
+    monkeypatch.setattr(table_lines, "LONGEST", 1000)
     for ending in (b"\n", b"\r", b"\r\n"):
         for step in (7, 100, 999):
             data = ending.join((b"a,b", b"x" * 5000, b"c,d", b"y" * 5000))
-            found = list(csv_cells(steps_of(data, step), 1, ",", False))
+            found = list(csv_cells(Lines(steps_of(data, step)), 1, ",", False))
             assert [(number, type(cells)) for number, cells in found] == [
                 (1, list), (2, str), (3, list), (4, str),
             ], (ending, step)  # fmt: skip
-            rows = list(json_rows(steps_of(data, step), 1, ["a"]))
+            rows = list(text_rows(Lines(steps_of(data, step)), 1, list))
             assert [number for number, _ in rows] == [1, 2, 3, 4]
 
 
 def test_a_very_long_cell_is_read() -> None:
     data = b'a,"' + b"x" * 3_000_000 + b'",c\n'
-    ((number, cells),) = csv_cells(steps_of(data, 1 << 20), 1, ",", False)
+    ((number, cells),) = csv_cells(Lines(steps_of(data, 1 << 20)), 1, ",", False)
     assert number == 1 and [len(cell) for cell in cells] == [1, 3_000_000, 1]
 
 
@@ -163,18 +166,31 @@ def test_any_ranges_of_json_lines_give_the_same_lines(
     data = "".join(("" if line is None else json.dumps(line)) + ending for line in lines).encode()
     rows = []
     begin, number = 0, 1
-    for end, count in [*find_row_starts(steps_of(data, step), 0, stretch, None), (len(data), 0)]:
-        rows += json_rows(steps_of(data[begin:end], step), number, ["a", "b"])
+    whole = Lines(steps_of(data, step))
+    for end, count in [*row_starts(whole, whole, stretch), (len(data), 0)]:
+        rows += text_rows(Lines(steps_of(data[begin:end], step)), number, json_object)
         begin, number = end, 1 + count
-    expected = [(i, [line.get("a"), line.get("b")]) for i, line in enumerate(lines, 1) if line is not None]
-    assert rows == expected
+    assert rows == [(i, line) for i, line in enumerate(lines, 1) if line is not None]
 
 
-def test_other_values_than_json_objects_are_bad_lines() -> None:
-    lines = [b"{", b"[1]", b'{"a": 1} {"a": 2}', b"[" * 100_000, b"\xff", b"9" * 5000, b'{"b": {"a.c": 3}}']
-    rows = dict(json_rows([b"\n".join(lines)], 1, ["b.a.c"]))
-    assert {number for number, row in rows.items() if isinstance(row, str)} == {1, 2, 3, 4, 5, 6}
-    assert rows[7] == [3]
+@given(st.lists(st.sampled_from([b"a", b"bc", b"\r", b"\n", b"\r\n"]), max_size=30), st.integers(1, 9))
+def test_lines_have_their_offsets(pieces: list[bytes], step: int) -> None:
+    data = b"".join(pieces)
+    lines = Lines(steps_of(data, step), begin=5)
+    end = 5
+    for count, (text, expected) in enumerate(zip(lines, data.splitlines(keepends=True), strict=True), 1):
+        end += len(expected)
+        assert (text.encode(), lines.count, lines.position) == (expected, count, end)
+    assert end - 5 == len(data) and not lines.too_long
+
+
+def test_other_values_than_json_objects_are_bad_lines(tmp_path: Path) -> None:
+    bad = [b"{", b"[1]", b'{"a": 1} {"a": 2}', b"[" * 100_000, b"\xff", b"9" * 5000]
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(b"\n".join([*bad, b'{"b": {"path": "gs://b/1.jpg", "label": "x"}}']))
+    *refs, last = listed(file, image_column="b.path", label_column="b.label")
+    assert [(ref.key, ref.reason) for ref in refs] == [(f"a.jsonl:{line}", "BAD_ROW") for line in range(1, 7)]
+    assert all("it is not" in ref.message for ref in refs) and (last.key, last.label) == ("b/1.jpg", "x")
 
 
 SMALL = {"resize": 16, "max_bad_fraction": 1.0}
@@ -187,7 +203,7 @@ def test_every_row_is_the_same_in_any_ranges(tmp_path: Path, monkeypatch: pytest
     whole = {file: listed(file) for file in (csv_file, json_file)}
     assert [ref.message for ref in whole[csv_file]] == [f"a.csv, line {2 * i + 2}" for i in range(300)]
     for stretch in (1, 50, 700):
-        monkeypatch.setattr(manifest, "STRETCH", stretch)
+        monkeypatch.setattr(files, "STRETCH", stretch)
         for file, refs in whole.items():
             context = Context(ConvertSettings(input=(str(file),)), Spool(str(tmp_path)))
             assert len(list(manifest.SOURCE.split(Input(str(file), "", is_file=True), context))) > 10
@@ -225,7 +241,7 @@ def test_any_csv_gives_the_same_rows_in_any_ranges(
             expected.append((path, label.strip(), line))
             line = reader.line_num + 1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(manifest, "STRETCH", stretch)
+        patch.setattr(files, "STRETCH", stretch)
         found = listed(file)
     for ref, (path, label, line) in zip(found, expected, strict=True):
         assert ref.message.startswith(f"a.csv, line {line}")

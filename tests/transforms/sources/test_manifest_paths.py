@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shardwright.transforms.sources.manifest.paths import FileFault, ImageRoot, RowFault, state_of
+from shardwright.transforms.sources.tables.paths import ImageRoot, RowFault, state_of
 
 PATHS = st.lists(st.sampled_from([*"a./: é\udcff~\\\n", "%FF", "%2e", "file://", "gs://"]), max_size=16).map(
     "".join
@@ -146,5 +146,6 @@ def test_a_missing_file_is_reported_with_a_reason(tmp_path: Path, name: str, mes
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(FileFault, match=message):
+    with pytest.raises(RowFault, match=message) as fault:
         state_of(str(tmp_path / name))
+    assert fault.value.reason == "UNREADABLE"

@@ -18,7 +18,7 @@ from pyarrow import parquet
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
 from shardwright.transforms.sources.annotation_files import AnnotationFault
-from shardwright.transforms.sources.manifest.objects import objects_of
+from shardwright.transforms.sources.tables.objects import objects_of
 
 
 def check(found: Any, photos: list[Photo], folder: str = "") -> None:

@@ -11,7 +11,7 @@ from helpers.records import balanced, examples, labels_by_key
 
 from shardwright.pipelines.convert import convert
 from shardwright.transforms.sources.image_files import splits_of_files
-from shardwright.transforms.sources.manifest.columns import is_path_list, path_and_label
+from shardwright.transforms.sources.tables.heads import is_path_list, path_and_label
 
 
 @pytest.mark.parametrize(

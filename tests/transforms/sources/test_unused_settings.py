@@ -71,8 +71,9 @@ def test_the_sources_use_the_settings_in_the_table() -> None:
         path = folder / source
         files = path.rglob("*.py") if path.is_dir() else [folder / f"{source}.py"]
         texts[source] = "".join(file.read_text() for file in files)
-        if "manifest.rows import" in texts[source]:
-            texts[source] += (folder / "manifest" / "rows.py").read_text()
+        for module, name in (("rows", "SETTINGS"), ("image_tables", "TableFormat")):
+            if re.search(rf"tables\.{module} import .*\b{name}\b", texts[source]):
+                texts[source] += (folder / "tables" / f"{module}.py").read_text()
         if "metadata import" in texts[source] or "files_beside import" in texts[source]:
             texts[source] += (folder / "image_metadata.py").read_text()
     for name in ("mask_dir", "pixel_shape", "label_separator"):

@@ -23,9 +23,6 @@ from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.sources.image_files import folder_of
 from shardwright.transforms.sources.input_probe import InputProbe
-from shardwright.transforms.sources.manifest.columns import OBJECTS, ROLES
-from shardwright.transforms.sources.manifest.lines import Row
-from shardwright.transforms.sources.manifest.rows import SETTINGS, Rows
 from shardwright.transforms.sources.parquet.arrow_files import arrow_rows, arrow_table
 from shardwright.transforms.sources.parquet.columns import ColumnFault, ImageTable, with_class_names
 from shardwright.transforms.sources.parquet.files import (
@@ -39,6 +36,9 @@ from shardwright.transforms.sources.parquet.files import (
 )
 from shardwright.transforms.sources.parquet.row_groups import parquet_parts, parquet_rows, parquet_table
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
+from shardwright.transforms.sources.tables.columns import OBJECTS, ROLES
+from shardwright.transforms.sources.tables.lines import Row
+from shardwright.transforms.sources.tables.rows import SETTINGS, Rows
 from shardwright.transforms.storage.stored_object import StoredObject
 
 _OTHERS = "others"

@@ -14,7 +14,6 @@ from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import kind_of
-from shardwright.transforms.sources.manifest.parquet import parse_apart
 from shardwright.transforms.sources.parquet.columns import ImageTable, table_of
 from shardwright.transforms.sources.parquet.files import ARROW
 from shardwright.transforms.sources.parquet.spooled import (
@@ -25,6 +24,7 @@ from shardwright.transforms.sources.parquet.spooled import (
     spooled_rows,
 )
 from shardwright.transforms.sources.spool import Spool
+from shardwright.transforms.sources.tables.parquet import parse_apart
 from shardwright.transforms.storage.ranges import RangeReader, file_of
 from shardwright.transforms.storage.stored_object import StoredObject
 

@@ -11,7 +11,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
-from shardwright.transforms.sources.manifest.columns import (
+from shardwright.transforms.sources.tables.columns import (
     OBJECTS,
     choose_columns,
     names_shown,

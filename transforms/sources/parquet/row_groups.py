@@ -14,8 +14,6 @@ from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.units import counted
 from shardwright.transforms.images.signatures import kind_of
-from shardwright.transforms.sources.manifest.embedded_image import EmbeddedImage
-from shardwright.transforms.sources.manifest.parquet import open_parquet, parse_apart
 from shardwright.transforms.sources.parquet.columns import (
     BYTES,
     PATH,
@@ -32,6 +30,8 @@ from shardwright.transforms.sources.parquet.spooled import (
     spooled_rows,
 )
 from shardwright.transforms.sources.spool import Spool
+from shardwright.transforms.sources.tables.parquet import open_parquet, parse_apart
+from shardwright.transforms.sources.tables.rows import EmbeddedImage
 from shardwright.transforms.storage.stored_object import StoredObject
 
 #: Smallest number of bytes, or of rows, in a split, except for the last split.

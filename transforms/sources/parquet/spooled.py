@@ -16,8 +16,8 @@ from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.sources.content_digest import content_digest
-from shardwright.transforms.sources.manifest.embedded_image import EmbeddedImage
-from shardwright.transforms.sources.manifest.parquet import python_values
+from shardwright.transforms.sources.tables.rows import EmbeddedImage
+from shardwright.transforms.sources.tables.parquet import python_values
 from shardwright.transforms.sources.parquet.columns import BYTES, PATH, ImageTable
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.storage.stored_object import StoredObject

@@ -1,4 +1,4 @@
-"""Reads Parquet manifests with pyarrow: row groups in parallel, and only the needed columns."""
+"""Reads Parquet tables with pyarrow: row groups in parallel, and only the needed columns."""
 
 from __future__ import annotations
 
@@ -12,15 +12,10 @@ from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.converters import Crashed, call_in_process
 from shardwright.transforms.images.signatures import kind_of
-from shardwright.transforms.sources.manifest.columns import (
-    OBJECTS,
-    PARQUET,
-    Table,
-    choose_columns,
-    names_shown,
-)
-from shardwright.transforms.sources.manifest.lines import Row
+from shardwright.transforms.sources.tables.columns import check_unique, choose_columns
+from shardwright.transforms.sources.tables.lines import Row
 from shardwright.transforms.storage.ranges import RangeReader, file_of
+from shardwright.transforms.storage.stored_object import StoredObject
 
 Result = TypeVar("Result")
 
@@ -81,63 +76,50 @@ def open_parquet(path: str, size: int, version: str) -> Iterator[Any]:
             ) from None
 
 
-def parquet_table(path: str, size: int, version: str, settings: ConvertSettings) -> Table:
-    """Returns the table of a Parquet file.
+def parquet_columns(
+    file: StoredObject, settings: ConvertSettings
+) -> tuple[tuple[str, ...], Sequence[str], bool]:
+    """Returns the chosen columns of a file (`choose_columns`), the names of all, and whether it has any rows.
 
     Raises:
       UsageError: If the file is not Parquet, or has no column of image paths.
     """
-    return parse_apart("Parquet", path, _table, path, size, version, settings)
+    return parse_apart("Parquet", file.path, _columns, file, settings)
 
 
-def _table(path: str, size: int, version: str, settings: ConvertSettings) -> Table:
+def _columns(file: StoredObject, settings: ConvertSettings) -> tuple[tuple[str, ...], Sequence[str], bool]:
     import pyarrow
 
-    shown = printable(path)
-    with open_parquet(path, size, version) as file:
-        schema = file.schema_arrow
-        twice = next((name for i, name in enumerate(schema.names) if name in schema.names[:i]), None)
-        if twice is not None:
-            raise UsageError(f"--input {shown} has two columns {printable(twice)!r}; rename one of them.")
+    shown = printable(file.path)
+    with open_parquet(*file[:3]) as opened:
+        schema = opened.schema_arrow
+        check_unique(shown, schema.names)
         names = choose_columns(shown, schema.names, settings, {})
         kind = schema.field(names[0]).type
         if isinstance(kind, pyarrow.DictionaryType):
             kind = kind.value_type
         types = pyarrow.types
-        tests = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary,
-                 types.is_string_view, types.is_binary_view, types.is_null)  # fmt: skip
-        if not any(test(kind) for test in tests):
+        is_bytes = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
+        is_text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+        if not (is_text or is_bytes or types.is_null(kind)):
             raise UsageError(
                 f"--input {shown}: its column {printable(names[0])!r} holds no paths but {str(kind)[:60]}; "
                 "name the column of paths with --image_column."
             )
-        if types.is_binary(kind) or types.is_large_binary(kind):
-            _check_no_pictures(shown, file, names[0])
-        any_rows = file.metadata.num_rows > 0
-        return Table(
-            PARQUET,
-            names,
-            any_rows=any_rows,
-            header=names_shown(schema.names),
-            has_objects=OBJECTS in schema.names,
-        )
-
-
-def _check_no_pictures(shown: str, file: Any, name: str) -> None:
-    for batch in file.iter_batches(batch_size=1, columns=[name], use_threads=False):
-        first = batch.column(0)[0].as_py()
-        if first and kind_of(first[:64]) is not None:
+        first = next(opened.iter_batches(1, columns=names[:1], use_threads=False), None) if is_bytes else None
+        value = first.column(0)[0].as_py() if first is not None else None
+        if value and kind_of(value[:64]) is not None:
             raise UsageError(
-                f"--input {shown}: its column {printable(name)!r} holds images, not their paths; "
+                f"--input {shown}: its column {printable(names[0])!r} holds images, not their paths; "
                 "choose --source parquet."
             )
-        return
+        return names, schema.names, opened.metadata.num_rows > 0
 
 
-def parquet_parts(path: str, size: int, version: str) -> Iterator[tuple[int, int, int]]:
+def parquet_parts(file: StoredObject) -> Iterator[tuple[int, int, int]]:
     """Yields (first row group, end of row groups, number of the first row) of splits."""
     begin, first, rows = 0, 1, 0
-    counts = parse_apart("Parquet", path, _rows_of_groups, path, size, version)
+    counts = parse_apart("Parquet", file.path, _rows_of_groups, file)
     for group, count in enumerate(counts):
         rows += count
         if rows >= _ROWS_A_PART or group == len(counts) - 1:
@@ -145,13 +127,14 @@ def parquet_parts(path: str, size: int, version: str) -> Iterator[tuple[int, int
             begin, first, rows = group + 1, first + rows, 0
 
 
-def _rows_of_groups(path: str, size: int, version: str) -> list[int]:
-    with open_parquet(path, size, version) as file:
-        return [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+def _rows_of_groups(file: StoredObject) -> list[int]:
+    with open_parquet(*file[:3]) as opened:
+        metadata = opened.metadata
+        return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
 
 
 def parquet_rows(
-    path: str, size: int, version: str, groups: tuple[int, int], number: int, names: Sequence[str]
+    file: StoredObject, groups: tuple[int, int], number: int, names: Sequence[str]
 ) -> Iterator[Row]:
     """Yields the values of the named columns in each row of some row groups; None for an empty name.
 
@@ -161,35 +144,29 @@ def parquet_rows(
     """
     import pyarrow
 
-    wanted = list(dict.fromkeys(name for name in names if name))
+    needed = list(dict.fromkeys(filter(None, names)))
     for group in range(*groups):
-        packed = parse_apart("Parquet", path, _packed_columns, path, size, version, group, wanted)
+        packed = parse_apart("Parquet", file.path, _packed_columns, file, group, needed)
         for batch in pyarrow.ipc.open_stream(packed):
-            columns = {
-                name: python_values(batch.column(batch.schema.get_field_index(name))) for name in wanted
-            }
+            columns = {name: python_values(batch.column(name)) for name in needed}
             nothing = [None] * batch.num_rows
             for values in zip(*(columns.get(name, nothing) for name in names)):
                 yield number, values
                 number += 1
 
 
-def _packed_columns(path: str, size: int, version: str, group: int, names: Sequence[str]) -> bytes:
+def _packed_columns(file: StoredObject, group: int, names: Sequence[str]) -> bytes:
     """Returns the columns of a row group as an Arrow stream, which is smaller than the values in Python."""
     import pyarrow
 
-    with open_parquet(path, size, version) as file:
-        batches = file.iter_batches(
-            batch_size=_ROWS_AT_ONCE, row_groups=[group], columns=names, use_threads=False
-        )
+    with open_parquet(*file[:3]) as opened:
+        schema = pyarrow.schema([opened.schema_arrow.field(name) for name in names])
         out = pyarrow.BufferOutputStream()
-        writer = None
-        for batch in batches:
-            writer = writer or pyarrow.ipc.new_stream(out, batch.schema)
-            writer.write_batch(batch)
-        if writer is None:
-            writer = pyarrow.ipc.new_stream(out, pyarrow.schema([]))
-        writer.close()
+        with pyarrow.ipc.new_stream(out, schema) as writer:
+            for batch in opened.iter_batches(
+                batch_size=_ROWS_AT_ONCE, row_groups=[group], columns=names, use_threads=False
+            ):
+                writer.write_batch(batch.select(names))
         return bytes(out.getvalue())
 
 

@@ -1,0 +1,357 @@
+"""Manifests: CSV, JSON Lines and Parquet files with a row for each image, and lists of paths and classes.
+
+Files are read as streams and split so that workers read them in parallel. A bad row is quarantined with its
+line number.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.labels import ClassId
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.units import counted
+from shardwright.transforms import storage
+from shardwright.transforms.images.signatures import is_image_name
+from shardwright.transforms.sources.folder_tree import could_be_splits, split_of_folder
+from shardwright.transforms.sources.image_files import check_folder, folder_of, inner_path, split_token
+from shardwright.transforms.sources.image_lists import find_image_root, key_prefix
+from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe
+from shardwright.transforms.sources.moved_files import find_moved
+from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
+from shardwright.transforms.sources.tables.columns import ML_USE
+from shardwright.transforms.sources.tables.files import Table, load_table, parts_of, rows_of
+from shardwright.transforms.sources.tables.heads import (
+    CSV,
+    LIST,
+    PARQUET,
+    is_listing,
+    is_open_images,
+    is_path_list,
+    kind_of,
+    may_be_list,
+    path_and_label,
+)
+from shardwright.transforms.sources.tables.paths import ImageRoot, RowFault, state_of
+from shardwright.transforms.sources.tables.rows import SETTINGS, Rows
+from shardwright.transforms.storage.stored_object import StoredObject
+
+#: Prefixes of the files that Spark and Hadoop write beside their output.
+_MARKERS = ("_SUCCESS", "_committed_", "_started_")
+#: Number of files in a folder to read for detection.
+_FILES_TRIED = 10
+#: Names of the manifest in Hugging Face's "imagefolder", and of its column of file names.
+_METADATA, _FILE_NAME = ("metadata.csv", "metadata.jsonl", "metadata.parquet"), "file_name"
+#: Number of rows whose images are checked before the conversion begins.
+_ROWS_TRIED = 50
+
+
+def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
+    if not probe.is_file:
+        return bool(_names_in(probe, settings, _FILES_TRIED))
+    kind = kind_of(probe.name)
+    if kind:
+        return kind != CSV or not is_open_images(probe.head)
+    return may_be_list(probe.name) and (is_listing(probe.head) or is_path_list(probe.head))
+
+
+def _names_in(probe: InputProbe, settings: ConvertSettings, tried: int | None = None) -> list[str]:
+    """Returns the names of the manifests in a folder; for a file, one empty name.
+
+    Args:
+      probe: The input.
+      settings: Checked settings.
+      tried: Number of lists to examine, which is enough to detect them; None for all.
+    """
+    if probe.is_file:
+        return [""]
+    return _only_manifests(probe) or _metadata_in(probe, settings) or _lists_in(probe, settings, tried)
+
+
+def _only_manifests(probe: InputProbe) -> list[str]:
+    """Returns the file names in a folder that contains only manifests of one kind; else none."""
+    names = [name for name in probe.files if not _is_marker(name)]
+    kinds = set(map(kind_of, names))
+    if len(kinds) != 1 or "" in kinds or probe.folders:
+        return []
+    heads = (probe.inside(name).head for name in names[:_FILES_TRIED] if kinds == {CSV})
+    return [] if any(map(is_open_images, heads)) else names
+
+
+def _is_marker(name: str) -> bool:
+    return name.startswith((".", *_MARKERS)) or name.endswith(".crc")
+
+
+def _metadata_in(probe: InputProbe, settings: ConvertSettings) -> list[str]:
+    """Returns the metadata file of a folder, or those of all its split folders.
+
+    A metadata file counts only if it has classes or objects, and its images exist.
+    """
+    names = _metadata_beside_images(probe, "")
+    if not names and settings.record_layout.needs is Needs.OBJECTS:  # the images may be in subfolders
+        names = [name for name in probe.files if name in _METADATA][:1]
+    if not names and could_be_splits(probe.folders):
+        splits = [folder for folder in probe.folders if not folder.startswith(".")]
+        beside = [_metadata_beside_images(probe.inside(folder), f"{folder}/") for folder in splits]
+        names = [name for each in beside for name in each] if all(beside) else []
+    return names if all(_goes_with_images(probe, name, settings) for name in names) else []
+
+
+def _metadata_beside_images(folder: InputProbe, above: str) -> list[str]:
+    if not any(map(is_image_name, folder.files)):
+        return []
+    # The probe does not list all files of a large folder.
+    names = (name for name in _METADATA if storage.exists(storage.join(folder.path, name)))
+    return [f"{above}{name}" for name in islice(names, 1)]
+
+
+def _goes_with_images(probe: InputProbe, name: str, settings: ConvertSettings) -> bool:
+    file = storage.stat(storage.join(probe.path, name))
+    try:
+        manifest = _manifest(file, name, (), settings) if file is not None else None
+    except UsageError:
+        return False
+    if manifest is None or manifest.table.names[0] != (settings.image_column or _FILE_NAME):
+        return False
+    has_objects, needs = manifest.table.has_objects, settings.record_layout.needs
+    has_values = has_objects if needs is Needs.OBJECTS else manifest.table.names[1] or has_objects
+    return bool(has_values) and not _missing(manifest, settings)
+
+
+def _lists_in(probe: InputProbe, settings: ConvertSettings, tried: int | None) -> list[str]:
+    """Returns the names of the lists of paths and classes in a folder whose images exist."""
+    if settings.record_layout.needs is not Needs.LABEL:
+        return []
+    named = [name for name in probe.files if "." in name and may_be_list(name) and not name.startswith(".")]
+    names = [name for name in named[:tried] if is_path_list(probe.inside(name).head)]
+    return [name for name in names if _list_root(storage.join(probe.path, name), settings)]
+
+
+def _list_root(path: str, settings: ConvertSettings) -> str:
+    """Returns the folder to which the paths of a list are relative; empty if no usual folder fits."""
+    with storage.translated_errors("read", path):
+        lines = storage.read_head(path, HEAD_BYTES).decode("utf-8-sig", "surrogateescape").splitlines()
+    names = [path_and_label(line)[0] for line in lines[:_ROWS_TRIED]]
+    names = [name for name in names if inner_path(name)]
+    return find_image_root(path, names, settings.image_root, split_token(path.rpartition("/")[2]))
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    """A manifest, and what its place says about its rows.
+
+    Attributes:
+      file: The file.
+      table: Its table.
+      root: Folder to which its paths are relative; empty for the working directory.
+      prefix: Prefix of the keys of all rows: the folder of a split.
+      image_prefix: Prefix of the keys of images after that.
+      split: Split of rows that have none.
+    """
+
+    file: StoredObject
+    table: Table
+    root: str
+    prefix: str = ""
+    image_prefix: str = ""
+    split: str = ""
+
+
+def _manifest(file: StoredObject, name: str, beside: Sequence[str], settings: ConvertSettings) -> _Manifest:
+    """Returns a manifest.
+
+    Args:
+      file: The file.
+      name: Its path relative to the input; empty if it is the input.
+      beside: The same for all manifests of the input.
+      settings: Checked settings.
+
+    Raises:
+      UsageError: If it cannot be read.
+    """
+    table = load_table(file, settings)
+    path = file.path
+    root = settings.image_root or path.rpartition("/")[0] or ("/" if path.startswith("/") else "")
+    if table.kind != LIST:
+        folder = name.rpartition("/")[0]
+        return _Manifest(file, table, root, f"{folder}/" if folder else "", "", split_of_folder(folder))
+    # Paths become keys. If they are relative to the folder of a split, that folder comes first.
+    root = _list_root(path, settings) or root
+    above = settings.image_root.rstrip("/") or folder_of(path)
+    # The name of a list gives its split if the names of the lists give different ones.
+    tokens = {split_token(other.rpartition("/")[2]) for other in (*settings.input, *beside)}
+    split = split_token(path.rpartition("/")[2]) if len(tokens - {""}) > 1 else ""
+    return _Manifest(file, table, root, image_prefix=key_prefix(root, above, ""), split=split)
+
+
+def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
+    names = _names_in(probe, settings)
+    found = [(name, storage.stat(storage.join(probe.path, name) if name else probe.path)) for name in names]
+    files = [(name, file) for name, file in found if file is not None]
+    if not files:
+        raise UsageError(
+            f"--input {printable(probe.path)} is neither a manifest nor a folder of manifests of one "
+            "kind; name a CSV, JSON Lines or Parquet file."
+        )
+    name, file = next((each for each in files if each[1].size), files[-1])
+    if not probe.is_file:
+        _check_one_metadata(file.path)
+    if storage.is_remote(settings.image_root):
+        storage.require_known("--image_root", settings.image_root)
+    elif settings.image_root:
+        check_folder("--image_root", settings.image_root)
+    manifest = _manifest(file, name, names, settings)
+    _check_layout(printable(file.path), manifest.table, settings)
+    if probe.is_file and not manifest.table.any_rows:
+        raise UsageError(f"--input {printable(file.path)} has columns but no rows; add a row for each image.")
+    described = manifest.table.describe() + _missing(manifest, settings)
+    if manifest.table.kind == LIST:
+        shown = printable(", ".join(name or probe.name for name in names))
+        where = f"images in {printable(manifest.root) or 'the working directory'}"
+        kind = "are splits" if len(names) > 1 else "is a split"
+        return f"{described}: {shown}{f' {kind} by name' if manifest.split else ''} ({where})"
+    if probe.is_file:
+        return described
+    if _only_manifests(probe):
+        return f"a folder of manifests, the first is {described}"
+    return f"a folder of images that {printable(file.path)} names, {described}"
+
+
+def _check_one_metadata(path: str) -> None:
+    """Checks that no other file beside a metadata file could be meant.
+
+    Raises:
+      UsageError: If there is one.
+    """
+    beside = [storage.join(folder_of(path), name) for name in _METADATA]
+    others = [other for other in beside if path in beside and other != path and storage.exists(other)]
+    if others:
+        shown = [printable(name) for name in (path, *others)]
+        raise UsageError(
+            f"{' and '.join(shown)} may both name the images; write --input {' or --input '.join(shown)}."
+        )
+
+
+def _check_layout(shown: str, table: Table, settings: ConvertSettings) -> None:
+    """Checks that a table has what the layout needs.
+
+    Raises:
+      UsageError: If it has not.
+    """
+    layout = settings.record_layout
+    if layout.needs is Needs.OBJECTS and not table.has_objects:
+        raise UsageError(
+            f"--layout {layout.name}: {shown} is read as manifest, but it has no column objects; choose "
+            "--layout classification, or another --source."
+        )
+    if layout.needs is not Needs.LABEL or settings.unlabelled == "keep" or table.names[1]:
+        return
+    if table.has_objects:
+        raise UsageError(
+            f"--layout {layout.name}: the rows of {shown} have objects and no class; choose --layout "
+            "detection."
+        )
+    raise UsageError(
+        f"--input {shown}: none of its columns ({table.header}) has a usual name for classes; name the "
+        "column with --label_column, or keep images without a class with --unlabelled keep."
+    )
+
+
+def _missing(manifest: _Manifest, settings: ConvertSettings) -> str:
+    """Returns a warning if none of the first images exists; else an empty string."""
+    file, table = manifest.file, manifest.table
+    if not table.any_rows:
+        return ""
+    end = 1 if table.kind == PARQUET else min(table.begin + HEAD_BYTES, file.size)
+    rows = rows_of(table, file, (table.begin, end, table.number), settings)
+    images = (values[0] for _, values in rows if not isinstance(values, str))
+    root = ImageRoot(manifest.root)
+    paths: list[str] = []
+    for path in islice((image for image in images if isinstance(image, str)), _ROWS_TRIED):
+        try:
+            _, uri = root.find(path)
+            paths.append(path)
+            if not storage.is_remote(uri):
+                state_of(uri)
+            return ""
+        except RowFault:
+            pass
+    if not paths:
+        return ""
+    if find_moved(paths, manifest.root or "."):
+        return "; its images are not at these paths, so they are searched by file name"
+    where = printable(manifest.root) or "the working directory"
+    return (
+        f"; none of the first {counted(len(paths), 'image')} is there, --image_root says where paths "
+        f"begin (now {where})"
+    )
+
+
+def _split(item: Input, context: Context) -> Iterator[InputSplit]:
+    """Yields the splits of a manifest, or of all manifests in a folder."""
+    settings = context.settings
+    with storage.translated_errors("read", item.path):
+        probe = InputProbe(item.path, item.is_file)
+        names = _names_in(probe, settings)
+        if not item.is_file and _only_manifests(probe):
+            names = _all_files(item.path)
+        for name in names:
+            path = storage.join(item.path, name) if name else item.path
+            file = storage.stat(path)
+            if file is None:
+                raise storage.changed(path)
+            if not file.size:
+                continue
+            manifest = _manifest(file, name, names, settings)
+            detail = json.dumps(asdict(manifest))
+            for begin, end, number in parts_of(manifest.table, file):
+                yield InputSplit(item, path, begin, end, number, detail)
+
+
+def _all_files(folder: str) -> list[str]:
+    """Returns the names of all manifests directly in a folder."""
+    if not storage.is_remote(folder):
+        return sorted(name for name in os.listdir(folder) if not _is_marker(name))
+    base = folder.rstrip("/") + "/"
+    names = (item.path.removeprefix(base) for item in storage.list_objects(base))
+    return sorted(name for name in names if name and not _is_marker(name))
+
+
+def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
+    """Yields a reference for every row of a split, and the ids of classes that are numbers."""
+    manifest = json.loads(part.detail)
+    file, table = StoredObject(*manifest["file"]), Table.decode(manifest["table"])
+    rows = Rows(
+        settings=context.settings,
+        root=manifest["root"],
+        prefix=part.item.prefix + manifest["prefix"],
+        manifest=part.path,
+        shown=part.path.rpartition("/")[2],
+        unit="row" if table.kind == PARQUET else "line",
+        folder_split=manifest["split"],
+        ml_use=table.names[2].lower().endswith(ML_USE),
+        key_folder=manifest["image_prefix"],
+    )
+    with storage.translated_errors("read", part.path):
+        place = part.begin, part.end, part.number
+        yield from rows.refs(rows_of(table, file, place, context.settings))
+
+
+SOURCE = Source(
+    name="manifest",
+    provides=frozenset({Needs.LABEL, Needs.OBJECTS, Needs.IMAGE}),
+    settings=SETTINGS,
+    accepts=_accepts,
+    describe=_describe,
+    list_part=list_part,
+    split=_split,
+    names_images=True,
+    has_columns=True,
+)

@@ -1,0 +1,1 @@
+"""Reads tables that name images: CSV, TSV, JSON Lines and Parquet, and the formats that are made of them."""

@@ -1,0 +1,296 @@
+"""Reads tables with a row for each image, in any kind of file: their columns, and ranges of their rows."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from operator import itemgetter
+from typing import Any
+
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.transforms import storage
+from shardwright.transforms.sources.input_probe import HEAD_BYTES
+from shardwright.transforms.sources.tables.base64_images import (
+    MAX_PATH_LENGTH,
+    base64_column,
+    embedded_image,
+)
+from shardwright.transforms.sources.tables.columns import (
+    ML_USE,
+    OBJECTS,
+    ROLES,
+    check_unique,
+    choose_columns,
+    looks_like_path,
+    named_columns,
+    names_shown,
+    usual_columns,
+)
+from shardwright.transforms.sources.tables.heads import (
+    CSV,
+    JSONL,
+    LIST,
+    PARQUET,
+    check_text,
+    has_spaces_before_quotes,
+    has_split,
+    is_bare,
+    kind_by_look,
+    kind_of,
+    path_and_label,
+    sniff_delimiter,
+)
+from shardwright.transforms.sources.tables.lines import (
+    LONGEST,
+    Lines,
+    Row,
+    csv_cells,
+    json_object,
+    named_value,
+    read_steps,
+    row_starts,
+    text_rows,
+)
+from shardwright.transforms.sources.tables.parquet import parquet_columns, parquet_parts, parquet_rows
+from shardwright.transforms.storage.stored_object import StoredObject
+
+#: Number of bytes of CSV or JSON Lines in one range.
+STRETCH = 16_000_000
+_KINDS = {CSV: "CSV", JSONL: "JSON Lines", PARQUET: "Parquet"}
+#: What a message says about the column of each role.
+_NOUNS = ("images", "classes", "splits", "groups", "checksums")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Describes how to read a table.
+
+    Attributes:
+      kind: Kind of the file, such as `CSV`.
+      names: Names of the columns, as `choose_columns` returns them.
+      header: Names of all columns, for messages.
+      has_objects: Whether a column has objects.
+      any_rows: Whether the file has any rows, if that is known.
+      begin: Byte offset of the first row.
+      number: Line number of the first row.
+      positions: Positions of the columns in a row of CSV; -1 if there is no such column.
+      width: Number of cells in a row of CSV; 0 for files without a header, with rows
+        `[split,]image[,label...]`.
+      delimiter: Delimiter of CSV.
+      skip_spaces: Whether blanks before a cell of CSV are ignored.
+      is_base64: Whether the column of images has the images themselves as base64 text.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    header: str = ""
+    has_objects: bool = False
+    any_rows: bool = True
+    begin: int = 0
+    number: int = 1
+    positions: tuple[int, ...] = ()
+    width: int = 0
+    delimiter: str = ","
+    skip_spaces: bool = False
+    is_base64: bool = False
+
+    def encode(self) -> dict[str, Any]:
+        """Returns the table as a JSON object."""
+        return asdict(self)
+
+    @staticmethod
+    def decode(value: Mapping[str, Any]) -> Table:
+        """Returns the table that `encode` wrote."""
+        return Table(**{**value, "names": tuple(value["names"]), "positions": tuple(value["positions"])})
+
+    def describe(self) -> str:
+        """Returns a description of the file for messages."""
+        if self.kind == LIST:
+            return "a list with a path and a class on each line"
+        if self.kind == CSV and not self.width:
+            return "a CSV manifest without a header: [split,] image, class"
+        kind = "TSV" if self.kind == CSV and self.delimiter == "\t" else _KINDS[self.kind]
+        taken = [f"{noun} in {name!r}" for noun, name in zip(_NOUNS, self.names) if name]
+        if self.is_base64:
+            taken[0] += " as base64"
+        taken += [f"objects in {OBJECTS!r}"] if self.has_objects else []
+        return f"a {kind} manifest{' with a header' if self.kind == CSV else ''}: {', '.join(taken)}"
+
+
+def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
+    """Returns the table in a file.
+
+    Raises:
+      UsageError: If the file has no rows that can be read, or no column that is named or needed.
+    """
+    shown, name = printable(file.path), file.path.rpartition("/")[2]
+    if not file.size:
+        raise UsageError(f"--input {shown} is empty; add a row for each image.")
+    head = storage.read_range(file.path, 0, HEAD_BYTES, file.size, file.version)
+    kind = kind_of(name) or kind_by_look(name, head)
+    if kind == PARQUET:
+        names, header, any_rows = parquet_columns(file, settings)
+        return Table(PARQUET, names, names_shown(header), OBJECTS in header, any_rows)
+    check_text(shown, head)
+    begin = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
+    if kind == LIST:
+        for option, column in named_columns(settings).items():
+            raise UsageError(
+                f"{option} {printable(column)}: {shown} is a list of paths and classes, which has no such "
+                "column; leave that option out."
+            )
+        return Table(LIST, _bare_names(""), begin=begin)
+    lines = Lines(read_steps(file, begin, file.size, HEAD_BYTES), begin)
+    if kind == JSONL:
+        return _jsonl_table(shown, lines, settings)
+    return _csv_table(shown, name, head, lines, settings)
+
+
+def _bare_names(split: str) -> tuple[str, ...]:
+    """Returns the names of the columns of a file without a header."""
+    return ("image", "label", split, *[""] * (len(ROLES) - 3))
+
+
+def _csv_table(shown: str, name: str, head: bytes, lines: Lines, settings: ConvertSettings) -> Table:
+    delimiter = sniff_delimiter(name, head)
+    skip = has_spaces_before_quotes(head, delimiter)
+    table = Table(CSV, _bare_names(ML_USE), begin=lines.position, delimiter=delimiter, skip_spaces=skip)
+    rows = csv_cells(lines, 1, delimiter, skip)
+    _, first = next(rows, (0, "it holds no rows"))
+    if isinstance(first, str):
+        raise UsageError(f"--input {shown}: {first}; name a manifest with a row for each image.")
+    if is_bare(first) and not named_columns(settings):
+        return table
+    table = replace(table, begin=lines.position, number=1 + lines.count, width=len(first))
+    header = [cell.strip() for cell in first]
+    check_unique(shown, header)
+    _, second = next(rows, (0, ""))
+    cells = second if isinstance(second, list) else []
+    names = choose_columns(shown, header, settings, dict(zip(header, cells)))
+    return replace(
+        table,
+        names=names,
+        header=names_shown(header),
+        has_objects=OBJECTS in header,
+        any_rows=bool(second),
+        positions=tuple(header.index(name) if name else -1 for name in names),
+    )
+
+
+def _jsonl_table(shown: str, lines: Lines, settings: ConvertSettings) -> Table:
+    begin = lines.position
+    values: dict[str, object] = {}
+    for text in lines:
+        row = json_object(text)
+        if isinstance(row, dict):
+            for column, value in _values_in(row):
+                values.setdefault(column, value)
+        if lines.position >= (HEAD_BYTES if values else LONGEST):
+            break
+    if not values:
+        what = "none of its first lines is a JSON object" if lines.count else "it holds no rows"
+        raise UsageError(f"--input {shown}: {what}; JSON Lines has one object on each line.")
+    column = _base64_column(values, settings)
+    header = [*values, *([OBJECTS] if any(name.startswith(f"{OBJECTS}.") for name in values) else [])]
+    names = choose_columns(
+        shown, header, replace(settings, image_column=column or settings.image_column), values
+    )
+    return Table(JSONL, names, names_shown(header), OBJECTS in header, begin=begin, is_base64=bool(column))
+
+
+def _values_in(row: Mapping[str, object], above: str = "", depth: int = 3) -> Iterator[tuple[str, object]]:
+    """Yields the names and values in a JSON object; names in nested objects are joined by dots."""
+    for name, item in row.items():
+        if not isinstance(item, dict):
+            yield above + name, item
+        elif depth:
+            yield from _values_in(item, f"{above}{name}.", depth - 1)
+
+
+def _base64_column(values: Mapping[str, object], settings: ConvertSettings) -> str:
+    """Returns the column with images as base64 text; empty if there is none, or a usual one has paths."""
+    if settings.image_column:
+        return base64_column(values, [settings.image_column])
+    usual = usual_columns("image", list(dict.fromkeys(name.partition(".")[0] for name in values)), {})
+    if any(looks_like_path(str(values.get(name, ""))[:MAX_PATH_LENGTH]) for name in usual):
+        return ""
+    return base64_column(values, usual)
+
+
+def parts_of(table: Table, file: StoredObject) -> Iterator[tuple[int, int, int]]:
+    """Yields ranges of rows: begin and end, in bytes or row groups, and the number of the first row."""
+    if table.kind == PARQUET:
+        yield from parquet_parts(file)
+        return
+    begin, number = table.begin, table.number
+    if file.size - begin > STRETCH:
+        lines = Lines(read_steps(file, begin, file.size), begin)
+        is_csv = table.kind == CSV
+        rows = csv_cells(lines, number, table.delimiter, table.skip_spaces) if is_csv else lines
+        for end, count in row_starts(lines, rows, STRETCH):
+            yield begin, end, number
+            begin, number = end, table.number + count
+    if begin < file.size:
+        yield begin, file.size, number
+
+
+def rows_of(
+    table: Table, file: StoredObject, part: tuple[int, int, int], settings: ConvertSettings
+) -> Iterator[Row]:
+    """Yields the rows in a range that `parts_of` yielded, with a value for each of `Table.names`."""
+    begin, end, number = part
+    if table.kind == PARQUET:
+        return parquet_rows(file, (begin, end), number, table.names)
+    lines = Lines(read_steps(file, begin, end), begin)
+    if table.kind == CSV:
+        cells = csv_cells(lines, number, table.delimiter, table.skip_spaces)
+        return _named_cells(cells, table) if table.width else _bare_cells(cells, settings.label_separator)
+    if table.kind == LIST:
+        return text_rows(lines, number, lambda text: _list_values(text, settings.label_separator))
+
+    def parse(text: str) -> list[Any] | str:
+        row = json_object(text)
+        if isinstance(row, str):
+            return row
+        values = [named_value(row, name) for name in table.names]
+        if table.is_base64:
+            line = text.encode("utf-8", "surrogateescape")
+            values[0] = embedded_image(row, table.names[0], line, lines.position - len(line), file)
+        return values
+
+    return text_rows(lines, number, parse)
+
+
+def _named_cells(cells: Iterable[Row], table: Table) -> Iterator[Row]:
+    """Yields the values of the selected columns; an empty value for a column that does not exist."""
+    pick, width = itemgetter(*table.positions), table.width
+    for number, row in cells:
+        if isinstance(row, str):
+            yield number, row
+        elif len(row) != width:
+            few = "few" if len(row) < width else "many"
+            yield number, f"it has too {few} cells: {len(row)} instead of {width}"
+        else:
+            yield number, pick([*row, ""])
+
+
+def _bare_cells(cells: Iterable[Row], separator: str) -> Iterator[Row]:
+    """Yields the values of rows `[split,]image[,label...]` in files without a header."""
+    for number, row in cells:
+        if isinstance(row, str):
+            yield number, row
+            continue
+        split, image, *labels = [*row] if has_split(row) else ["", *row]
+        names = [name for text in labels for name in (text.split(separator) if separator else [text])]
+        yield number, (image, [name for name in names if name.strip()], split, "", "")
+
+
+def _list_values(text: str, separator: str) -> tuple[Any, ...]:
+    """Returns the values of a line with a path and a class, or several classes that are numbers."""
+    path, label = path_and_label(text)
+    numbers = label.split()
+    several = len(numbers) > 1 and not separator and all(number.isdecimal() for number in numbers)
+    return (path, numbers if several else label, "", "", "")

@@ -1,0 +1,323 @@
+"""Lists the images of CSV files in a format with one or more rows for each image.
+
+A source gives a `TableFormat`, which recognizes its files, and an `ImageTable`, which says what the cells of
+a row mean. This module finds the files and the folders of their images, and reads the rows.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import IO, Any, NamedTuple
+
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.labels import ClassId
+from shardwright.schemas.units import counted
+from shardwright.transforms import storage
+from shardwright.transforms.sources.file_states import FileStates, with_states
+from shardwright.transforms.sources.image_files import bad_entry, check_folder, folder_of, split_token
+from shardwright.transforms.sources.image_lists import (
+    MAX_TRIED,
+    describe_list,
+    find_image_root,
+    find_lists,
+    names_with,
+    placed_lists,
+    prefix_of_images,
+    prefix_of_lines,
+    split_lists,
+)
+from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe, look_at
+from shardwright.transforms.sources.row_runs import RowRuns
+from shardwright.transforms.sources.source import Context, Input, InputSplit
+from shardwright.transforms.sources.tables.heads import check_text, head_rows, sniff_delimiter
+from shardwright.transforms.sources.tables.lines import STEP, Lines, Row, csv_cells, line_cells
+from shardwright.transforms.sources.tables.paths import ImageRoot, RowFault
+from shardwright.transforms.sources.tables.rows import NumberedClasses
+
+#: Number of images to look for in a folder.
+_NAMES_TRIED = 5
+#: Longest path of an image.
+_MAX_PATH_LENGTH = 4096
+
+
+class TableHead(NamedTuple):
+    """The beginning of a CSV file.
+
+    Attributes:
+      path: Path of the file.
+      delimiter: Delimiter of cells.
+      rows: First rows; the first one may name the columns.
+    """
+
+    path: str
+    delimiter: str
+    rows: Sequence[list[str]]
+
+    @property
+    def header(self) -> list[str]:
+        """The first row without blanks around its cells; empty if there is none."""
+        return [cell.strip() for cell in self.rows[0]] if self.rows else []
+
+
+def parse_head(path: str, head: bytes) -> TableHead:
+    """Returns the beginning of a CSV file from its first bytes."""
+    delimiter = sniff_delimiter(path, head)
+    return TableHead(path, delimiter, head_rows(head, delimiter))
+
+
+def _read_head(path: str) -> bytes:
+    with storage.translated_errors("read", path):
+        return storage.read_head(path, HEAD_BYTES)
+
+
+class ImageTable(ABC):
+    """What the rows of a CSV file mean.
+
+    Attributes:
+      head: Beginning of the file.
+      has_header: Whether the first row names the columns.
+      classes: Names of the classes in the order of their ids; empty if the file does not list them.
+    """
+
+    has_header = True
+    classes: Sequence[str] = ()
+
+    def __init__(self, head: TableHead) -> None:
+        self.head = head
+
+    @property
+    def first_rows(self) -> Sequence[list[str]]:
+        """First rows, without the names of columns."""
+        return self.head.rows[1:] if self.has_header else self.head.rows
+
+    @abstractmethod
+    def image_in(self, cells: Sequence[str]) -> str:
+        """Returns the path of the image of a row; empty if the row names none."""
+
+    @abstractmethod
+    def parse(self, cells: Sequence[str]) -> Any:
+        """Returns what a row with as many cells as the first says about its image.
+
+        Raises:
+          RowFault: If the row is wrong.
+        """
+
+    @abstractmethod
+    def annotate(self, ref: ImageRef, rows: Mapping[int, Any]) -> ImageRef:
+        """Returns a reference with what its rows say.
+
+        Args:
+          ref: The reference.
+          rows: Line -> result of `parse`.
+
+        Raises:
+          RowFault: If the rows do not agree.
+        """
+
+    def describe(self) -> str:
+        """Returns what a message says about the columns, after a semicolon; empty for nothing."""
+        return ""
+
+
+class _TableFile(NamedTuple):
+    """A file, as an `ImageList`."""
+
+    path: str
+    key: str
+    root: str
+    split: str
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """How a source reads its files.
+
+    Attributes:
+      name: Description of a file, for messages.
+      suffixes: Suffixes of the names of files that are found in folders.
+      lacks: What a message says about an input without such a file, after its name.
+      recognizes: Returns whether a file looks like this format.
+      load: Returns the table of a file. Raises UsageError if it is not of this format.
+      fault_reason: Reason for the quarantine of an image with a bad row.
+      one_row: Whether an image has one row, which may span several lines. Several rows are an error, as are
+        equal keys. Otherwise a row is a line.
+      needs_images: Whether some of the first images must exist.
+      numbers_are_ids: Whether a class that is a number has that number as its id.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    lacks: str
+    recognizes: Callable[[TableHead, ConvertSettings], bool]
+    load: Callable[[TableHead, ConvertSettings], ImageTable]
+    fault_reason: str = QuarantineReason.BAD_ROW
+    one_row: bool = False
+    needs_images: bool = True
+    numbers_are_ids: bool = False
+
+    def accepts(self, probe: InputProbe, settings: ConvertSettings) -> bool:
+        """Returns whether an input is a file of this format, or a folder with one."""
+        if probe.is_file:
+            return self.recognizes(parse_head(probe.path, probe.head), settings)
+        return bool(self._names_in(probe, settings, MAX_TRIED))
+
+    def _names_in(self, probe: InputProbe, settings: ConvertSettings, tried: int | None = None) -> list[str]:
+        def is_one(path: str) -> bool:
+            return self.recognizes(parse_head(path, _read_head(path)), settings)
+
+        return find_lists(
+            probe, lambda folder, tried: names_with(folder, self.suffixes, tried, is_one), tried
+        )
+
+    def describe(self, probe: InputProbe, settings: ConvertSettings) -> str:
+        """Returns a description of an input."""
+        if settings.image_root:
+            check_folder("--image_root", settings.image_root)
+        tables = self._find_tables(probe, settings)
+        described = (describe_list(file, table.describe()) for file, table in tables.items())
+        return f"{self.name}: {'; '.join(described)}"
+
+    def split(self, item: Input, context: Context) -> Iterator[InputSplit]:
+        """Yields one input split for each file."""
+        yield from split_lists(item, self._find_tables(look_at(item.path), context.settings))
+
+    def _find_tables(self, probe: InputProbe, settings: ConvertSettings) -> dict[_TableFile, ImageTable]:
+        """Returns the files of an input, and their tables.
+
+        Raises:
+          UsageError: If there are none, one is not of this format, or images are missing or in two files.
+        """
+        names = [""] if probe.is_file else self._names_in(probe, settings)
+        if not names:
+            raise UsageError(f"--input {printable(probe.path)} {self.lacks}")
+        tables: dict[_TableFile, ImageTable] = {}
+        first: dict[str, str] = {}
+        for path, key, split in placed_lists(probe, names):
+            table = self._load(path, settings)
+            images = list(dict.fromkeys(filter(None, map(table.image_in, table.first_rows))))
+            root = self._root_of(path, images, settings)
+            for image in images:
+                other = first.setdefault(storage.join(root, image), path)
+                if other != path:
+                    inputs = f"--input {printable(other)} or --input {printable(path)}"
+                    raise UsageError(
+                        f"{printable(other)} and {printable(path)} both list {printable(image)}; name one of "
+                        f"them: write {inputs}."
+                    )
+            tables[_TableFile(path, key, root, split)] = table
+        return tables
+
+    def _load(self, path: str, settings: ConvertSettings) -> ImageTable:
+        head = _read_head(path)
+        check_text(printable(path), head)
+        return self.load(parse_head(path, head), settings)
+
+    def _root_of(self, path: str, images: Sequence[str], settings: ConvertSettings) -> str:
+        """Returns the folder that the paths in a file are relative to.
+
+        Raises:
+          UsageError: If none of the first images is in one of the usual folders.
+        """
+        tried = images[:_NAMES_TRIED]
+        if not tried or any(name.startswith("/") or "://" in name for name in tried):
+            return settings.image_root.rstrip("/") or folder_of(path)
+        root = find_image_root(path, tried, settings.image_root, split_token(path.rpartition("/")[2]))
+        if not root and self.needs_images:
+            raise UsageError(
+                f"--input {printable(path)}: {printable(tried[0])} is neither beside it nor in images/; "
+                "name the folder of its images with --image_root."
+            )
+        return root or folder_of(path)
+
+    def list_part(self, part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
+        """Yields a reference for each image that a file names, and for each row that names none."""
+        file = _TableFile(*json.loads(part.detail))
+        table = self._load(file.path, context.settings)
+        yield from map(ClassId, table.classes, range(len(table.classes)))
+        classes = NumberedClasses()
+        with storage.translated_errors("read", file.path), storage.open_local(file.path) as opened:
+            listing = _Listing(self, table, file, prefix_of_images(part, file.root, context))
+            for line, problem in listing.index(opened):
+                message = f"line {line} of {printable(file.key)}: {problem}"
+                key = f"{prefix_of_lines(part, file.key)}{line}"
+                yield bad_entry(key, file.path, message, QuarantineReason.BAD_ROW)
+            states = FileStates(file.root, len(listing.runs))
+            for ref in with_states(listing.refs(opened), states, file.root):
+                if self.numbers_are_ids:
+                    yield from classes.new_ids(ref)
+                yield ref
+
+
+class _Listing:
+    """Lists the images of one file.
+
+    Args:
+      reader: Format of the file.
+      table: Table in the file.
+      file: The file.
+      prefix: Prefix of the keys of its images.
+    """
+
+    def __init__(self, reader: TableFormat, table: ImageTable, file: _TableFile, prefix: str) -> None:
+        self._format, self._table, self._file, self._prefix = reader, table, file, prefix
+        self._root = ImageRoot("" if file.root == "." else file.root)
+        self.runs = RowRuns()
+
+    def _parse(self, lines: Lines, number: int) -> Iterator[Row]:
+        delimiter = self._table.head.delimiter
+        if self._format.one_row:
+            return csv_cells(lines, number, delimiter, skip_spaces=False)
+        # An image whose rows are lost in an unclosed quote would be stored without some of its objects.
+        return line_cells(lines, number, delimiter)
+
+    def _find(self, cells: Sequence[str]) -> tuple[str, str]:
+        """Returns (key, URI) of the image of a row; empty texts if the row names none."""
+        path = self._table.image_in(cells)
+        try:
+            return self._root.find(path) if 0 < len(path) <= _MAX_PATH_LENGTH else ("", "")
+        except RowFault:
+            return "", ""
+
+    def index(self, opened: IO[bytes]) -> Iterator[tuple[int, str]]:
+        """Finds the rows of each image; yields (line, fault) for rows that name no image."""
+        begin = len(codecs.BOM_UTF8) if opened.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
+        opened.seek(begin)
+        lines = Lines(iter(partial(opened.read, STEP), b""), begin)
+        rows = self._parse(lines, 1)
+        if self._table.has_header:
+            next(rows, None)
+        yield from self.runs.index(lines, rows, lambda cells: self._find(cells)[0])
+
+    def refs(self, opened: IO[bytes]) -> Iterator[ImageRef]:
+        """Yields a reference for each image, and a faulty one for each with a bad row."""
+        for group in self.runs.groups():
+            images: dict[str, tuple[str, list[tuple[int, Sequence[str]]]]] = {}  # two may have the same hash
+            for line, cells in self.runs.rows(opened, group, self._parse):
+                key, uri = self._find(cells)
+                images.setdefault(key, (uri, []))[1].append((line, cells))
+            for key, (uri, rows) in images.items():
+                for own in ([row] for row in rows) if self._format.one_row else [rows]:
+                    yield self._ref(key, uri, own)
+
+    def _ref(self, key: str, uri: str, rows: Iterable[tuple[int, Sequence[str]]]) -> ImageRef:
+        file, width = printable(self._file.key), len(self._table.head.rows[0])
+        parsed: dict[int, Any] = {}
+        ref = ImageRef(self._prefix + key, uri, split=self._file.split)
+        try:
+            for line, cells in rows:
+                if not parsed:
+                    ref = ref._replace(message=f"line {line} of {file}")
+                if len(cells) != width:
+                    raise RowFault(f"it has {counted(len(cells), 'cell')} instead of {width}")
+                parsed[line] = self._table.parse(cells)
+            return self._table.annotate(ref, parsed)
+        except RowFault as fault:
+            return ref.quarantined(self._format.fault_reason, f"line {line} of {file}: {fault}")
