@@ -7,7 +7,6 @@ a header must be `path,x1,y1,x2,y2,class`. Rows of one image may be anywhere in 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -20,11 +19,11 @@ from shardwright.schemas.layouts import Needs
 from shardwright.transforms.sources.image_files import annotated, class_name, number_in
 from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.source import Source
+from shardwright.transforms.sources.tables.box_columns import MISSING, BoxColumns, box_columns
 from shardwright.transforms.sources.tables.columns import (
     check_named,
     looks_like_path,
     named_column,
-    usual_names,
 )
 from shardwright.transforms.sources.tables.image_tables import (
     ImageTable,
@@ -35,52 +34,16 @@ from shardwright.transforms.sources.tables.image_tables import (
 from shardwright.transforms.sources.tables.paths import RowFault
 from shardwright.transforms.sources.tables.rows import split_in
 
-#: Names of box columns, compared in lower case without `_`, `-`, `.` and spaces.
-_CORNERS = (
-    ("xmin", "x1", "left", "minx", "bboxxmin", "bboxx1", "bboxleft", "boxxmin", "xtl", "roix1", "boxx1"),
-    ("ymin", "y1", "top", "miny", "bboxymin", "bboxy1", "bboxtop", "boxymin", "ytl", "roiy1", "boxy1"),
-    ("xmax", "x2", "right", "maxx", "bboxxmax", "bboxx2", "bboxright", "boxxmax", "xbr", "roix2", "boxx2"),
-    ("ymax", "y2", "bottom", "maxy", "bboxymax", "bboxy2", "bboxbottom", "boxymax", "ybr", "roiy2", "boxy2"),
-)
-#: The same for a box that is given as its upper left corner, width and height.
-_EXTENTS = (
-    ("bboxx", "boxx", "x", "xmin", "left", "bboxleft"),
-    ("bboxy", "boxy", "y", "ymin", "top", "bboxtop"),
-    ("bboxwidth", "boxwidth", "bboxw", "boxw", "w"),
-    ("bboxheight", "boxheight", "bboxh", "boxh", "h"),
-)
-_SIZE = (("width", "imagewidth", "imgwidth"), ("height", "imageheight", "imgheight"))
 _CORNER_NAMES = ("xmin", "ymin", "xmax", "ymax")
 #: Cells of a row without a header: path, x1, y1, x2, y2, class.
 _BARE_WIDTH = 6
 _SUFFIXES = (".csv", ".tsv")
 #: How far a share may be outside 0 to 1, because of rounding or boxes that exceed the picture.
 _SLACK = 0.5
-_NO_FIELD = -1
 _Value = TypeVar("_Value")
 _ADVICE = (
     "its header must name the image, the class and the sides, such as filename,class,xmin,ymin,xmax,ymax."
 )
-
-
-class _Columns(NamedTuple):
-    """Positions of columns in a row; -1 for a missing one.
-
-    Attributes:
-      image: Path of the image.
-      label: Class.
-      split: Split.
-      sides: Four numbers of the box.
-      size: Width and height of the picture; empty if either is missing.
-      has_extents: Whether the last two numbers of the box are its width and height.
-    """
-
-    image: int = 0
-    label: int = 5
-    split: int = _NO_FIELD
-    sides: tuple[int, ...] = (1, 2, 3, 4)
-    size: tuple[int, ...] = ()
-    has_extents: bool = False
 
 
 class _Box(NamedTuple):
@@ -100,7 +63,7 @@ class BoxTable(ImageTable):
       has_header: Whether its first row names the columns.
     """
 
-    def __init__(self, head: TableHead, columns: _Columns, has_header: bool) -> None:
+    def __init__(self, head: TableHead, columns: BoxColumns, has_header: bool) -> None:
         super().__init__(head)
         self.has_header = has_header
         self._columns = columns
@@ -154,7 +117,7 @@ class BoxTable(ImageTable):
 
     def parse(self, cells: Sequence[str]) -> _Box:
         """Returns the object of a row, and the size and split of its image."""
-        split = split_in(cells[self._columns.split]) if self._columns.split != _NO_FIELD else ""
+        split = split_in(cells[self._columns.split]) if self._columns.split != MISSING else ""
         return _Box(self._object(cells), self._size(cells), split)
 
     def _object(self, cells: Sequence[str]) -> ObjectAnnotation | None:
@@ -226,32 +189,6 @@ def _is_number(cell: str) -> bool:
     return number_in(cell) is not None
 
 
-def _plain(name: str) -> str:
-    return re.sub(r"[\s_.-]+", "", name.strip().lower())
-
-
-def _columns_of(header: Sequence[str], settings: ConvertSettings) -> _Columns | None:
-    """Returns the positions of the columns in a header; None if it has no columns of boxes."""
-    plain = [_plain(name) for name in header]
-
-    def find(names: Sequence[str]) -> int:
-        return next((plain.index(name) for name in names if name in plain), _NO_FIELD)
-
-    def role(name: str) -> int:
-        named = named_column(name, settings)
-        if named:
-            return header.index(named) if named in header else _NO_FIELD
-        return find([*map(_plain, usual_names(name)), *(["imageid"] if name == "image" else [])])
-
-    image, label, split = map(role, ("image", "label", "split"))
-    corners, extents, size = (tuple(map(find, names)) for names in (_CORNERS, _EXTENTS, _SIZE))
-    has_extents = _NO_FIELD in corners
-    sides = extents if has_extents else corners
-    if _NO_FIELD in (image, label, *sides):
-        return None
-    return _Columns(image, label, split, sides, size if _NO_FIELD not in size else (), has_extents)
-
-
 def _is_bare_row(row: Sequence[str]) -> bool:
     """Returns whether a row is `path,x1,y1,x2,y2,class`, or `path,,,,,` for an image without objects."""
     if len(row) != _BARE_WIDTH or not looks_like_path(row[0]):
@@ -288,10 +225,10 @@ def _table_in(head: TableHead, settings: ConvertSettings) -> BoxTable | None:
     """Returns the table that begins with these rows; None if it is not a box table."""
     if not head.rows or {"ImageID", "LabelName"} <= set(head.header):  # the latter are Open Images'
         return None
-    columns = _columns_of(head.header, settings)
+    columns = box_columns(head.header, settings)
     if columns is not None and not looks_like_path(head.rows[0][columns.image]):
         return BoxTable(head, columns, has_header=True)
-    return BoxTable(head, _Columns(), has_header=False) if all(map(_is_bare_row, head.rows)) else None
+    return BoxTable(head, BoxColumns(), has_header=False) if all(map(_is_bare_row, head.rows)) else None
 
 
 def _load(head: TableHead, settings: ConvertSettings) -> BoxTable:

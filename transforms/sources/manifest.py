@@ -17,17 +17,15 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.folder_tree import could_be_splits, split_of_folder
 from shardwright.transforms.sources.image_files import check_folder, folder_of, inner_path, split_token
 from shardwright.transforms.sources.image_lists import find_image_root, key_prefix
 from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe
-from shardwright.transforms.sources.moved_files import find_moved
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
-from shardwright.transforms.sources.tables.columns import ML_USE
-from shardwright.transforms.sources.tables.files import Table, load_table, parts_of, rows_of
+from shardwright.transforms.sources.tables.columns import ML_USE, check_layout
+from shardwright.transforms.sources.tables.files import Table, load_table, missing_images, parts_of, rows_of
 from shardwright.transforms.sources.tables.heads import (
     CSV,
     LIST,
@@ -39,7 +37,6 @@ from shardwright.transforms.sources.tables.heads import (
     may_be_list,
     path_and_label,
 )
-from shardwright.transforms.sources.tables.paths import ImageRoot, RowFault, state_of
 from shardwright.transforms.sources.tables.rows import SETTINGS, Rows
 from shardwright.transforms.storage.stored_object import StoredObject
 
@@ -49,8 +46,8 @@ _MARKERS = ("_SUCCESS", "_committed_", "_started_")
 _FILES_TRIED = 10
 #: Names of the manifest in Hugging Face's "imagefolder", and of its column of file names.
 _METADATA, _FILE_NAME = ("metadata.csv", "metadata.jsonl", "metadata.parquet"), "file_name"
-#: Number of rows whose images are checked before the conversion begins.
-_ROWS_TRIED = 50
+#: Number of lines of a list whose images are looked for.
+_LINES_TRIED = 50
 
 
 def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
@@ -82,7 +79,13 @@ def _only_manifests(probe: InputProbe) -> list[str]:
     if len(kinds) != 1 or "" in kinds or probe.folders:
         return []
     heads = (probe.inside(name).head for name in names[:_FILES_TRIED] if kinds == {CSV})
-    return [] if any(map(is_open_images, heads)) else names
+    if any(map(is_open_images, heads)):
+        return []
+    # The probe does not list all files of a large folder.
+    base = probe.path.rstrip("/") + "/"
+    remote = storage.is_remote(base)
+    paths = (item.path for item in storage.list_objects(base)) if remote else os.listdir(probe.path)
+    return sorted(name for path in paths if (name := path.removeprefix(base)) and not _is_marker(name))
 
 
 def _is_marker(name: str) -> bool:
@@ -118,11 +121,11 @@ def _goes_with_images(probe: InputProbe, name: str, settings: ConvertSettings) -
         manifest = _manifest(file, name, (), settings) if file is not None else None
     except UsageError:
         return False
-    if manifest is None or manifest.table.names[0] != (settings.image_column or _FILE_NAME):
+    if file is None or manifest is None or manifest.table.names[0] != (settings.image_column or _FILE_NAME):
         return False
-    has_objects, needs = manifest.table.has_objects, settings.record_layout.needs
-    has_values = has_objects if needs is Needs.OBJECTS else manifest.table.names[1] or has_objects
-    return bool(has_values) and not _missing(manifest, settings)
+    table, needs = manifest.table, settings.record_layout.needs
+    has_values = table.has_objects if needs is Needs.OBJECTS else table.names[1] or table.has_objects
+    return bool(has_values) and not missing_images(file, table, manifest.root, settings)
 
 
 def _lists_in(probe: InputProbe, settings: ConvertSettings, tried: int | None) -> list[str]:
@@ -138,7 +141,7 @@ def _list_root(path: str, settings: ConvertSettings) -> str:
     """Returns the folder to which the paths of a list are relative; empty if no usual folder fits."""
     with storage.translated_errors("read", path):
         lines = storage.read_head(path, HEAD_BYTES).decode("utf-8-sig", "surrogateescape").splitlines()
-    names = [path_and_label(line)[0] for line in lines[:_ROWS_TRIED]]
+    names = [path_and_label(line)[0] for line in lines[:_LINES_TRIED]]
     names = [name for name in names if inner_path(name)]
     return find_image_root(path, names, settings.image_root, split_token(path.rpartition("/")[2]))
 
@@ -193,14 +196,16 @@ def _manifest(file: StoredObject, name: str, beside: Sequence[str], settings: Co
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     names = _names_in(probe, settings)
-    found = [(name, storage.stat(storage.join(probe.path, name) if name else probe.path)) for name in names]
-    files = [(name, file) for name, file in found if file is not None]
-    if not files:
+    file, name = None, ""
+    for name in names:  # the first file that is not empty
+        file = storage.stat(storage.join(probe.path, name) if name else probe.path) or file
+        if file is not None and file.size:
+            break
+    if file is None:
         raise UsageError(
             f"--input {printable(probe.path)} is neither a manifest nor a folder of manifests of one "
             "kind; name a CSV, JSON Lines or Parquet file."
         )
-    name, file = next((each for each in files if each[1].size), files[-1])
     if not probe.is_file:
         _check_one_metadata(file.path)
     if storage.is_remote(settings.image_root):
@@ -208,10 +213,10 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     elif settings.image_root:
         check_folder("--image_root", settings.image_root)
     manifest = _manifest(file, name, names, settings)
-    _check_layout(printable(file.path), manifest.table, settings)
+    check_layout(printable(file.path), manifest.table.names, manifest.table.header, settings)
     if probe.is_file and not manifest.table.any_rows:
         raise UsageError(f"--input {printable(file.path)} has columns but no rows; add a row for each image.")
-    described = manifest.table.describe() + _missing(manifest, settings)
+    described = manifest.table.describe() + missing_images(file, manifest.table, manifest.root, settings)
     if manifest.table.kind == LIST:
         shown = printable(", ".join(name or probe.name for name in names))
         where = f"images in {printable(manifest.root) or 'the working directory'}"
@@ -239,69 +244,11 @@ def _check_one_metadata(path: str) -> None:
         )
 
 
-def _check_layout(shown: str, table: Table, settings: ConvertSettings) -> None:
-    """Checks that a table has what the layout needs.
-
-    Raises:
-      UsageError: If it has not.
-    """
-    layout = settings.record_layout
-    if layout.needs is Needs.OBJECTS and not table.has_objects:
-        raise UsageError(
-            f"--layout {layout.name}: {shown} is read as manifest, but it has no column objects; choose "
-            "--layout classification, or another --source."
-        )
-    if layout.needs is not Needs.LABEL or settings.unlabelled == "keep" or table.names[1]:
-        return
-    if table.has_objects:
-        raise UsageError(
-            f"--layout {layout.name}: the rows of {shown} have objects and no class; choose --layout "
-            "detection."
-        )
-    raise UsageError(
-        f"--input {shown}: none of its columns ({table.header}) has a usual name for classes; name the "
-        "column with --label_column, or keep images without a class with --unlabelled keep."
-    )
-
-
-def _missing(manifest: _Manifest, settings: ConvertSettings) -> str:
-    """Returns a warning if none of the first images exists; else an empty string."""
-    file, table = manifest.file, manifest.table
-    if not table.any_rows:
-        return ""
-    end = 1 if table.kind == PARQUET else min(table.begin + HEAD_BYTES, file.size)
-    rows = rows_of(table, file, (table.begin, end, table.number), settings)
-    images = (values[0] for _, values in rows if not isinstance(values, str))
-    root = ImageRoot(manifest.root)
-    paths: list[str] = []
-    for path in islice((image for image in images if isinstance(image, str)), _ROWS_TRIED):
-        try:
-            _, uri = root.find(path)
-            paths.append(path)
-            if not storage.is_remote(uri):
-                state_of(uri)
-            return ""
-        except RowFault:
-            pass
-    if not paths:
-        return ""
-    if find_moved(paths, manifest.root or "."):
-        return "; its images are not at these paths, so they are searched by file name"
-    where = printable(manifest.root) or "the working directory"
-    return (
-        f"; none of the first {counted(len(paths), 'image')} is there, --image_root says where paths "
-        f"begin (now {where})"
-    )
-
-
 def _split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields the splits of a manifest, or of all manifests in a folder."""
     settings = context.settings
     with storage.translated_errors("read", item.path):
-        probe = InputProbe(item.path, item.is_file)
-        names = _names_in(probe, settings)
-        if not item.is_file and _only_manifests(probe):
-            names = _all_files(item.path)
+        names = _names_in(InputProbe(item.path, item.is_file), settings)
         for name in names:
             path = storage.join(item.path, name) if name else item.path
             file = storage.stat(path)
@@ -313,15 +260,6 @@ def _split(item: Input, context: Context) -> Iterator[InputSplit]:
             detail = json.dumps(asdict(manifest))
             for begin, end, number in parts_of(manifest.table, file):
                 yield InputSplit(item, path, begin, end, number, detail)
-
-
-def _all_files(folder: str) -> list[str]:
-    """Returns the names of all manifests directly in a folder."""
-    if not storage.is_remote(folder):
-        return sorted(name for name in os.listdir(folder) if not _is_marker(name))
-    base = folder.rstrip("/") + "/"
-    names = (item.path.removeprefix(base) for item in storage.list_objects(base))
-    return sorted(name for name in names if name and not _is_marker(name))
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice
-from typing import NamedTuple
 
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
@@ -31,39 +30,6 @@ _TEXTS = (
     "csv", "tsv", "txt", "json", "jsonl", "ndjson", "xml", "yaml", "yml", "data", "names", "lst", "list",
 )  # fmt: skip
 
-_Row = Mapping[str, str]
-
-
-class _Table(NamedTuple):
-    """A table that names images.
-
-    Attributes:
-      path: Path of the file.
-      root: Folder of its images.
-      image: Column of the images; empty if `auto` finds it.
-      label: Column of the classes; empty if no name is usual.
-      others: Further columns.
-      rows: First rows.
-    """
-
-    path: str
-    root: str
-    image: str
-    label: str
-    others: tuple[str, ...]
-
-    def command(self) -> str:
-        """Returns the options that read it."""
-        options = f"--input {printable(self.path)}"
-        if self.root != folder_of(self.path):
-            options += f" --image_root {printable(self.root)}"
-        if self.image:
-            options += f" --image_column {printable(self.image)}"
-        if not self.label:
-            shown = ", ".join(map(printable, self.others[:_NAMES_SHOWN]))
-            options += f" --label_column COLUMN ({shown})"
-        return options
-
 
 def check_tables(probe: InputProbe, settings: ConvertSettings) -> None:
     """Checks that no table names the images of a folder that has no more than one class.
@@ -76,16 +42,14 @@ def check_tables(probe: InputProbe, settings: ConvertSettings) -> None:
     wants_classes = needs is Needs.LABEL and settings.folders == AUTO and not _has_classes(probe)
     if wants_classes or needs is Needs.OBJECTS:
         _check_texts(probe)
-    tables = list(_tables(probe)) if wants_classes else []
-    if not tables:
-        return
-    names = ", ".join(printable(table.path) for table in tables)
-    does, them = ("names", "it is") if len(tables) == 1 else ("each name", "they are")
-    raise UsageError(
-        f"--input {printable(probe.path)}: {names} {does} its images, whose folders give no classes; write "
-        f"{', or '.join(table.command() for table in tables)}, or --source class_folders if {them} to be "
-        "left out."
-    )
+    tables = dict(_tables(probe)) if wants_classes else {}
+    if tables:
+        does, them = ("names", "it is") if len(tables) == 1 else ("each name", "they are")
+        raise UsageError(
+            f"--input {printable(probe.path)}: {', '.join(tables)} {does} its images, whose folders give no "
+            f"classes; write {', or '.join(tables.values())}, or --source class_folders if {them} to be left "
+            "out."
+        )
 
 
 def is_text_name(name: str) -> bool:
@@ -134,8 +98,11 @@ def _folders_with_images(probe: InputProbe) -> Iterator[str]:
             yield folder.name
 
 
-def _tables(probe: InputProbe) -> Iterator[_Table]:
-    """Yields the tables at the top of a folder, and in its folders, that name images below it."""
+def _tables(probe: InputProbe) -> Iterator[tuple[str, str]]:
+    """Yields the tables at the top of a folder, and in its folders, that name images below it.
+
+    The items are the path of a table and the options that read it, for a message.
+    """
     folders = _shown(probe)
     deeper = [inner for folder in folders for inner in _shown(folder)]
     places = [folder.path for folder in (probe, *folders, *deeper) if any(map(is_image_name, folder.files))]
@@ -144,28 +111,32 @@ def _tables(probe: InputProbe) -> Iterator[_Table]:
         for name in islice(names, _TABLES):
             stem = name.partition(".")[0]
             near = sorted(places, key=lambda place: place.rpartition("/")[2] != stem)
-            found = _table(folder.inside(name), [folder.path, probe.path, *near])
-            if found is not None:
-                yield found
+            table = folder.inside(name)
+            options = _options(table, [folder.path, probe.path, *near])
+            if options:
+                yield printable(table.path), options
 
 
-def _table(probe: InputProbe, places: Sequence[str]) -> _Table | None:
-    """Returns the table in a file; None if it does not name images in one of the folders."""
+def _options(probe: InputProbe, places: Sequence[str]) -> str:
+    """Returns the options that read a table; empty if it does not name images in one of the folders."""
     rows = _rows(probe)
-    if not rows:
-        return None
     header = list(dict.fromkeys(chain.from_iterable(rows)))
     image = next((name for name in header if is_image_name(rows[0].get(name, ""))), None)
     if image is None:
-        return None
+        return ""
     images = (inner_path(with_slashes(row.get(image, "").strip())) for row in rows)
-    root = find_root(list(dict.fromkeys(places)), [path for path in images if path])
+    root = find_root(dict.fromkeys(places), [path for path in images if path])
     if not root:
-        return None
+        return ""
+    options = f"--input {printable(probe.path)}"
+    if root != folder_of(probe.path):
+        options += f" --image_root {printable(root)}"
+    if image and usual_columns("image", header, rows[0])[:1] != [image]:
+        options += f" --image_column {printable(image)}"
     others = [name for name in header if name != image]
-    label = next(iter(usual_columns("label", others, {})), "") if image else "label"
-    usual = not image or usual_columns("image", header, rows[0])[:1] == [image]
-    return _Table(probe.path, root, "" if usual else image, label, tuple(others))
+    if image and not usual_columns("label", others, {}):
+        options += f" --label_column COLUMN ({', '.join(map(printable, others[:_NAMES_SHOWN]))})"
+    return options
 
 
 def _rows(probe: InputProbe) -> list[dict[str, str]]:

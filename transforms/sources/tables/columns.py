@@ -156,6 +156,37 @@ def choose_columns(
     return tuple(chosen)
 
 
+def check_layout(shown: str, names: Sequence[str], header: Sequence[str], settings: ConvertSettings) -> None:
+    """Checks that a table has what the layout needs.
+
+    Args:
+      shown: Name of the table for messages.
+      names: Names of the columns for `ROLES`.
+      header: Names of all columns.
+      settings: Checked settings.
+
+    Raises:
+      UsageError: If it has not.
+    """
+    layout = settings.record_layout
+    if layout.needs is Needs.OBJECTS and OBJECTS not in header:
+        raise UsageError(
+            f"--layout {layout.name}: {shown} is read as manifest, but it has no column {OBJECTS}; choose "
+            "--layout classification, or another --source."
+        )
+    if layout.needs is not Needs.LABEL or settings.unlabelled == "keep" or names[1]:
+        return
+    if OBJECTS in header:
+        raise UsageError(
+            f"--layout {layout.name}: the rows of {shown} have objects and no class; choose --layout "
+            "detection."
+        )
+    raise UsageError(
+        f"--input {shown}: none of its columns ({names_shown(header)}) has a usual name for classes; name "
+        "the column with --label_column, or keep images without a class with --unlabelled keep."
+    )
+
+
 def names_shown(header: Sequence[str]) -> str:
     """Returns a list of column names for a message."""
     shown = ", ".join(printable(name)[:60] for name in header[:_NAMES_SHOWN] if name)

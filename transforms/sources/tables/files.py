@@ -4,44 +4,23 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from itertools import islice
 from operator import itemgetter
 from typing import Any
 
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.sources.input_probe import HEAD_BYTES
+from shardwright.transforms.sources.moved_files import find_moved
+from shardwright.transforms.sources.tables import columns, heads
 from shardwright.transforms.sources.tables.base64_images import (
     MAX_PATH_LENGTH,
     base64_column,
     embedded_image,
-)
-from shardwright.transforms.sources.tables.columns import (
-    ML_USE,
-    OBJECTS,
-    ROLES,
-    check_unique,
-    choose_columns,
-    looks_like_path,
-    named_columns,
-    names_shown,
-    usual_columns,
-)
-from shardwright.transforms.sources.tables.heads import (
-    CSV,
-    JSONL,
-    LIST,
-    PARQUET,
-    check_text,
-    has_spaces_before_quotes,
-    has_split,
-    is_bare,
-    kind_by_look,
-    kind_of,
-    path_and_label,
-    sniff_delimiter,
 )
 from shardwright.transforms.sources.tables.lines import (
     LONGEST,
@@ -55,11 +34,14 @@ from shardwright.transforms.sources.tables.lines import (
     text_rows,
 )
 from shardwright.transforms.sources.tables.parquet import parquet_columns, parquet_parts, parquet_rows
+from shardwright.transforms.sources.tables.paths import ImageRoot, RowFault, state_of
 from shardwright.transforms.storage.stored_object import StoredObject
 
 #: Number of bytes of CSV or JSON Lines in one range.
 STRETCH = 16_000_000
-_KINDS = {CSV: "CSV", JSONL: "JSON Lines", PARQUET: "Parquet"}
+#: Number of rows whose images are looked for before the conversion begins.
+_ROWS_TRIED = 50
+_KINDS = {heads.CSV: "CSV", heads.JSONL: "JSON Lines", heads.PARQUET: "Parquet"}
 #: What a message says about the column of each role.
 _NOUNS = ("images", "classes", "splits", "groups", "checksums")
 
@@ -71,8 +53,7 @@ class Table:
     Attributes:
       kind: Kind of the file, such as `CSV`.
       names: Names of the columns, as `choose_columns` returns them.
-      header: Names of all columns, for messages.
-      has_objects: Whether a column has objects.
+      header: Names of all columns; empty if the file does not name them.
       any_rows: Whether the file has any rows, if that is known.
       begin: Byte offset of the first row.
       number: Line number of the first row.
@@ -86,8 +67,7 @@ class Table:
 
     kind: str
     names: tuple[str, ...]
-    header: str = ""
-    has_objects: bool = False
+    header: tuple[str, ...] = ()
     any_rows: bool = True
     begin: int = 0
     number: int = 1
@@ -97,27 +77,31 @@ class Table:
     skip_spaces: bool = False
     is_base64: bool = False
 
-    def encode(self) -> dict[str, Any]:
-        """Returns the table as a JSON object."""
-        return asdict(self)
+    @property
+    def has_objects(self) -> bool:
+        """Whether a column has objects."""
+        return columns.OBJECTS in self.header
 
     @staticmethod
     def decode(value: Mapping[str, Any]) -> Table:
-        """Returns the table that `encode` wrote."""
-        return Table(**{**value, "names": tuple(value["names"]), "positions": tuple(value["positions"])})
+        """Returns the table whose fields a JSON object has."""
+        fields: dict[str, Any] = {
+            name: tuple(item) if isinstance(item, list) else item for name, item in value.items()
+        }
+        return Table(**fields)
 
     def describe(self) -> str:
         """Returns a description of the file for messages."""
-        if self.kind == LIST:
+        if self.kind == heads.LIST:
             return "a list with a path and a class on each line"
-        if self.kind == CSV and not self.width:
+        if self.kind == heads.CSV and not self.width:
             return "a CSV manifest without a header: [split,] image, class"
-        kind = "TSV" if self.kind == CSV and self.delimiter == "\t" else _KINDS[self.kind]
+        kind = "TSV" if self.kind == heads.CSV and self.delimiter == "\t" else _KINDS[self.kind]
         taken = [f"{noun} in {name!r}" for noun, name in zip(_NOUNS, self.names) if name]
         if self.is_base64:
             taken[0] += " as base64"
-        taken += [f"objects in {OBJECTS!r}"] if self.has_objects else []
-        return f"a {kind} manifest{' with a header' if self.kind == CSV else ''}: {', '.join(taken)}"
+        taken += [f"objects in {columns.OBJECTS!r}"] if self.has_objects else []
+        return f"a {kind} manifest{' with a header' if self.kind == heads.CSV else ''}: {', '.join(taken)}"
 
 
 def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
@@ -130,51 +114,52 @@ def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
     if not file.size:
         raise UsageError(f"--input {shown} is empty; add a row for each image.")
     head = storage.read_range(file.path, 0, HEAD_BYTES, file.size, file.version)
-    kind = kind_of(name) or kind_by_look(name, head)
-    if kind == PARQUET:
+    kind = heads.kind_of(name) or heads.kind_by_look(name, head)
+    if kind == heads.PARQUET:
         names, header, any_rows = parquet_columns(file, settings)
-        return Table(PARQUET, names, names_shown(header), OBJECTS in header, any_rows)
-    check_text(shown, head)
+        return Table(heads.PARQUET, names, tuple(header), any_rows)
+    heads.check_text(shown, head)
     begin = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
-    if kind == LIST:
-        for option, column in named_columns(settings).items():
+    if kind == heads.LIST:
+        for option, column in columns.named_columns(settings).items():
             raise UsageError(
                 f"{option} {printable(column)}: {shown} is a list of paths and classes, which has no such "
                 "column; leave that option out."
             )
-        return Table(LIST, _bare_names(""), begin=begin)
+        return Table(heads.LIST, _bare_names(""), begin=begin)
     lines = Lines(read_steps(file, begin, file.size, HEAD_BYTES), begin)
-    if kind == JSONL:
+    if kind == heads.JSONL:
         return _jsonl_table(shown, lines, settings)
     return _csv_table(shown, name, head, lines, settings)
 
 
 def _bare_names(split: str) -> tuple[str, ...]:
     """Returns the names of the columns of a file without a header."""
-    return ("image", "label", split, *[""] * (len(ROLES) - 3))
+    return ("image", "label", split, *[""] * (len(columns.ROLES) - 3))
 
 
 def _csv_table(shown: str, name: str, head: bytes, lines: Lines, settings: ConvertSettings) -> Table:
-    delimiter = sniff_delimiter(name, head)
-    skip = has_spaces_before_quotes(head, delimiter)
-    table = Table(CSV, _bare_names(ML_USE), begin=lines.position, delimiter=delimiter, skip_spaces=skip)
+    delimiter = heads.sniff_delimiter(name, head)
+    skip = heads.has_spaces_before_quotes(head, delimiter)
+    table = Table(
+        heads.CSV, _bare_names(columns.ML_USE), begin=lines.position, delimiter=delimiter, skip_spaces=skip
+    )
     rows = csv_cells(lines, 1, delimiter, skip)
     _, first = next(rows, (0, "it holds no rows"))
     if isinstance(first, str):
         raise UsageError(f"--input {shown}: {first}; name a manifest with a row for each image.")
-    if is_bare(first) and not named_columns(settings):
+    if heads.is_bare(first) and not columns.named_columns(settings):
         return table
     table = replace(table, begin=lines.position, number=1 + lines.count, width=len(first))
-    header = [cell.strip() for cell in first]
-    check_unique(shown, header)
+    header = tuple(cell.strip() for cell in first)
+    columns.check_unique(shown, header)
     _, second = next(rows, (0, ""))
     cells = second if isinstance(second, list) else []
-    names = choose_columns(shown, header, settings, dict(zip(header, cells)))
+    names = columns.choose_columns(shown, header, settings, dict(zip(header, cells)))
     return replace(
         table,
         names=names,
-        header=names_shown(header),
-        has_objects=OBJECTS in header,
+        header=header,
         any_rows=bool(second),
         positions=tuple(header.index(name) if name else -1 for name in names),
     )
@@ -194,11 +179,13 @@ def _jsonl_table(shown: str, lines: Lines, settings: ConvertSettings) -> Table:
         what = "none of its first lines is a JSON object" if lines.count else "it holds no rows"
         raise UsageError(f"--input {shown}: {what}; JSON Lines has one object on each line.")
     column = _base64_column(values, settings)
-    header = [*values, *([OBJECTS] if any(name.startswith(f"{OBJECTS}.") for name in values) else [])]
-    names = choose_columns(
+    header = tuple(values)
+    if any(name.startswith(f"{columns.OBJECTS}.") for name in values):
+        header += (columns.OBJECTS,)
+    names = columns.choose_columns(
         shown, header, replace(settings, image_column=column or settings.image_column), values
     )
-    return Table(JSONL, names, names_shown(header), OBJECTS in header, begin=begin, is_base64=bool(column))
+    return Table(heads.JSONL, names, header, begin=begin, is_base64=bool(column))
 
 
 def _values_in(row: Mapping[str, object], above: str = "", depth: int = 3) -> Iterator[tuple[str, object]]:
@@ -214,21 +201,21 @@ def _base64_column(values: Mapping[str, object], settings: ConvertSettings) -> s
     """Returns the column with images as base64 text; empty if there is none, or a usual one has paths."""
     if settings.image_column:
         return base64_column(values, [settings.image_column])
-    usual = usual_columns("image", list(dict.fromkeys(name.partition(".")[0] for name in values)), {})
-    if any(looks_like_path(str(values.get(name, ""))[:MAX_PATH_LENGTH]) for name in usual):
+    usual = columns.usual_columns("image", list(dict.fromkeys(name.partition(".")[0] for name in values)), {})
+    if any(columns.looks_like_path(str(values.get(name, ""))[:MAX_PATH_LENGTH]) for name in usual):
         return ""
     return base64_column(values, usual)
 
 
 def parts_of(table: Table, file: StoredObject) -> Iterator[tuple[int, int, int]]:
     """Yields ranges of rows: begin and end, in bytes or row groups, and the number of the first row."""
-    if table.kind == PARQUET:
+    if table.kind == heads.PARQUET:
         yield from parquet_parts(file)
         return
     begin, number = table.begin, table.number
     if file.size - begin > STRETCH:
         lines = Lines(read_steps(file, begin, file.size), begin)
-        is_csv = table.kind == CSV
+        is_csv = table.kind == heads.CSV
         rows = csv_cells(lines, number, table.delimiter, table.skip_spaces) if is_csv else lines
         for end, count in row_starts(lines, rows, STRETCH):
             yield begin, end, number
@@ -242,13 +229,13 @@ def rows_of(
 ) -> Iterator[Row]:
     """Yields the rows in a range that `parts_of` yielded, with a value for each of `Table.names`."""
     begin, end, number = part
-    if table.kind == PARQUET:
+    if table.kind == heads.PARQUET:
         return parquet_rows(file, (begin, end), number, table.names)
     lines = Lines(read_steps(file, begin, end), begin)
-    if table.kind == CSV:
+    if table.kind == heads.CSV:
         cells = csv_cells(lines, number, table.delimiter, table.skip_spaces)
         return _named_cells(cells, table) if table.width else _bare_cells(cells, settings.label_separator)
-    if table.kind == LIST:
+    if table.kind == heads.LIST:
         return text_rows(lines, number, lambda text: _list_values(text, settings.label_separator))
 
     def parse(text: str) -> list[Any] | str:
@@ -283,14 +270,49 @@ def _bare_cells(cells: Iterable[Row], separator: str) -> Iterator[Row]:
         if isinstance(row, str):
             yield number, row
             continue
-        split, image, *labels = [*row] if has_split(row) else ["", *row]
+        split, image, *labels = [*row] if heads.has_split(row) else ["", *row]
         names = [name for text in labels for name in (text.split(separator) if separator else [text])]
         yield number, (image, [name for name in names if name.strip()], split, "", "")
 
 
 def _list_values(text: str, separator: str) -> tuple[Any, ...]:
     """Returns the values of a line with a path and a class, or several classes that are numbers."""
-    path, label = path_and_label(text)
+    path, label = heads.path_and_label(text)
     numbers = label.split()
     several = len(numbers) > 1 and not separator and all(number.isdecimal() for number in numbers)
     return (path, numbers if several else label, "", "", "")
+
+
+def missing_images(file: StoredObject, table: Table, root: str, settings: ConvertSettings) -> str:
+    """Returns a warning for messages if none of the first images exists; else an empty text.
+
+    Args:
+      file: The file.
+      table: Its table.
+      root: Folder to which paths are relative; empty for the working directory.
+      settings: Checked settings.
+    """
+    if not table.any_rows:
+        return ""
+    end = 1 if table.kind == heads.PARQUET else min(table.begin + HEAD_BYTES, file.size)
+    rows = rows_of(table, file, (table.begin, end, table.number), settings)
+    images = (values[0] for _, values in rows if not isinstance(values, str))
+    image_root = ImageRoot(root)
+    paths: list[str] = []
+    for path in islice((image for image in images if isinstance(image, str)), _ROWS_TRIED):
+        try:
+            _, uri = image_root.find(path)
+            paths.append(path)
+            if not storage.is_remote(uri):
+                state_of(uri)
+            return ""
+        except RowFault:
+            pass
+    if not paths:
+        return ""
+    if find_moved(paths, root or "."):
+        return "; its images are not at these paths, so they are searched by file name"
+    return (
+        f"; none of the first {counted(len(paths), 'image')} is there, --image_root says where paths "
+        f"begin (now {printable(root) or 'the working directory'})"
+    )

@@ -28,16 +28,7 @@ from shardwright.transforms.sources.tables.paths import ImageRoot, RowFault, sta
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}\Z")
 #: Settings that `Rows` uses, out of those that only some sources use.
 SETTINGS = frozenset(
-    {
-        "image_root",
-        "image_column",
-        "label_column",
-        "split_column",
-        "group_column",
-        "sha256_column",
-        "extra_columns",
-        "label_separator",
-    }
+    (*(f"{role}_column" for role in ROLES), "image_root", "extra_columns", "label_separator")
 )
 #: Matches a number in its only spelling; other spellings are names.
 _NUMBER = re.compile(r"(?:0|[1-9][0-9]{0,6})\Z")
