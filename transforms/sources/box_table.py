@@ -21,9 +21,7 @@ from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.source import Source
 from shardwright.transforms.sources.tables.box_columns import MISSING, BoxColumns, box_columns
 from shardwright.transforms.sources.tables.columns import (
-    check_named,
     looks_like_path,
-    named_column,
 )
 from shardwright.transforms.sources.tables.image_tables import (
     ImageTable,
@@ -70,15 +68,9 @@ class BoxTable(ImageTable):
         self._names = [head.header[place] for place in columns.sides] if has_header else _CORNER_NAMES
         self._relative = False
 
-    def check(self) -> None:
-        """Finds out from the first rows whether boxes are shares of the picture's width and height.
-
-        Raises:
-          UsageError: If the rows are ambiguous.
-        """
-        shown = f"--input {printable(self.head.path)}"
-        if not self.first_rows:
-            raise UsageError(f"{shown} has columns but no rows; add a row for each box.")
+    def check(self, shown: str) -> None:
+        """Finds out from the first rows whether boxes are shares of the picture's width and height."""
+        super().check(shown)
         if not self.has_header:
             _check_bare(shown, self.first_rows)
         lines: dict[bool, int] = {}  # whether a box is in shares -> the first such line
@@ -231,22 +223,13 @@ def _table_in(head: TableHead, settings: ConvertSettings) -> BoxTable | None:
     return BoxTable(head, BoxColumns(), has_header=False) if all(map(_is_bare_row, head.rows)) else None
 
 
-def _load(head: TableHead, settings: ConvertSettings) -> BoxTable:
-    named = {f"--{role}_column": named_column(role, settings) for role in ("image", "label", "split")}
-    check_named(printable(head.path), head.header, {option: name for option, name in named.items() if name})
-    table = _table_in(head, settings)
-    if table is None:
-        raise UsageError(f"--input {printable(head.path)} is not a CSV file with boxes: {_ADVICE}")
-    table.check()
-    return table
-
-
 _FORMAT = TableFormat(
-    "a table of boxes",
-    _SUFFIXES,
-    f"holds no CSV file with boxes; {_ADVICE}",
-    lambda head, settings: _table_in(head, settings) is not None,
-    _load,
+    name="a table of boxes",
+    suffixes=_SUFFIXES,
+    table_in=_table_in,
+    lacks=f"holds no CSV file with boxes; {_ADVICE}",
+    is_not=f"is not a CSV file with boxes: {_ADVICE}",
+    roles=("image", "label", "split"),
     fault_reason=QuarantineReason.BAD_ANNOTATION,
     numbers_are_ids=True,
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import counted
 from shardwright.transforms.sources.image_files import class_name, inner_path
@@ -27,13 +27,12 @@ class ClassTable(ImageTable):
 
     Args:
       head: Beginning of the file.
-      classes: Names of the classes.
       separator: Separator of several classes of an image; empty for one class.
     """
 
-    def __init__(self, head: TableHead, classes: Sequence[str], separator: str) -> None:
+    def __init__(self, head: TableHead, separator: str) -> None:
         super().__init__(head)
-        self.classes = classes
+        self.classes = list(map(class_name, head.header[1:]))
         self._separator = separator
 
     def image_in(self, cells: Sequence[str]) -> str:
@@ -55,49 +54,42 @@ class ClassTable(ImageTable):
         (names,) = rows.values()
         return ref._replace(label=LABEL_SEPARATOR.join(names))
 
+    def check(self, shown: str) -> None:
+        """Checks the names of the classes."""
+        if not all(self.classes) or len(set(self.classes)) < len(self.classes):
+            raise UsageError(f"{shown}: its header names a class twice, or an empty class; fix it.")
+
     def describe(self) -> str:
         """Returns the number of classes."""
         return f"; a column for each of {counted(len(self.classes), 'class')}"
 
 
-def _is_table(head: TableHead) -> bool:
-    """Returns whether the header names an image first, and a row has only 0 and 1 after it."""
+def _table_in(head: TableHead, settings: ConvertSettings) -> ClassTable | None:
+    """Returns the table if its header names an image first, and a row has only 0 and 1 after it."""
     if len(head.header) < 2 or head.header[0].lower() not in _IMAGE_NAMES:
-        return False
+        return None
     rows = ([cell.strip() for cell in row[1:]] for row in head.rows[1:] if len(row) > 1)
-    return any(all(cell in (*_YES, *_NO) for cell in row) for row in rows)
-
-
-def _recognizes(head: TableHead, settings: ConvertSettings) -> bool:
-    return head.path.rpartition("/")[2] == _NAME and _is_table(head)
-
-
-def _load(head: TableHead, settings: ConvertSettings) -> ClassTable:
-    shown = f"--input {printable(head.path)}"
-    if not _is_table(head):
-        raise UsageError(
-            f"{shown} is not a table of classes: its header must name the image and then the classes "
-            "(filename,cat,dog), and its rows must have 0 or 1 for each class."
-        )
-    classes = list(map(class_name, head.header[1:]))
-    if not all(classes) or len(set(classes)) < len(classes):
-        raise UsageError(f"{shown}: its header names a class twice, or an empty class; fix it.")
-    return ClassTable(head, classes, settings.label_separator)
+    is_table = any(all(cell in (*_YES, *_NO) for cell in row) for row in rows)
+    return ClassTable(head, settings.label_separator) if is_table else None
 
 
 _FORMAT = TableFormat(
-    "a table of classes",
-    (_NAME,),
-    f"holds no {_NAME} with a column of 0 and 1 for each class; name the file.",
-    _recognizes,
-    _load,
+    name="a table of classes",
+    suffixes=(_NAME,),
+    table_in=_table_in,
+    lacks=f"holds no {_NAME} with a column of 0 and 1 for each class; name the file.",
+    is_not=(
+        "is not a table of classes: its header must name the image and then the classes (filename,cat,dog), "
+        "and its rows must have 0 or 1 for each class."
+    ),
     one_row=True,
     needs_images=False,
 )
 
 
 def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
-    return settings.record_layout.needs is Needs.LABEL and _FORMAT.accepts(probe, settings)
+    has_name = not probe.is_file or probe.name == _NAME
+    return settings.record_layout.needs is Needs.LABEL and has_name and _FORMAT.accepts(probe, settings)
 
 
 SOURCE = Source(

@@ -108,20 +108,17 @@ def _flag(name: str, text: str) -> bool | None:
         raise RowFault(f"{name} is {text!r} instead of 0, 1 or -1") from None
 
 
-def _recognizes(head: TableHead, settings: ConvertSettings) -> bool:
-    return set(_NEEDED) <= set(head.header)
+def _table_in(head: TableHead, settings: ConvertSettings) -> BoxFile | None:
+    return BoxFile(head) if set(_NEEDED) <= set(head.header) else None
 
 
-def _load(head: TableHead, settings: ConvertSettings) -> BoxFile:
-    if not _recognizes(head, settings):
-        raise UsageError(
-            f"--input {printable(head.path)} is not a CSV file of Open Images' boxes: the first line must "
-            f"name {', '.join(_NEEDED)}."
-        )
-    return BoxFile(head)
-
-
-_FORMAT = TableFormat("Open Images' boxes", (".csv",), NO_BOXES, _recognizes, _load)
+_FORMAT = TableFormat(
+    name="Open Images' boxes",
+    suffixes=(".csv",),
+    table_in=_table_in,
+    lacks=NO_BOXES,
+    is_not=f"is not a CSV file of Open Images' boxes: the first line must name {', '.join(_NEEDED)}.",
+)
 
 SOURCE = Source(
     name="open_images",

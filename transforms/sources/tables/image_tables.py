@@ -37,6 +37,7 @@ from shardwright.transforms.sources.image_lists import (
 from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe, look_at
 from shardwright.transforms.sources.row_runs import RowRuns
 from shardwright.transforms.sources.source import Context, Input, InputSplit
+from shardwright.transforms.sources.tables.columns import check_named, named_column
 from shardwright.transforms.sources.tables.heads import check_text, head_rows, sniff_delimiter
 from shardwright.transforms.sources.tables.lines import STEP, Lines, Row, csv_cells, line_cells
 from shardwright.transforms.sources.tables.paths import ImageRoot, RowFault
@@ -122,6 +123,18 @@ class ImageTable(ABC):
           RowFault: If the rows do not agree.
         """
 
+    def check(self, shown: str) -> None:
+        """Checks that the first rows are clear.
+
+        Args:
+          shown: Option and name of the file, for messages.
+
+        Raises:
+          UsageError: If they are not.
+        """
+        if not self.first_rows:
+            raise UsageError(f"{shown} has columns but no rows; add a row for each image.")
+
     def describe(self) -> str:
         """Returns what a message says about the columns, after a semicolon; empty for nothing."""
         return ""
@@ -143,9 +156,10 @@ class TableFormat:
     Attributes:
       name: Description of a file, for messages.
       suffixes: Suffixes of the names of files that are found in folders.
-      lacks: What a message says about an input without such a file, after its name.
-      recognizes: Returns whether a file looks like this format.
-      load: Returns the table of a file. Raises UsageError if it is not of this format.
+      table_in: Returns the table that begins with a head; None if the file is not of this format.
+      lacks: What a message says about a folder without such a file, after its name.
+      is_not: What a message says about a file that is not of this format, after its name.
+      roles: Roles of the columns that settings may name.
       fault_reason: Reason for the quarantine of an image with a bad row.
       one_row: Whether an image has one row, which may span several lines. Several rows are an error, as are
         equal keys. Otherwise a row is a line.
@@ -155,9 +169,10 @@ class TableFormat:
 
     name: str
     suffixes: tuple[str, ...]
+    table_in: Callable[[TableHead, ConvertSettings], ImageTable | None]
     lacks: str
-    recognizes: Callable[[TableHead, ConvertSettings], bool]
-    load: Callable[[TableHead, ConvertSettings], ImageTable]
+    is_not: str
+    roles: tuple[str, ...] = ()
     fault_reason: str = QuarantineReason.BAD_ROW
     one_row: bool = False
     needs_images: bool = True
@@ -166,12 +181,12 @@ class TableFormat:
     def accepts(self, probe: InputProbe, settings: ConvertSettings) -> bool:
         """Returns whether an input is a file of this format, or a folder with one."""
         if probe.is_file:
-            return self.recognizes(parse_head(probe.path, probe.head), settings)
+            return self.table_in(parse_head(probe.path, probe.head), settings) is not None
         return bool(self._names_in(probe, settings, MAX_TRIED))
 
     def _names_in(self, probe: InputProbe, settings: ConvertSettings, tried: int | None = None) -> list[str]:
         def is_one(path: str) -> bool:
-            return self.recognizes(parse_head(path, _read_head(path)), settings)
+            return self.table_in(parse_head(path, _read_head(path)), settings) is not None
 
         return find_lists(
             probe, lambda folder, tried: names_with(folder, self.suffixes, tried, is_one), tried
@@ -216,9 +231,21 @@ class TableFormat:
         return tables
 
     def _load(self, path: str, settings: ConvertSettings) -> ImageTable:
-        head = _read_head(path)
-        check_text(printable(path), head)
-        return self.load(parse_head(path, head), settings)
+        """Returns the table of a file.
+
+        Raises:
+          UsageError: If it is not of this format, or has no column that the settings name.
+        """
+        data = _read_head(path)
+        check_text(printable(path), data)
+        head = parse_head(path, data)
+        named = {f"--{role}_column": named_column(role, settings) for role in self.roles}
+        check_named(printable(path), head.header, {option: name for option, name in named.items() if name})
+        table = self.table_in(head, settings)
+        if table is None:
+            raise UsageError(f"--input {printable(path)} {self.is_not}")
+        table.check(f"--input {printable(path)}")
+        return table
 
     def _root_of(self, path: str, images: Sequence[str], settings: ConvertSettings) -> str:
         """Returns the folder that the paths in a file are relative to.
