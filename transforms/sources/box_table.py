@@ -18,7 +18,6 @@ from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.layouts import Needs
 from shardwright.transforms.sources.image_files import annotated, class_name, number_in
 from shardwright.transforms.sources.input_probe import InputProbe
-from shardwright.transforms.sources.source import Source
 from shardwright.transforms.sources.tables.box_columns import MISSING, BoxColumns, box_columns
 from shardwright.transforms.sources.tables.columns import (
     looks_like_path,
@@ -35,7 +34,7 @@ from shardwright.transforms.sources.tables.rows import split_in
 _CORNER_NAMES = ("xmin", "ymin", "xmax", "ymax")
 #: Cells of a row without a header: path, x1, y1, x2, y2, class.
 _BARE_WIDTH = 6
-_SUFFIXES = (".csv", ".tsv")
+_SUFFIXES = (".csv", ".tsv", ".txt")
 #: How far a share may be outside 0 to 1, because of rounding or boxes that exceed the picture.
 _SLACK = 0.5
 _Value = TypeVar("_Value")
@@ -223,39 +222,29 @@ def _table_in(head: TableHead, settings: ConvertSettings) -> BoxTable | None:
     return BoxTable(head, BoxColumns(), has_header=False) if all(map(_is_bare_row, head.rows)) else None
 
 
-_FORMAT = TableFormat(
-    name="a table of boxes",
-    suffixes=_SUFFIXES,
+def _suits(probe: InputProbe, settings: ConvertSettings) -> bool:
+    has_name = not probe.is_file or probe.name.lower().endswith(_SUFFIXES)
+    needs = settings.record_layout.needs
+    if not has_name or needs is Needs.OBJECTS:
+        return has_name
+    # A table with one box for each image may be meant for classes. Several boxes for one image decide it.
+    is_table = probe.is_file and needs is Needs.LABEL
+    table = _table_in(parse_head(probe.path, probe.head), settings) if is_table else None
+    images = [table.image_in(row) for row in table.first_rows] if table else []
+    return len(set(images)) < len(images)
+
+
+SOURCE = TableFormat(
+    name="box_table",
+    title="a table of boxes",
+    provides=frozenset({Needs.OBJECTS}),
+    settings=frozenset({"image_root", "image_column", "label_column", "split_column"}),
+    pattern="[!.]*.[ct]sv",
     table_in=_table_in,
     lacks=f"holds no CSV file with boxes; {_ADVICE}",
     is_not=f"is not a CSV file with boxes: {_ADVICE}",
+    suits=_suits,
     roles=("image", "label", "split"),
     fault_reason=QuarantineReason.BAD_ANNOTATION,
     numbers_are_ids=True,
-)
-
-
-def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
-    needs = settings.record_layout.needs
-    if not probe.is_file:
-        return needs is Needs.OBJECTS and _FORMAT.accepts(probe, settings)
-    if not probe.name.lower().endswith((*_SUFFIXES, ".txt")):
-        return False
-    table = _table_in(parse_head(probe.path, probe.head), settings)
-    if table is None or needs is Needs.OBJECTS:
-        return table is not None
-    # A table with one box for each image may be meant for classes. Several boxes for one image decide it.
-    images = [table.image_in(row) for row in table.first_rows]
-    return needs is Needs.LABEL and len(set(images)) < len(images)
-
-
-SOURCE = Source(
-    name="box_table",
-    provides=frozenset({Needs.OBJECTS}),
-    settings=frozenset({"image_root", "image_column", "label_column", "split_column"}),
-    accepts=_accepts,
-    describe=_FORMAT.describe,
-    list_part=_FORMAT.list_part,
-    split=_FORMAT.split,
-    names_images=True,
-)
+).source()

@@ -12,7 +12,6 @@ from shardwright.schemas.units import counted
 from shardwright.transforms.sources.image_files import class_name, inner_path
 from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.moved_files import with_slashes
-from shardwright.transforms.sources.source import Source
 from shardwright.transforms.sources.tables.image_tables import ImageTable, TableFormat, TableHead
 from shardwright.transforms.sources.tables.paths import RowFault
 from shardwright.transforms.sources.tables.rows import check_several
@@ -73,32 +72,23 @@ def _table_in(head: TableHead, settings: ConvertSettings) -> ClassTable | None:
     return ClassTable(head, settings.label_separator) if is_table else None
 
 
-_FORMAT = TableFormat(
-    name="a table of classes",
-    suffixes=(_NAME,),
+def _suits(probe: InputProbe, settings: ConvertSettings) -> bool:
+    return settings.record_layout.needs is Needs.LABEL and (not probe.is_file or probe.name == _NAME)
+
+
+SOURCE = TableFormat(
+    name="class_columns",
+    title="a table of classes",
+    provides=frozenset({Needs.LABEL}),
+    settings=frozenset({"image_root", "label_separator"}),
+    pattern=_NAME,
     table_in=_table_in,
     lacks=f"holds no {_NAME} with a column of 0 and 1 for each class; name the file.",
     is_not=(
         "is not a table of classes: its header must name the image and then the classes (filename,cat,dog), "
         "and its rows must have 0 or 1 for each class."
     ),
+    suits=_suits,
     one_row=True,
     needs_images=False,
-)
-
-
-def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
-    has_name = not probe.is_file or probe.name == _NAME
-    return settings.record_layout.needs is Needs.LABEL and has_name and _FORMAT.accepts(probe, settings)
-
-
-SOURCE = Source(
-    name="class_columns",
-    provides=frozenset({Needs.LABEL}),
-    settings=frozenset({"image_root", "label_separator"}),
-    accepts=_accepts,
-    describe=_FORMAT.describe,
-    list_part=_FORMAT.list_part,
-    split=_FORMAT.split,
-    names_images=True,
-)
+).source()

@@ -22,7 +22,6 @@ from shardwright.transforms.sources.image_files import (
     number_in,
 )
 from shardwright.transforms.sources.input_probe import InputProbe
-from shardwright.transforms.sources.source import Source
 from shardwright.transforms.sources.tables.image_tables import ImageTable, TableFormat, TableHead
 from shardwright.transforms.sources.tables.paths import RowFault
 
@@ -112,21 +111,13 @@ def _table_in(head: TableHead, settings: ConvertSettings) -> BoxFile | None:
     return BoxFile(head) if set(_NEEDED) <= set(head.header) else None
 
 
-_FORMAT = TableFormat(
-    name="Open Images' boxes",
-    suffixes=(".csv",),
+SOURCE = TableFormat(
+    name="open_images",
+    title="Open Images' boxes",
+    provides=frozenset({Needs.OBJECTS}),
+    settings=frozenset({"image_root"}),
+    pattern="[!.]*.csv",
     table_in=_table_in,
     lacks=NO_BOXES,
     is_not=f"is not a CSV file of Open Images' boxes: the first line must name {', '.join(_NEEDED)}.",
-)
-
-SOURCE = Source(
-    name="open_images",
-    provides=frozenset({Needs.OBJECTS}),
-    settings=frozenset({"image_root"}),
-    accepts=_FORMAT.accepts,
-    describe=_FORMAT.describe,
-    list_part=_FORMAT.list_part,
-    split=_FORMAT.split,
-    names_images=True,
-)
+).source()

@@ -11,6 +11,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import IO, Any, NamedTuple
 
@@ -19,6 +20,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import ClassId
+from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.sources.file_states import FileStates, with_states
@@ -28,7 +30,6 @@ from shardwright.transforms.sources.image_lists import (
     describe_list,
     find_image_root,
     find_lists,
-    names_with,
     placed_lists,
     prefix_of_images,
     prefix_of_lines,
@@ -36,7 +37,7 @@ from shardwright.transforms.sources.image_lists import (
 )
 from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe, look_at
 from shardwright.transforms.sources.row_runs import RowRuns
-from shardwright.transforms.sources.source import Context, Input, InputSplit
+from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 from shardwright.transforms.sources.tables.columns import check_named, named_column
 from shardwright.transforms.sources.tables.heads import check_text, head_rows, sniff_delimiter
 from shardwright.transforms.sources.tables.lines import STEP, Lines, Row, csv_cells, line_cells
@@ -154,11 +155,15 @@ class TableFormat:
     """How a source reads its files.
 
     Attributes:
-      name: Description of a file, for messages.
-      suffixes: Suffixes of the names of files that are found in folders.
+      name: Name of the source.
+      title: Description of its files, for messages.
+      provides: Kinds of annotations that the source can provide.
+      settings: Settings that the source uses, out of those that only some sources use.
+      pattern: Shell pattern for the names, in lower case, of files that are found in folders.
       table_in: Returns the table that begins with a head; None if the file is not of this format.
       lacks: What a message says about a folder without such a file, after its name.
       is_not: What a message says about a file that is not of this format, after its name.
+      suits: Returns whether `--source auto` looks for this format in an input.
       roles: Roles of the columns that settings may name.
       fault_reason: Reason for the quarantine of an image with a bad row.
       one_row: Whether an image has one row, which may span several lines. Several rows are an error, as are
@@ -168,39 +173,59 @@ class TableFormat:
     """
 
     name: str
-    suffixes: tuple[str, ...]
+    title: str
+    provides: frozenset[Needs]
+    settings: frozenset[str]
+    pattern: str
     table_in: Callable[[TableHead, ConvertSettings], ImageTable | None]
     lacks: str
     is_not: str
+    suits: Callable[[InputProbe, ConvertSettings], bool] = lambda probe, settings: True
     roles: tuple[str, ...] = ()
     fault_reason: str = QuarantineReason.BAD_ROW
     one_row: bool = False
     needs_images: bool = True
     numbers_are_ids: bool = False
 
-    def accepts(self, probe: InputProbe, settings: ConvertSettings) -> bool:
+    def source(self) -> Source:
+        """Returns the source that reads this format."""
+        return Source(
+            name=self.name,
+            provides=self.provides,
+            settings=self.settings,
+            accepts=self._accepts,
+            describe=self._describe,
+            list_part=self._list_part,
+            split=self._split,
+            names_images=True,
+        )
+
+    def _accepts(self, probe: InputProbe, settings: ConvertSettings) -> bool:
         """Returns whether an input is a file of this format, or a folder with one."""
+        if not self.suits(probe, settings):
+            return False
         if probe.is_file:
             return self.table_in(parse_head(probe.path, probe.head), settings) is not None
         return bool(self._names_in(probe, settings, MAX_TRIED))
 
     def _names_in(self, probe: InputProbe, settings: ConvertSettings, tried: int | None = None) -> list[str]:
-        def is_one(path: str) -> bool:
-            return self.table_in(parse_head(path, _read_head(path)), settings) is not None
+        def names_in(folder: InputProbe, tried: int | None) -> list[str]:
+            names = [name for name in folder.files if fnmatchcase(name.lower(), self.pattern)]
+            paths = {name: storage.join(folder.path, name) for name in names[:tried]}
+            heads = ((name, parse_head(path, _read_head(path))) for name, path in paths.items())
+            return [name for name, head in heads if self.table_in(head, settings)]
 
-        return find_lists(
-            probe, lambda folder, tried: names_with(folder, self.suffixes, tried, is_one), tried
-        )
+        return find_lists(probe, names_in, tried)
 
-    def describe(self, probe: InputProbe, settings: ConvertSettings) -> str:
+    def _describe(self, probe: InputProbe, settings: ConvertSettings) -> str:
         """Returns a description of an input."""
         if settings.image_root:
             check_folder("--image_root", settings.image_root)
         tables = self._find_tables(probe, settings)
         described = (describe_list(file, table.describe()) for file, table in tables.items())
-        return f"{self.name}: {'; '.join(described)}"
+        return f"{self.title}: {'; '.join(described)}"
 
-    def split(self, item: Input, context: Context) -> Iterator[InputSplit]:
+    def _split(self, item: Input, context: Context) -> Iterator[InputSplit]:
         """Yields one input split for each file."""
         yield from split_lists(item, self._find_tables(look_at(item.path), context.settings))
 
@@ -264,7 +289,7 @@ class TableFormat:
             )
         return root or folder_of(path)
 
-    def list_part(self, part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
+    def _list_part(self, part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
         """Yields a reference for each image that a file names, and for each row that names none."""
         file = _TableFile(*json.loads(part.detail))
         table = self._load(file.path, context.settings)
