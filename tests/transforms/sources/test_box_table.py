@@ -64,10 +64,13 @@ def test_other_orders_and_spellings_of_columns_are_recognized(
     check(listed(put(tmp_path / "boxes.csv", header, rows_of(photos, form))), photos)
 
 
-def test_other_delimiters_quotes_and_line_ends_are_recognized(tmp_path: Path, photos: list[Photo]) -> None:
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+def test_other_delimiters_quotes_and_line_ends_are_recognized(
+    tmp_path: Path, photos: list[Photo], ending: str
+) -> None:
     rows = [row.replace("thing", '"thing"').replace(",", ";") for row in rows_of(photos)]
     path = tmp_path / "boxes.csv"
-    path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join([HEADER.replace(",", ";"), *rows]).encode())
+    path.write_bytes(b"\xef\xbb\xbf" + ending.join([HEADER.replace(",", ";"), *rows]).encode())
     check(listed(path), photos)
 
 
@@ -127,9 +130,11 @@ def test_messages_about_faults_name_the_line(tmp_path: Path, photos: list[Photo]
         "gone.jpg,0,0,cat,1,2,30,40",
         "",
         f'{names[4]},0,0,"a ""cat""",1,2,30,40',
+        f'{names[0]},0,0,"cat,1,2,30,40',
     ]
     found = listed(put(tmp_path / "boxes.csv", HEADER, rows))
     assert found.reasons() == {
+        names[0]: "BAD_ANNOTATION",
         names[1]: "BAD_ANNOTATION",
         names[2]: "BAD_ANNOTATION",
         names[3]: "BAD_ANNOTATION",
@@ -137,6 +142,8 @@ def test_messages_about_faults_name_the_line(tmp_path: Path, photos: list[Photo]
         "gone.jpg": "BAD_ANNOTATION",
     }
     messages = {key: ref.message for key, ref in found.refs.items()}
+    assert messages[names[0]] == "line 10 of boxes.csv: it has 4 cells instead of 8"  # a quote never closes
+    assert messages["boxes.csv:line 6"] == "line 6 of boxes.csv: it names no image"
     assert messages[names[1]] == "line 2 of boxes.csv: ymax is 'forty', which is not a number"
     assert messages[names[2]] == "line 3 of boxes.csv: it has 7 cells instead of 8"
     assert "two sizes, in lines 4 and 5" in messages[names[3]]

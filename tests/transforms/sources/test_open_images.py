@@ -73,9 +73,17 @@ def test_a_folder_of_splits_is_read(tmp_path: Path, photos: list[Photo]) -> None
     put_csv(tmp_path / "oidv6-train-annotations-bbox.csv", rows_of(photos))
     put_csv(tmp_path / "validation-annotations-bbox.csv", rows_of(others))
     found = listed(tmp_path)
+    assert found.input.source == "open_images"
     assert {key: ref.split for key, ref in found.refs.items()} == {
         **{f"train/{name}.jpg": "train" for name in NAMES},
         "validation/library.jpg": "validation",
+    }
+    for split in ("train", "validation"):
+        for path in tmp_path.glob(f"*{split}-*.csv"):
+            path.rename(tmp_path / split / "boxes.csv")
+    beside = listed(tmp_path)
+    assert {key: ref.split for key, ref in beside.refs.items()} == {
+        key: ref.split for key, ref in found.refs.items()
     }
 
 
