@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
@@ -60,6 +61,19 @@ def read_annotation_file(path: str, max_bytes: int = MAX_BYTES) -> bytes | None:
     if len(data) >= max_bytes:
         raise AnnotationFault(f"its annotations are {max_bytes >> 20} MB or more")
     return data
+
+
+def parse_json(data: bytes) -> Any:
+    """Returns the value in a JSON file.
+
+    Raises:
+      AnnotationFault: If it is not JSON; the message names the line.
+    """
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        where = f"line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "it"
+        raise AnnotationFault(f"{where} is not JSON") from None
 
 
 def read_list_file(path: str) -> bytes | None:

@@ -1,23 +1,19 @@
-"""Reads Cityscapes: images in `leftImg8bit/SPLIT/CITY`, polygons and masks in `gtFine/SPLIT/CITY`."""
+"""Cityscapes: images in `leftImg8bit/SPLIT/CITY`, polygons and masks in `gtFine/SPLIT/CITY`."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from itertools import chain
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import ImageRef, printable
-from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
-from shardwright.transforms.sources.annotation_files import AnnotationFault
+from shardwright.transforms.sources.annotation_files import AnnotationFault, parse_json
 from shardwright.transforms.sources.image_files import class_name, join, number
-from shardwright.transforms.sources.input_probe import InputProbe, look_at
-from shardwright.transforms.sources.paired_files import Pairing, list_pairs, split_pairs
-from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
+from shardwright.transforms.sources.input_probe import InputProbe
+from shardwright.transforms.sources.pairs import PairedFolders, PairFormat
+from shardwright.transforms.sources.shapes import MIN_CORNERS, corners_of, hull
 
 _IMAGES = "leftImg8bit"
 #: Folders of annotations, in order of preference.
@@ -33,20 +29,15 @@ CLASSES = (
 #: Classes with separate objects; all other polygons are scenery.
 THINGS = frozenset(CLASSES[CLASSES.index("person") :])
 _GROUP = "group"
-_MIN_CORNERS = 3
 
 
 def parse_polygons(data: bytes) -> Annotations:
     """Returns the objects in a file of polygons; scenery such as the sky is left out.
 
     Raises:
-      AnnotationFault: if the file cannot be used.
+      AnnotationFault: If the file cannot be used.
     """
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        where = f"line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "it"
-        raise AnnotationFault(f"{where} is not JSON") from None
+    document = parse_json(data)
     if not isinstance(document, dict) or not isinstance(document.get("objects"), list):
         raise AnnotationFault("it has no list of objects")
     size = _size(document)
@@ -59,8 +50,7 @@ def parse_polygons(data: bytes) -> Annotations:
         if item.get("deleted") or single not in THINGS:
             continue
         corners = _corners(item.get("polygon"), place)
-        xs, ys = corners[::2], corners[1::2]
-        box = (min(xs), min(ys), max(xs), max(ys))
+        box = hull(corners)
         if size is not None:  # outlines may exceed the picture by a few pixels
             box = (max(box[0], 0), max(box[1], 0), min(box[2], size[0]), min(box[3], size[1]))
         objects.append(ObjectAnnotation(single, box, crowd=single != label, segmentation=[corners]))
@@ -73,72 +63,55 @@ def _size(values: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def _corners(polygon: Any, place: int) -> list[float]:
-    corners = []
-    for corner in polygon if isinstance(polygon, list) else []:
-        sides = [number(side) for side in corner] if isinstance(corner, list) and len(corner) == 2 else [None]
-        if None in sides:
-            raise AnnotationFault(f"a corner of object {place} is {corner!r} instead of two numbers")
-        corners += [float(side) for side in sides if side is not None]
-    if len(corners) < 2 * _MIN_CORNERS:
+    try:
+        corners = corners_of(polygon)
+    except ValueError as error:
+        raise AnnotationFault(f"a corner of object {place}: {error}") from None
+    if len(corners) < 2 * MIN_CORNERS:
         raise AnnotationFault(f"the polygon of object {place} has fewer than three corners")
     return corners
 
 
-def _find_pairings(probe: InputProbe, settings: ConvertSettings) -> list[Pairing]:
+def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
     """Returns the images and annotations of each split, also of splits without annotations."""
     if probe.is_file or _IMAGES not in probe.folders:
         return []
     root = probe.path.rstrip("/") or "/"
-    kinds = [name for name in _ANNOTATIONS if name in probe.folders]
-    splits = [name for name in probe.inside(_IMAGES).folders if not name.startswith(".")]
-    ending = _CLASS_IDS if settings.record_layout.needs is Needs.SEMANTIC else _POLYGONS
-    inner = {kind: set(probe.inside(kind).folders) for kind in kinds}
+    kinds = {name: {*probe.inside(name).folders} for name in _ANNOTATIONS if name in probe.folders}
+    has_masks = settings.record_layout.needs is Needs.SEMANTIC
     found = []
-    for split in splits:
-        images = join(join(root, _IMAGES), split)
-        kind = next((kind for kind in kinds if split in inner[kind]), "")
-        folder = join(join(root, kind), split) if kind else ""
-        found.append(Pairing(images, folder, f"_{kind}_{ending}", f"_{_IMAGES}", split.lower()))
-    labelled = [pairing for pairing in found if pairing.annotations]
+    for split in probe.inside(_IMAGES).folders:
+        if split.startswith("."):
+            continue
+        kind = next((kind for kind, splits in kinds.items() if split in splits), "")
+        found.append(
+            PairedFolders(
+                images=join(join(root, _IMAGES), split),
+                annotations=join(join(root, kind), split) if kind else "",
+                suffixes=(f"_{kind}_{_CLASS_IDS if has_masks else _POLYGONS}",),
+                image_suffix=f"_{_IMAGES}",
+                split=split.lower(),
+                has_masks=has_masks,
+                classes=tuple(enumerate(CLASSES)) if has_masks else (),
+            )
+        )
+    labelled = [folders for folders in found if folders.annotations]
     if len(labelled) == 1:
-        found = [pairing._replace(split="") for pairing in found]
+        found = [replace(folders, split="") for folders in found]
     return found if labelled else []
 
 
-def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
-    pairings = _find_pairings(probe, settings)
-    if not pairings:
-        raise UsageError(
-            f"--input {printable(probe.path)} is not a Cityscapes dataset: name the folder with {_IMAGES}/ "
-            f"and {' or '.join(f'{name}/' for name in _ANNOTATIONS)}, which contain the splits."
-        )
-    what = "class masks" if settings.record_layout.needs is Needs.SEMANTIC else "polygons of things"
-    return f"Cityscapes, {what} ({'; '.join(pairing.describe() for pairing in pairings)})"
+def _summarize(probe: InputProbe, settings: ConvertSettings) -> str:
+    semantic = settings.record_layout.needs is Needs.SEMANTIC
+    return ", class masks" if semantic else ", polygons of things"
 
 
-def split(item: Input, context: Context) -> Iterator[InputSplit]:
-    """Yields input splits of some thousand images each."""
-    has_masks = context.settings.record_layout.needs is Needs.SEMANTIC
-    pairings = _find_pairings(look_at(item.path), context.settings)
-    yield from chain.from_iterable(split_pairs(item, pairing, has_masks=has_masks) for pairing in pairings)
-
-
-def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
-    """Yields the references of an input split with their annotations, and the class ids of masks."""
-    has_masks = context.settings.record_layout.needs is Needs.SEMANTIC
-    if has_masks:
-        for place, name in enumerate(CLASSES):
-            yield ClassId(name, place)
-    missing = context.settings.missing_annotations
-    yield from list_pairs(part, None if has_masks else parse_polygons, missing)
-
-
-SOURCE = Source(
+SOURCE = PairFormat(
     name="cityscapes",
+    title="Cityscapes",
+    expected=f"name the folder with {_IMAGES}/ and {'/ or '.join(_ANNOTATIONS)}/, which contain the splits",
+    find=_find,
+    parse=lambda data, folders: parse_polygons(data),
     provides=frozenset({Needs.OBJECTS, Needs.SEMANTIC}),
-    settings=frozenset({"missing_annotations"}),
-    accepts=lambda probe, settings: bool(_find_pairings(probe, settings)),
-    describe=_describe,
-    list_part=list_part,
-    split=split,
-)
+    summarize=_summarize,
+).source()

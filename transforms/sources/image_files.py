@@ -95,6 +95,11 @@ def key_of(path: str) -> str:
         return key_from_bytes(path.encode("utf-8", "replace"))
 
 
+def is_hidden(path: str) -> bool:
+    """Returns whether a relative path leads through a hidden folder or to a hidden file."""
+    return any(part.startswith(".") for part in path.split("/"))
+
+
 def is_folder(path: str) -> bool:
     """Returns whether a folder exists; a remote folder must contain an object."""
     if storage.is_remote(path):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 import io
-import json
 import math
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,65 +16,41 @@ from PIL import Image
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
 from shardwright.schemas.byte_range import BASE64, ByteRange
-from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import UsageError, words_of
-from shardwright.schemas.image_ref import ImageRef, is_image, printable
+from shardwright.schemas.errors import words_of
+from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
-from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.images.pillow_settings import NO_LIMIT, pillow_settings
+from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.annotation_files import (
     AnnotationFault,
+    parse_json,
     read_annotation_file,
     side_by_side,
 )
-from shardwright.transforms.sources.class_folders import list_class_folders
-from shardwright.transforms.sources.folder_tree import FolderTree
+from shardwright.transforms.sources.files_beside import stem_of
 from shardwright.transforms.sources.image_files import (
     MISSING,
-    annotated,
-    bad_entry,
     below,
-    check_folder,
     class_name,
     files_below,
+    is_hidden,
     join,
-    key_of,
     number,
 )
 from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe
-from shardwright.transforms.sources.paired_files import NO_FILE
-from shardwright.transforms.sources.semantic_masks import split_folders_in, stem_of
-from shardwright.transforms.sources.shapes import MIN_CORNERS, Box, ellipse, hull, mask_outline
-from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
+from shardwright.transforms.sources.pairs import EmbeddedImage, Matches, PairedFolders, PairFormat
+from shardwright.transforms.sources.shapes import MIN_CORNERS, Box, corners_of, ellipse, hull, mask_outline
 
-_SUFFIX = ".json"
 #: Large, because a file may embed its image.
 _MAX_BYTES = 256 << 20
-_FILES_TRIED = 3
-_FOLDERS_TRIED = 20
+_FILES_TRIED, _FOLDERS_TRIED = 3, 20
 _IMAGE_DATA = re.compile(rb'"imageData"\s*:\s*"([A-Za-z0-9+/=_-]+)"')
 _POLYGONS = ("polygon", "oriented_rectangle", "rotation")
-
-
-class _Document(NamedTuple):
-    """Contents of a LabelMe file.
-
-    Attributes:
-      path: Path of the file, relative to the input.
-      image: Path of the image as written in the file, with `/`.
-      embedded: Offset and length of the base64 image in the file; (0, 0) if it embeds none.
-      annotations: Annotations of the image; None if they cannot be used.
-      fault: Reason why the annotations cannot be used.
-    """
-
-    path: str
-    image: str
-    embedded: tuple[int, int]
-    annotations: Annotations | None
-    fault: str = ""
+#: Raised by Pillow for an image above its size limit.
+_BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 
 
 def parse_labelme(values: Mapping[str, Any]) -> Annotations:
@@ -116,7 +91,9 @@ def _object(shape: Any, size: tuple[int, int] | None) -> ObjectAnnotation:
     if not isinstance(shape, dict):
         raise ValueError("it is not an object")
     kind = shape.get("shape_type") or "polygon"
-    corners = _corners(shape.get("points"))
+    corners = corners_of(shape.get("points"))
+    if not corners:
+        raise ValueError("it has no points")
     box: Box | None = None
     outline: Segmentation | None = None
     if kind == "rectangle":
@@ -145,22 +122,6 @@ def _object(shape: Any, size: tuple[int, int] | None) -> ObjectAnnotation:
     )
 
 
-def _corners(points: Any) -> list[float]:
-    corners = []
-    for point in points if isinstance(points, list) else []:
-        sides = [number(side) for side in point] if isinstance(point, list) and len(point) == 2 else [None]
-        if None in sides:
-            raise ValueError(f"its point {str(point)[:60]} is not a pair of numbers")
-        corners += [float(side) for side in sides if side is not None]
-    if not corners:
-        raise ValueError("it has no points")
-    return corners
-
-
-#: Raised by Pillow for an image above its size limit.
-_BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
-
-
 def _mask(data: Any, corners: list[float], size: tuple[int, int] | None) -> Segmentation:
     if not isinstance(data, str) or size is None:
         raise ValueError("its mask or the size of the image is missing")
@@ -185,195 +146,126 @@ def _merged(first: ObjectAnnotation, second: ObjectAnnotation) -> ObjectAnnotati
     return ObjectAnnotation(first.label, box, difficult=first.difficult, segmentation=polygons)
 
 
-def is_labelme(head: bytes) -> bool:
+class _Header(NamedTuple):
+    """What a LabelMe file says about its image.
+
+    Attributes:
+      image: Path of the image as written, with `/`.
+      embedded: Offset and length of the base64 image in the file; (0, 0) if it embeds none.
+      fault: Why the file cannot be read.
+    """
+
+    image: str = ""
+    embedded: tuple[int, int] = (0, 0)
+    fault: str = ""
+
+
+def _read_header(path: str) -> _Header | None:
+    """Returns what a file says about its image; None if it is not a LabelMe file."""
+    try:
+        data = read_annotation_file(path, _MAX_BYTES) or b"null"
+        values = parse_json(data)
+    except AnnotationFault as fault:
+        return _Header(fault=str(fault))
+    if not isinstance(values, dict) or not isinstance(values.get("shapes"), list):
+        return None
+    named = values.get("imagePath")
+    match = _IMAGE_DATA.search(data)
+    embedded = (match.start(1), len(match[1])) if match else (0, 0)
+    return _Header(named.replace("\\", "/") if isinstance(named, str) else "", embedded)
+
+
+def _match(folders: PairedFolders, files: Mapping[str, storage.StoredObject], prefix: str) -> Matches:
+    """Returns the pairs of a folder.
+
+    It tries the path in the file, then an image with the same name beside the file, then the only image
+    anywhere that has the file name. Without an image, the one that the file embeds is used.
+    """
+    images = {path for path, _ in files_below(folders.images) if is_image_name(path) and not is_hidden(path)}
+    stems = {stem_of(path): path for path in sorted(images, reverse=True)}
+    names: dict[str, list[str]] = {}
+    for path in images:
+        names.setdefault(path.rpartition("/")[2], []).append(path)
+    inner = below(f"{folders.annotations}/", folders.images)
+
+    def find(file: str, image: str) -> str:
+        if inner is not None:
+            place = posixpath.join(inner, file)
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(place), image)) if image else ""
+            if path in images or stem_of(place) in stems:
+                return path if path in images else stems[stem_of(place)]
+        several = names.get(image.rpartition("/")[2], [])
+        return several[0] if len(several) == 1 else ""
+
+    matches = Matches()
+    ordered = sorted(files)
+    read = side_by_side(
+        lambda file: _read_header(join(folders.annotations, file)), ordered, folders.annotations
+    )
+    for file, header in zip(ordered, read):
+        if header is None:
+            matches.others.add(file)
+            continue
+        image, name = find(file, header.image), header.image.rpartition("/")[2]
+        begin, length = header.embedded
+        if image in matches.files:
+            matches.faults[file] = f"{printable(matches.files[image])} annotates the same image"
+        elif image:
+            matches.files[image] = file
+        elif length and name:
+            state = files[file]
+            place = ByteRange("", begin, length, BASE64, state.size, state.version)
+            path = posixpath.join(posixpath.dirname(file), name)
+            matches.embedded[file] = EmbeddedImage(path, place.encode())
+        else:
+            matches.faults[file] = header.fault or f"{MISSING}: {printable(header.image)}"
+    return matches
+
+
+def _parse(data: bytes, folders: PairedFolders) -> Annotations:
+    return parse_labelme(parse_json(data))
+
+
+def _holds_labelme(probe: InputProbe) -> bool:
+    names = [name for name in probe.files if name.lower().endswith(".json") and not name.startswith(".")]
+    heads = (storage.read_head(storage.join(probe.path, name), HEAD_BYTES) for name in names[:_FILES_TRIED])
+    return any(map(_is_labelme, heads))
+
+
+def _is_labelme(head: bytes) -> bool:
     """Returns whether a file begins like a LabelMe file."""
     if not head.lstrip().startswith(b"{") or b'"shapes"' not in head:
         return False
     return any(name in head for name in (b'"imagePath"', b'"imageData"', b'"flags"', b'"version"'))
 
 
-def _holds_labelme(probe: InputProbe) -> bool:
-    names = [name for name in probe.files if name.lower().endswith(_SUFFIX) and not name.startswith(".")]
-    heads = (storage.read_head(storage.join(probe.path, name), HEAD_BYTES) for name in names[:_FILES_TRIED])
-    return any(map(is_labelme, heads))
+def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
+    """Returns the folder if it, or a folder directly inside it, holds LabelMe files."""
+    if probe.is_file:
+        return []
+    inner = [probe.inside(name) for name in probe.folders if not name.startswith(".")][:_FOLDERS_TRIED]
+    if not any(map(_holds_labelme, (probe, *inner))):
+        return []
+    root = probe.path.rstrip("/") or "/"
+    images = settings.image_root.rstrip("/") or root
+    return [PairedFolders(images, root, (".json",), split_by_folder=True)]
 
 
-def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
+def _recognizes(probe: InputProbe, settings: ConvertSettings) -> bool:
     """Returns whether an input is read as LabelMe; class folders with LabelMe files stay class folders."""
     if settings.record_layout.needs is Needs.LABEL:
         return _holds_labelme(probe)
-    return _is_labelme_folder(probe)
+    return bool(_find(probe, settings))
 
 
-def _is_labelme_folder(probe: InputProbe) -> bool:
-    """Returns whether a folder, or a folder directly inside it, holds LabelMe files."""
-    if probe.is_file:
-        return False
-    names = [name for name in probe.folders if not name.startswith(".")][:_FOLDERS_TRIED]
-    return _holds_labelme(probe) or any(_holds_labelme(probe.inside(name)) for name in names)
-
-
-def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
-    if settings.image_root:
-        check_folder("--image_root", settings.image_root)
-    if not _is_labelme_folder(probe):
-        raise UsageError(
-            f"--input {printable(probe.path)} is not a LabelMe dataset: name the folder with a JSON file "
-            "for each image."
-        )
-    where = f", images in {printable(settings.image_root)}" if settings.image_root else ""
-    splits = split_folders_in(probe.path).splits.values()
-    shown = f", splits {', '.join(splits)}" if splits else ""
-    return f"LabelMe{where}{shown}"
-
-
-def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
-    """Yields a reference for every image, and for every LabelMe file without an image."""
-    item, settings = part.item, context.settings
-    root = item.path.rstrip("/") or "/"
-    image_root = settings.image_root.rstrip("/") or root
-    tree = split_folders_in(image_root)
-    prefix = item.prefix + (key_of(below(f"{image_root}/", root) or "") if image_root != root else "")
-    documents = [
-        (path, state)
-        for path, state in files_below(root)
-        if path.lower().endswith(_SUFFIX) and not any(step.startswith(".") for step in path.split("/"))
-    ]
-    others: dict[str, ImageRef] = {}
-    images: dict[str, ImageRef] = {}
-    for ref in list_class_folders(Input(image_root, prefix)):
-        path = below(ref.uri, image_root) or ref.uri
-        ref = ref._replace(label="", split=tree.place(ref.key.removeprefix(prefix))[0])
-        if is_image(ref):
-            images[path] = ref
-        elif (
-            path.lower().endswith(_SUFFIX) and image_root == root and ref.reason == FilterReason.NOT_AN_IMAGE
-        ):
-            others[path] = ref
-        else:
-            yield ref
-    finder = _Finder(images, below(f"{root}/", image_root))
-    read = side_by_side(lambda entry: _read(join(root, entry[0]), entry[0]), documents, root)
-    states = dict(documents)
-    by_image: dict[str, _Document] = {}
-    for document in read:
-        if document is None:
-            continue
-        others.pop(document.path, None)
-        found = finder.find(document)
-        if found and found not in by_image:
-            by_image[found] = document
-        elif found:
-            key = item.prefix + key_of(document.path)
-            why = f"{printable(by_image[found].path)} annotates the same image"
-            yield bad_entry(key, join(root, document.path), why)
-        else:
-            yield _without_file(document, item, root, states[document.path], tree)
-    yield from others.values()
-    for path, ref in images.items():
-        if path not in by_image and ref.is_candidate and settings.missing_annotations == "empty":
-            yield annotated(ref, Annotations(objects=()))
-        elif path not in by_image and ref.is_candidate:
-            yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, NO_FILE)
-        else:
-            yield _referred(ref, by_image[path]) if path in by_image else ref
-
-
-def _referred(ref: ImageRef, document: _Document) -> ImageRef:
-    if not ref.is_candidate:
-        return ref
-    if document.annotations is None:
-        message = f"{printable(document.path)}: {document.fault}"
-        return ref.quarantined(QuarantineReason.BAD_ANNOTATION, message)
-    return annotated(ref._replace(message=printable(document.path)), document.annotations)
-
-
-def _without_file(
-    document: _Document, item: Input, root: str, state: storage.StoredObject, tree: FolderTree
-) -> ImageRef:
-    """Returns a reference to the image that a file embeds, or a bad entry if it embeds none."""
-    path = join(root, document.path)
-    name = document.image.rpartition("/")[2]
-    begin, length = document.embedded
-    if not length or not name:
-        fault = document.fault or f"{MISSING}: {printable(document.image)}"
-        return bad_entry(item.prefix + key_of(document.path), path, fault)
-    folder = document.path.rpartition("/")[0]
-    inner = f"{folder}/{name}" if folder else name
-    bytes_at = ByteRange("", begin, length, BASE64, state.size, state.version)
-    ref = ImageRef(
-        item.prefix + key_of(inner),
-        path,
-        split=tree.place(inner)[0],
-        version=state.version,
-        place=bytes_at.encode(),
-    )
-    return _referred(ref, document)
-
-
-class _Finder:
-    """Finds the images that LabelMe files describe.
-
-    Args:
-      images: References to images by path, relative to the image folder.
-      inner: Path of the folder of the LabelMe files, relative to the image folder. None if it is elsewhere.
-    """
-
-    def __init__(self, images: Mapping[str, ImageRef], inner: str | None) -> None:
-        self._images = images
-        self._inner = inner
-        self._stems: dict[str, str] = {}
-        self._names: dict[str, str | None] = {}
-        for path in images:
-            self._stems.setdefault(stem_of(path), path)
-            name = path.rpartition("/")[2]
-            self._names[name] = None if name in self._names else path
-
-    def find(self, document: _Document) -> str:
-        """Returns the path of a file's image; empty if there is none.
-
-        It tries the path in the file, then an image with the same name beside the file, then the only image
-        anywhere that has the file name.
-        """
-        if self._inner is not None:
-            folder = posixpath.dirname(posixpath.join(self._inner, document.path))
-            text = posixpath.normpath(posixpath.join(folder, document.image)) if document.image else ""
-            if text in self._images:
-                return text
-            beside = self._stems.get(stem_of(posixpath.join(self._inner, document.path)))
-            if beside:
-                return beside
-        return self._names.get(document.image.rpartition("/")[2]) or ""
-
-
-def _read(path: str, inner: str) -> _Document | None:
-    """Returns the contents of a file; None if it is not a LabelMe file."""
-    try:
-        data = read_annotation_file(path, _MAX_BYTES)
-        with UNDERWAY.working_on(path, "parse"):
-            parsed = json.loads(data or b"null")
-    except AnnotationFault as fault:
-        return _Document(inner, "", (0, 0), None, str(fault))
-    except (ValueError, RecursionError) as error:
-        where = f"line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "it"
-        return _Document(inner, "", (0, 0), None, f"{where} is not JSON")
-    if not isinstance(parsed, dict) or not isinstance(parsed.get("shapes"), list):
-        return None
-    named = parsed.get("imagePath")
-    image = named.replace("\\", "/") if isinstance(named, str) else ""
-    match = _IMAGE_DATA.search(data or b"")
-    embedded = (match.start(1), len(match[1])) if match else (0, 0)
-    try:
-        return _Document(inner, image, embedded, parse_labelme(parsed))
-    except AnnotationFault as fault:
-        return _Document(inner, image, embedded, None, str(fault))
-
-
-SOURCE = Source(
+SOURCE = PairFormat(
     name="labelme",
-    provides=frozenset({Needs.OBJECTS}),
+    title="LabelMe",
+    expected="name the folder with a JSON file for each image",
+    find=_find,
+    recognizes=_recognizes,
+    parse=_parse,
     settings=frozenset({"image_root", "missing_annotations"}),
-    accepts=_accepts,
-    describe=_describe,
-    list_part=list_part,
-)
+    match=_match,
+    max_bytes=_MAX_BYTES,
+).source()

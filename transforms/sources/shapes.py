@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from shardwright.transforms.sources.image_files import number
+
 Box = tuple[float, float, float, float]
 
 #: Number of corners of the polygon that approximates an ellipse.
@@ -21,6 +23,21 @@ def hull(corners: Sequence[float]) -> Box:
     """Returns the bounding box of the points x0, y0, x1, y1, ..."""
     xs, ys = corners[::2], corners[1::2]
     return min(xs), min(ys), max(xs), max(ys)
+
+
+def corners_of(points: Any) -> list[float]:
+    """Returns x0, y0, x1, y1, ... of a list of pairs; empty if it is not a list.
+
+    Raises:
+      ValueError: If one of the points is not a pair of numbers.
+    """
+    corners = []
+    for point in points if isinstance(points, list) else []:
+        sides = [number(side) for side in point] if isinstance(point, list) and len(point) == 2 else [None]
+        if None in sides:
+            raise ValueError(f"its point {str(point)[:60]} is not a pair of numbers")
+        corners += [float(side) for side in sides if side is not None]
+    return corners
 
 
 def box_and_outline(box: Box, corners: list[float]) -> tuple[Box, list[list[float]] | None]:

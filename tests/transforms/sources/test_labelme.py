@@ -26,7 +26,7 @@ def test_json_files_beside_images_are_read(tmp_path: Path) -> None:
     photos = put_labelme(tmp_path)
     save(tmp_path / "settings.json", {"a": 1})
     found = listed(tmp_path)
-    assert found.input.source == "labelme" and found.input.detected_as == "LabelMe"
+    assert found.input.source == "labelme" and found.input.detected_as == f"LabelMe (images in {tmp_path})"
     assert found.reasons() == {"settings.json": "not_an_image"}
     for photo in photos:
         annotations = found.annotations_of(photo.name)

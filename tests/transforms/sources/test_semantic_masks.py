@@ -83,7 +83,7 @@ def test_missing_partners_are_reported(tmp_path: Path) -> None:
         max_bad_fraction=1,
     )
     assert balanced(made.dataset.ledger) and made.dataset.ledger["written"] == 2
-    assert "no image for this mask" in quarantine(tmp_path / "out")["masks/apple.png"]["message"]
+    assert "its image is missing" in quarantine(tmp_path / "out")["masks/apple.png"]["message"]
 
 
 def test_masks_among_the_images_are_recognized(tmp_path: Path) -> None:

@@ -108,7 +108,8 @@ def test_the_labels_of_one_image_in_it_are_bad(tmp_path: Path) -> None:
     args = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--layout", "detection"]
     assert main(["convert", *args, "--max_bad_fraction", "1"]) == 0
     (line,) = quarantine(tmp_path / "out").values()
-    assert line["message"] == f"its annotation file {_SENTENCE}" and line["reason"] == "BAD_ANNOTATION"
+    message = f"apple.txt: its annotation file {_SENTENCE}"
+    assert line["message"] == message and line["reason"] == "BAD_ANNOTATION"
 
 
 def test_the_mark_of_utf_8_is_ignored(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from PIL import Image
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
 from shardwright.transforms.sources.annotation_files import AnnotationFault
-from shardwright.transforms.sources.voc.xml_files import parse_voc
+from shardwright.transforms.sources.voc import parse_voc
 
 
 def check_boxes(found: Any, key: str, photo: Photo) -> None:

@@ -19,8 +19,7 @@ from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
 from shardwright.transforms.sources.annotation_files import AnnotationFault
-from shardwright.transforms.sources.yolo import parse_labels
-from shardwright.transforms.sources.yolo.files import label_folder, label_path
+from shardwright.transforms.sources.yolo import label_folder, label_path, parse_labels
 
 
 def check_boxes(found: Any, key: str, photo: Photo) -> None:
@@ -203,7 +202,7 @@ def test_odd_labels_are_read(tmp_path: Path) -> None:
     }
     made = convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection", max_bad_fraction=1)
     assert made.dataset.ledger["quarantined"] == 2 and balanced(made.dataset.ledger)
-    assert "no image for this label file" in quarantine(tmp_path / "out")["labels/train/gone.txt"]["message"]
+    assert "its image is missing" in quarantine(tmp_path / "out")["labels/train/gone.txt"]["message"]
 
 
 def test_outlines_and_key_points_are_read() -> None:
@@ -277,7 +276,7 @@ def test_one_list_or_two_equal_ones_give_no_splits(tmp_path: Path) -> None:
 def test_obj_data_whose_list_is_missing_is_refused(tmp_path: Path) -> None:
     put_darknet(tmp_path, DARKNET, "data/")
     (tmp_path / "valid.txt").unlink()
-    with pytest.raises(UsageError, match=r"valid = data/valid\.txt is not a list of images there"):
+    with pytest.raises(UsageError, match=r"valid: 'data/valid\.txt' is neither a folder nor a list"):
         listed(tmp_path)
     (tmp_path / "valid.txt").write_text("data/obj_valid_data/rose.jpg\n")
     (tmp_path / "obj.names").unlink()

@@ -1,0 +1,453 @@
+"""Sources with an annotation file for each image: what all such formats have in common.
+
+A format says where its images and annotation files are (`find`) and what is in an annotation file (`parse`).
+This module lists both, pairs them by their paths, reports what has no partner, and divides the work into
+parts. `kitti.py` is a short example.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from typing import NamedTuple
+
+from shardwright.schemas.annotations import Annotations
+from shardwright.schemas.codes import FilterReason, QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs, is_image, printable
+from shardwright.schemas.labels import ClassId
+from shardwright.schemas.layouts import Needs
+from shardwright.transforms import storage
+from shardwright.transforms.concurrency.underway import UNDERWAY
+from shardwright.transforms.sources.annotation_files import (
+    MAX_BYTES,
+    AnnotationFault,
+    read_annotation_file,
+    read_list_file,
+    side_by_side,
+)
+from shardwright.transforms.sources.class_folders import list_class_folders
+from shardwright.transforms.sources.files_beside import stem_of
+from shardwright.transforms.sources.folder_tree import FolderTree, could_be_splits, split_folders
+from shardwright.transforms.sources.image_files import (
+    MISSING,
+    annotated,
+    bad_entry,
+    below,
+    check_folder,
+    files_below,
+    is_folder,
+    is_hidden,
+    join,
+    key_of,
+)
+from shardwright.transforms.sources.input_probe import InputProbe, look_at
+from shardwright.transforms.sources.listed_images import list_images
+from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
+
+#: Number of images in one part.
+_PART_IMAGES = 2000
+#: File formats of masks, the most common first. JPEG is not among them because it changes the ids.
+MASK_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".webp", ".gif")
+_SPLITS, _BOTH = ("train", "val", "test"), "trainval"
+
+
+@dataclass(frozen=True)
+class PairedFolders:
+    """A folder of images, and the folder with their annotation files.
+
+    With the suffixes `_photo` and `_label.txt`, `images/a/1_photo.png` and `annotations/a/1_label.txt` are a
+    pair.
+
+    Attributes:
+      images: Folder of the images.
+      annotations: Folder of the annotation files; it may be the same. Empty if there is none and the images
+        are left out.
+      suffixes: Ends of the names of annotation files in upper or lower case, the preferred one first.
+      image_suffix: End of the names of images, before the extension.
+      split: Split of the images; empty if it is not known here.
+      split_by_folder: Whether folders inside that are named like splits give the splits.
+      lists: Folder with `train.txt` and so on, which list the images of splits; empty if there is none.
+      only_annotated: Whether images without an annotation file are left out if there are no lists.
+      has_masks: Whether the annotation files are masks, which are read together with their images.
+      image_list: File that lists the images, one on each line; empty if all files in the folder are meant.
+      root: Folder to which keys are relative; by default the input.
+      classes: Id and name of each class, if the annotation files have ids.
+      dialect: Variant of the format that `parse` has to know.
+    """
+
+    images: str
+    annotations: str
+    suffixes: tuple[str, ...]
+    image_suffix: str = ""
+    split: str = ""
+    split_by_folder: bool = False
+    lists: str = ""
+    only_annotated: bool = False
+    has_masks: bool = False
+    image_list: str = ""
+    root: str = ""
+    classes: tuple[tuple[int, str], ...] = ()
+    dialect: str = ""
+
+    def describe(self) -> str:
+        """Returns a description of the images for messages."""
+        split = f", split {self.split}" if self.split else ""
+        left_out = "" if self.annotations else ", left out because they have no annotations"
+        return f"images in {printable(self.image_list or self.images)}{split}{left_out}"
+
+
+class EmbeddedImage(NamedTuple):
+    """An image inside an annotation file: the path that it would have, and its place (`ByteRange`)."""
+
+    path: str
+    place: str
+
+
+@dataclass
+class Matches:
+    """What a format knows about the pairs in two folders. Paths are relative to the folders.
+
+    Attributes:
+      files: Image -> its annotation file.
+      faults: Image or annotation file without a partner -> the reason.
+      embedded: Annotation file -> the image inside it.
+      others: Files that only look like annotation files.
+    """
+
+    files: dict[str, str] = field(default_factory=dict)
+    faults: dict[str, str] = field(default_factory=dict)
+    embedded: dict[str, EmbeddedImage] = field(default_factory=dict)
+    others: set[str] = field(default_factory=set)
+
+
+class _Pair(NamedTuple):
+    """A reference, and the annotation file to read for it; empty if the reference is complete."""
+
+    ref: ImageRef
+    file: str = ""
+
+
+@dataclass(eq=False)
+class _SplitLists:
+    """Lists of the images of splits.
+
+    Attributes:
+      splits: Path of an image without extension -> its split.
+      twice: Path of an image in two lists -> the fault.
+      seen: Paths of the images and annotation files that exist.
+    """
+
+    splits: dict[str, str] = field(default_factory=dict)
+    twice: dict[str, str] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class PairFormat:
+    """A format with an annotation file for each image.
+
+    Attributes:
+      name: Name of the source.
+      title: Name of the format for messages.
+      expected: What an input has to be; the end of the message if it is not.
+      find: Returns the folders of an input; none if it is not of this format.
+      parse: Returns what is in an annotation file. Raises AnnotationFault if it cannot be used.
+      noun: Word for an annotation file.
+      provides: Kinds of annotations that it provides.
+      settings: Settings that it uses.
+      recognizes: Returns whether `auto` takes an input; by default whether `find` returns any folders.
+      summarize: Returns what a description says about an input besides its folders.
+      match: Returns the pairs of two folders, from the states of the annotation files and the beginning of
+        the keys of the images; None if paths decide.
+      file_of: Returns the path of an image's annotation file; None if folders and suffixes tell.
+      is_surplus: Returns whether a file without an image is an annotation file at all.
+      without_file: Annotations of an image without an annotation file; None if it is a fault, unless
+        `--missing_annotations` says otherwise.
+      max_bytes: Size from which an annotation file is too large.
+    """
+
+    name: str
+    title: str
+    expected: str
+    find: Callable[[InputProbe, ConvertSettings], Sequence[PairedFolders]]
+    parse: Callable[[bytes, PairedFolders], Annotations]
+    noun: str = "annotation file"
+    provides: frozenset[Needs] = frozenset({Needs.OBJECTS})
+    settings: frozenset[str] = frozenset({"missing_annotations"})
+    recognizes: Callable[[InputProbe, ConvertSettings], bool] | None = None
+    summarize: Callable[[InputProbe, ConvertSettings], str] = lambda probe, settings: ""
+    match: Callable[[PairedFolders, Mapping[str, storage.StoredObject], str], Matches] | None = None
+    file_of: Callable[[str], str] | None = None
+    is_surplus: Callable[[PairedFolders, str], bool] = lambda folders, path: True
+    without_file: Annotations | None = None
+    max_bytes: int = MAX_BYTES
+
+    def source(self) -> Source:
+        """Returns the source that reads this format."""
+        return Source(
+            name=self.name,
+            provides=self.provides,
+            settings=self.settings,
+            accepts=self.recognizes or (lambda probe, settings: bool(self.find(probe, settings))),
+            describe=self.describe,
+            list_part=self.list_part,
+            split=self.split,
+        )
+
+    def describe(self, probe: InputProbe, settings: ConvertSettings) -> str:
+        """Returns a description of an input.
+
+        Raises:
+          UsageError: If it is not of this format, or a folder that it needs is missing.
+        """
+        for option in ("image_root", "mask_dir"):
+            if option in self.settings and getattr(settings, option):
+                check_folder(f"--{option}", getattr(settings, option))
+        found = self.find(probe, settings)
+        if not found:
+            raise UsageError(
+                f"--input {printable(probe.path)} is not a {self.title} dataset: {self.expected}."
+            )
+        for folders in found:
+            if folders.has_masks and folders.annotations and not is_folder(folders.annotations):
+                raise UsageError(
+                    f"--layout {settings.record_layout.name}: {printable(folders.annotations)} is not a "
+                    "folder; name the folder of the masks with --mask_dir."
+                )
+        places = "; ".join(folders.describe() for folders in found)
+        return f"{self.title}{self.summarize(probe, settings)} ({places})"
+
+    def split(self, item: Input, context: Context) -> Iterator[InputSplit]:
+        """Yields parts of a few thousand images each, without reading their annotations."""
+        settings = context.settings
+        found = self.find(look_at(item.path), settings)
+        with_lists = {folders.lists: folders for folders in reversed(found) if folders.lists}
+        lists = {name: _read_lists(name) for name in with_lists}
+        for folders in found:
+            pairs = self._pairs(item, folders, lists.get(folders.lists, _SplitLists()), settings)
+            while batch := list(islice(pairs, _PART_IMAGES)):
+                yield InputSplit(item, folders.annotations, detail=_encode(folders, batch))
+        for name, folders in with_lists.items():
+            prefix = self._prefix(item, folders, settings)
+            if absent := [_Pair(ref) for ref in _absent_images(folders, prefix, lists[name])]:
+                yield InputSplit(item, folders.annotations, detail=_encode(folders, absent))
+
+    def _pairs(
+        self, item: Input, folders: PairedFolders, lists: _SplitLists, settings: ConvertSettings
+    ) -> Iterator[_Pair]:
+        """Yields the references of a folder, and of its annotation files without an image."""
+        prefix = self._prefix(item, folders, settings)
+        files = _annotation_files(folders)
+        matches = self.match(folders, files, prefix) if self.match else Matches()
+        files = {path: state for path, state in files.items() if path not in matches.others}
+        by_stem = _by_stem(files, folders.suffixes)
+        taken = {*matches.files.values(), *matches.embedded}
+        used = {*taken}
+        lists.seen.update(by_stem)
+        tree = split_tree(folders.images) if folders.split_by_folder else FolderTree()
+        for ref in _images(folders, prefix):
+            if _is_annotation_file(ref, folders, files):
+                continue
+            key = ref.key.removeprefix(prefix)
+            stem = stem_of(key).removesuffix(folders.image_suffix)
+            split = folders.split or lists.splits.get(stem, "") or tree.place(key)[0]
+            ref = ref._replace(label="", split=split)
+            if not is_image(ref):
+                yield _Pair(ref)
+                continue
+            path = below(ref.uri, folders.images) or ref.uri
+            beside = by_stem.get(stem, "")
+            file = matches.files.get(path) or ("" if beside in taken else beside)
+            if self.file_of:
+                file = below(self.file_of(ref.uri), folders.annotations) or ""
+            used.update((beside, file))
+            lists.seen.add(stem)
+            is_listed = stem in lists.splits if lists.splits else file or not folders.only_annotated
+            why = lists.twice.get(stem) or matches.faults.get(path)
+            if not is_listed or not folders.annotations:
+                yield _Pair(ref.filtered(FilterReason.NOT_LISTED))
+            elif not ref.is_candidate:
+                yield _Pair(ref)
+            elif why:
+                yield _Pair(ref.quarantined(QuarantineReason.BAD_ANNOTATION, why))
+            elif folders.has_masks:
+                yield _Pair(_with_mask(ref, files.get(file)))
+            else:
+                yield self._pair(ref, path, file, folders, files, settings)
+        alone = {*by_stem.values()} - used | (matches.faults.keys() & files.keys())
+        for file in sorted(alone):
+            path = join(folders.annotations, file)
+            if self.is_surplus(folders, path):
+                yield _Pair(
+                    bad_entry(_key_of_file(item, folders, file), path, matches.faults.get(file, MISSING))
+                )
+        for file, (path, place) in matches.embedded.items():
+            uri, version = join(folders.annotations, file), files[file].version
+            key, split = item.prefix + key_of(path), folders.split or tree.place(path)[0]
+            yield _Pair(ImageRef(key, uri, split=split, version=version, place=place), uri)
+
+    def _pair(
+        self,
+        ref: ImageRef,
+        path: str,
+        file: str,
+        folders: PairedFolders,
+        files: Collection[str],
+        settings: ConvertSettings,
+    ) -> _Pair:
+        """Returns an image with its annotation file.
+
+        If the file was not listed, its usual path is tried, so that a file that cannot be read is a fault.
+        """
+        if self.file_of:
+            return _Pair(ref, self.file_of(ref.uri))
+        usual = stem_of(path).removesuffix(folders.image_suffix) + folders.suffixes[0]
+        if not file and usual in files:  # it belongs to another image
+            return _Pair(self._without_file(ref, settings))
+        return _Pair(ref, join(folders.annotations, file or usual))
+
+    def _prefix(self, item: Input, folders: PairedFolders, settings: ConvertSettings) -> str:
+        """Returns the beginning of the keys of the images in a folder."""
+        inner = below(f"{folders.images}/", folders.root or item.path.rstrip("/") or "/")
+        if inner is None and not ("image_root" in self.settings and settings.image_root):
+            inner = f"{folders.split or folders.images.rpartition('/')[2]}/"
+        return item.prefix + key_of(inner or "")
+
+    def list_part(self, part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
+        """Yields the references of a part with their annotations, and the ids of the classes."""
+        folders, pairs = _decode(part.detail)
+        for number, name in folders.classes:
+            if name:
+                yield ClassId(name, number)
+
+        def read(pair: _Pair) -> ImageRef:
+            return self._read(pair, folders, context.settings) if pair.file else pair.ref
+
+        yield from side_by_side(read, pairs, folders.annotations)
+
+    def _read(self, pair: _Pair, folders: PairedFolders, settings: ConvertSettings) -> ImageRef:
+        ref, file = pair
+        try:
+            data = read_annotation_file(file, self.max_bytes)
+            if data is None:
+                return self._without_file(ref, settings)
+            with UNDERWAY.working_on(file, "parse"):
+                return annotated(ref, self.parse(data, folders))
+        except AnnotationFault as fault:
+            name = printable(below(file, folders.annotations) or file)
+            return ref.quarantined(QuarantineReason.BAD_ANNOTATION, f"{name}: {fault}")
+
+    def _without_file(self, ref: ImageRef, settings: ConvertSettings) -> ImageRef:
+        if self.without_file is not None:
+            return annotated(ref, self.without_file)
+        if settings.missing_annotations == "empty":
+            return annotated(ref, Annotations(objects=()))
+        return ref.quarantined(
+            QuarantineReason.BAD_ANNOTATION,
+            f"there is no {self.noun} for it (--missing_annotations empty stores it without objects)",
+        )
+
+
+def split_tree(folder: str) -> FolderTree:
+    """Returns the meaning of the folders in a folder: splits if all of them have names of splits."""
+    tops = InputProbe(folder, is_file=False).folders
+    return FolderTree(split_folders(tops) if could_be_splits(tops) else {})
+
+
+def _annotation_files(folders: PairedFolders) -> dict[str, storage.StoredObject]:
+    """Returns path below its folder -> state of all files that may be annotation files."""
+    if not folders.annotations or folders.image_list:
+        return {}
+    suffixes = tuple(suffix.lower() for suffix in folders.suffixes)
+    return {
+        path: state
+        for path, state in files_below(folders.annotations)
+        if path.lower().endswith(suffixes) and not is_hidden(path)
+    }
+
+
+def _by_stem(files: Collection[str], suffixes: Sequence[str]) -> dict[str, str]:
+    """Returns key without suffix -> path of the annotation file with the preferred suffix."""
+    found: dict[str, tuple[int, str]] = {}
+    for path in files:
+        rank = next(rank for rank, suffix in enumerate(suffixes) if path.lower().endswith(suffix.lower()))
+        stem = key_of(path)[: -len(suffixes[rank])]
+        found[stem] = min(found.get(stem, (rank, path)), (rank, path))
+    return {stem: path for stem, (_, path) in found.items()}
+
+
+def _images(folders: PairedFolders, prefix: str) -> Iterator[ImageRef]:
+    if folders.image_list:
+        return list_images(folders.image_list, folders.images, prefix)
+    return list_class_folders(Input(folders.images, prefix))
+
+
+def _is_annotation_file(ref: ImageRef, folders: PairedFolders, files: Collection[str]) -> bool:
+    """Returns whether a file among the images is an annotation file."""
+    if not folders.annotations:
+        return False
+    if not folders.has_masks:
+        return not is_image(ref) and below(ref.uri, folders.annotations) in files
+    if storage.is_remote(ref.uri) or storage.is_remote(folders.annotations):
+        return below(ref.uri, folders.annotations) is not None
+    return below(os.path.abspath(ref.uri), os.path.abspath(folders.annotations)) is not None
+
+
+def _with_mask(ref: ImageRef, mask: storage.StoredObject | None) -> ImageRef:
+    if mask is None:
+        return ref.quarantined(QuarantineReason.BAD_ANNOTATION, "there is no mask for it")
+    return ref.annotated(Annotations(semantic_mask=mask.path, mask_size=mask.size, mask_version=mask.version))
+
+
+def _key_of_file(item: Input, folders: PairedFolders, file: str) -> str:
+    """Returns the key of an annotation file without an image."""
+    path = join(folders.annotations, file)
+    inner = below(path, folders.root or item.path.rstrip("/") or "/")
+    return item.prefix + key_of(inner or f"{folders.annotations.rpartition('/')[2]}/{file}")
+
+
+def _read_lists(folder: str) -> _SplitLists:
+    """Reads the lists of the splits; `trainval` counts only if `train` or `val` is missing."""
+    names = (*_SPLITS, _BOTH) if is_folder(folder) else ()
+    texts = {name: read_list_file(join(folder, f"{name}.txt")) for name in names}
+    texts = {name: text for name, text in texts.items() if text is not None}
+    if {"train", "val"} <= texts.keys():
+        texts.pop(_BOTH, None)
+    lists = _SplitLists()
+    for name, text in texts.items():
+        lines = (text or b"").decode("utf-8", "surrogateescape").splitlines()
+        for stem in (key_of(line.split()[0]) for line in lines if line.strip()):
+            first = lists.splits.setdefault(stem, name)
+            if first != name and name != _BOTH:
+                lists.twice[stem] = f"it is listed both in {first} and in {name}"
+    if len(texts) == 1:
+        lists.splits = dict.fromkeys(lists.splits, "")
+    return lists
+
+
+def _absent_images(folders: PairedFolders, prefix: str, lists: _SplitLists) -> Iterator[ImageRef]:
+    """Yields bad entries for the images that are listed but do not exist."""
+    for stem in sorted(lists.splits.keys() - lists.seen):
+        ref = bad_entry(prefix + stem, join(folders.images, stem), f"it is listed, but {MISSING}")
+        yield ref._replace(split=lists.splits[stem])
+
+
+def _encode(folders: PairedFolders, pairs: Sequence[_Pair]) -> str:
+    """Returns the detail of an `InputSplit`."""
+    files = zlib.compress(json.dumps([pair.file for pair in pairs]).encode(), 1)
+    refs = encode_refs([pair.ref for pair in pairs])
+    return json.dumps([asdict(folders), refs.decode("latin-1"), files.decode("latin-1")])
+
+
+def _decode(detail: str) -> tuple[PairedFolders, Iterator[_Pair]]:
+    """Returns what `_encode` was given."""
+    values, refs, files = json.loads(detail)
+    values["classes"] = tuple((number, name) for number, name in values["classes"])
+    paths = json.loads(zlib.decompress(files.encode("latin-1")))
+    return PairedFolders(**values), map(_Pair, decode_refs(refs.encode("latin-1")), paths)

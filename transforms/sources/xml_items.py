@@ -1,0 +1,119 @@
+"""Reads XML piece by piece: the elements directly inside the root, each with all that is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from xml.parsers import expat
+
+from shardwright.schemas.errors import words_of
+from shardwright.transforms.sources.annotation_files import AnnotationFault
+
+_MAX_DEPTH = 64
+#: Depth of the elements that are read one after the other; the root is at depth 1.
+_ITEM_DEPTH = 2
+
+
+@dataclass
+class XmlElement:
+    """An element.
+
+    Attributes:
+      line: Line in the file, from 1.
+      begin: Offset in the file.
+      text: Text directly inside, without that of the elements inside.
+    """
+
+    name: str
+    attributes: Mapping[str, str]
+    line: int
+    begin: int
+    text: str = ""
+    children: list[XmlElement] = field(default_factory=list)
+
+    def text_of(self, *names: str) -> str:
+        """Returns the text of the first element at a path inside; empty if there is none."""
+        found = next((child for child in self.children if child.name == names[0]), None)
+        if found is None:
+            return ""
+        return found.text_of(*names[1:]) if len(names) > 1 else found.text.strip()
+
+
+class XmlReader:
+    """Reads a file whose root has a name; it refuses document types, whose entities could grow without end.
+
+    Args:
+      root: Name of the root.
+      encoding: Encoding of a part of a file, which does not state it; None for a whole file.
+      line: Line of the file at which a part begins.
+    """
+
+    def __init__(self, root: str, encoding: str | None = None, line: int = 1) -> None:
+        self._root, self._line = root, line
+        self._open: list[XmlElement] = []
+        self._complete: list[XmlElement] = []
+        self.encoding = encoding
+        self.end = 0  # offset of the root's end
+        self._parser = expat.ParserCreate(encoding)
+        self._parser.buffer_text = True
+        self._parser.XmlDeclHandler = self._declare
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._text
+        self._parser.StartDoctypeDeclHandler = _refuse
+        self._parser.EntityDeclHandler = _refuse
+
+    def feed(self, data: bytes, is_last: bool = False) -> list[XmlElement]:
+        """Returns the elements directly inside the root that end in a piece of the file.
+
+        Raises:
+          AnnotationFault: If the XML is broken; the message names the line.
+        """
+        try:
+            self._parser.Parse(data, is_last)
+        except expat.ExpatError as error:
+            what = expat.errors.messages[error.code]
+            raise AnnotationFault(f"its XML is broken in line {error.lineno}: {what}") from None
+        except (ValueError, LookupError) as error:  # such as an unknown encoding
+            raise AnnotationFault(f"its XML cannot be read: {words_of(error)}") from None
+        complete, self._complete = self._complete, []
+        return complete
+
+    def _declare(self, version: str, encoding: str | None, standalone: int) -> None:
+        self.encoding = encoding
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        if not self._open and name != self._root:
+            raise AnnotationFault(f"its XML begins with <{name}> instead of <{self._root}>")
+        line = self._line - 1 + self._parser.CurrentLineNumber
+        element = XmlElement(name, attributes, line, self._parser.CurrentByteIndex)
+        if len(self._open) >= _ITEM_DEPTH:
+            self._open[-1].children.append(element)
+        self._open.append(element)
+        if len(self._open) > _MAX_DEPTH:
+            raise AnnotationFault("its XML is nested too deeply")
+
+    def _text(self, text: str) -> None:
+        if len(self._open) >= _ITEM_DEPTH:
+            self._open[-1].text += text
+
+    def _end(self, name: str) -> None:
+        element = self._open.pop()
+        if len(self._open) == _ITEM_DEPTH - 1:
+            self._complete.append(element)
+        elif not self._open:
+            self.end = self._parser.CurrentByteIndex
+
+
+def _refuse(*_: Any) -> None:
+    raise AnnotationFault("its XML declares a document type, which could make it grow without end")
+
+
+def read_xml(data: bytes, root: str) -> Iterator[XmlElement]:
+    """Yields the elements directly inside the root of a small file.
+
+    Raises:
+      AnnotationFault: If the XML is broken; the message names the line.
+    """
+    yield from XmlReader(root).feed(data, is_last=True)
