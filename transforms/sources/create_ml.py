@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.layouts import Needs
 from shardwright.transforms.sources.annotation_files import AnnotationFault
+from shardwright.transforms.sources.documents import DocumentFormat, ImagePaths
 from shardwright.transforms.sources.image_files import annotated, class_name, is_text, number
-from shardwright.transforms.sources.json_entries import EntryFormat, ImagePaths
+from shardwright.transforms.sources.json_stream import first_items
 from shardwright.transforms.sources.moved_files import file_name
-from shardwright.transforms.sources.source import Source
 
 #: Names of the fields with the image and its objects: of Roboflow and older tools, and of Apple's guide.
 _FIELDS = (("image", "annotations"), ("imagefilename", "annotation"))
@@ -60,29 +58,13 @@ def objects_of(entry: Mapping[str, Any]) -> Annotations:
     return Annotations(objects=tuple(objects))
 
 
-def _annotate(ref: ImageRef, entry: Mapping[str, Any], settings: ConvertSettings) -> ImageRef:
-    return annotated(ref, objects_of(entry))
-
-
-def _summarize(shown: str, entries: Sequence[Any], settings: ConvertSettings) -> str:
-    return ", boxes by their centers"
-
-
-FORMAT = EntryFormat(
-    name="Create ML",
-    noun="entry",
-    recognizes=lambda entry: _fields_of(entry) is not None,
-    image_of=_image_of,
-    annotate=_annotate,
-    summarize=_summarize,
-)
-SOURCE = Source(
+SOURCE = DocumentFormat(
     name="create_ml",
-    provides=frozenset({Needs.OBJECTS}),
-    settings=frozenset({"image_root"}),
-    accepts=FORMAT.accepts,
-    describe=FORMAT.describe,
-    list_part=FORMAT.list_part,
-    split=FORMAT.split,
-    names_images=True,
-)
+    title="Create ML",
+    expected="name the file, or the folder that holds it",
+    noun="entry",
+    recognizes=lambda head: any(map(_fields_of, first_items(head)[:1])),
+    image_of=_image_of,
+    annotate=lambda ref, entry, settings: annotated(ref, objects_of(entry)),
+    summarize=lambda *_: ", boxes by their centers",
+).source()

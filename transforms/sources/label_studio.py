@@ -6,7 +6,6 @@ clockwise around its upper left corner.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,16 +14,16 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
 from shardwright.schemas.layouts import Needs
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.annotation_files import AnnotationFault
+from shardwright.transforms.sources.documents import DocumentFile, DocumentFormat, ImagePaths
 from shardwright.transforms.sources.image_files import annotated, class_name, is_text, number
-from shardwright.transforms.sources.json_entries import EntryFormat, ImagePaths
+from shardwright.transforms.sources.json_stream import first_items
 from shardwright.transforms.sources.moved_files import file_name
-from shardwright.transforms.sources.shapes import MIN_CORNERS, box_and_outline, ellipse, hull
-from shardwright.transforms.sources.source import Source
+from shardwright.transforms.sources.shapes import MIN_CORNERS, box_and_outline, ellipse, hull, rotated_box
 
 _ANNOTATIONS = ("annotations", "completions")
 #: Fields of JSON-MIN that are about the task, not its data or results.
@@ -238,21 +237,17 @@ def _turned(result: _Result, numbers: Sequence[float], round_shape: bool) -> _Sh
         raise ValueError("it is rotated, but original_width and original_height of the image are missing")
     # Angles are true only in pixels, because the sides of the image have different units.
     x_scale, y_scale = (side / 100 for side in result.size or (100.0, 100.0))
-    draw = ellipse if round_shape else _rectangle
-    drawn = draw(x * x_scale, y * y_scale, width * x_scale, height * y_scale, angle)
+    numbers = (x * x_scale, y * y_scale, width * x_scale, height * y_scale)
+    left, top, right, lower = numbers[0], numbers[1], numbers[0] + numbers[2], numbers[1] + numbers[3]
+    drawn = (
+        ellipse(*numbers, angle)
+        if round_shape
+        else rotated_box((left, top, right, lower), angle, (left, top))
+    )
     units = (100 * x_scale, 100 * y_scale)
     corners = [side / units[place % 2] for place, side in enumerate(drawn)]
     left, top = (x - width, y - height) if round_shape else (x, y)
     return box_and_outline((left / 100, top / 100, (x + width) / 100, (y + height) / 100), corners)
-
-
-def _rectangle(x: float, y: float, width: float, height: float, degrees: float) -> list[float]:
-    """Returns the corners of a rectangle, rotated clockwise around its upper left corner."""
-    cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
-    corners = []
-    for dx, dy in ((0.0, 0.0), (width, 0.0), (width, height), (0.0, height)):
-        corners += [x + dx * cosine - dy * sine, y + dx * sine + dy * cosine]
-    return corners
 
 
 def classes_of(results: Sequence[_Result], settings: ConvertSettings) -> list[str]:
@@ -295,12 +290,13 @@ def _annotate(ref: ImageRef, entry: Mapping[str, Any], settings: ConvertSettings
     return annotated(ref, objects_of(results))
 
 
-def _summarize(shown: str, entries: Sequence[Any], settings: ConvertSettings) -> str:
+def _summarize(file: DocumentFile, entries: Sequence[Any], settings: ConvertSettings) -> str:
     """Returns the kinds of annotations in a file that are left out, judged by its first tasks.
 
     Raises:
       UsageError: if the tasks have other annotations than the layout stores.
     """
+    shown, layout = printable(file.path), settings.record_layout
     kinds: set[str] = set()
     for entry in entries:
         try:
@@ -308,42 +304,33 @@ def _summarize(shown: str, entries: Sequence[Any], settings: ConvertSettings) ->
                 kinds.update(result.value.keys() & {*_SHAPES, *_LEFT_OUT, _CHOICES})
         except AnnotationFault:
             continue
-    shapes = kinds & {*_SHAPES}
-    if settings.record_layout.needs is Needs.LABEL and kinds and _CHOICES not in kinds:
+    wants_class, shapes = layout.needs is Needs.LABEL, kinds & {*_SHAPES}
+    if wants_class and kinds and _CHOICES not in kinds:
         raise UsageError(
-            f"--layout {settings.record_layout.name}: the first tasks of {shown} have no choices to use as "
-            "classes; choose --layout detection."
+            f"--layout {layout.name}: the first tasks of {shown} have no choices to use as classes; choose "
+            "--layout detection."
         )
-    if settings.record_layout.needs is Needs.OBJECTS and kinds and not shapes:
+    if not wants_class and kinds and not shapes:
         raise UsageError(
-            f"--layout {settings.record_layout.name}: the first tasks of {shown} have "
-            f"{' and '.join(sorted(kinds))}, but no rectangles, polygons or ellipses; choose --layout "
-            "classification for choices, or export other shapes as COCO."
+            f"--layout {layout.name}: the first tasks of {shown} have {' and '.join(sorted(kinds))}, but no "
+            "rectangles, polygons or ellipses; choose --layout classification for choices, or export other "
+            "shapes as COCO."
         )
-    if settings.record_layout.needs is Needs.LABEL:
-        left_out = sorted(kinds - {_CHOICES})
-    else:
-        left_out = sorted(kinds - shapes)
+    left_out = sorted(kinds - ({_CHOICES} if wants_class else shapes))
     return f"; left out: {', '.join(left_out)}" if left_out else ""
 
 
-FORMAT = EntryFormat(
-    name="Label Studio",
+SOURCE = DocumentFormat(
+    name="label_studio",
+    title="Label Studio",
+    expected="name the file, or the folder that holds it",
     noun="task",
-    recognizes=_is_export,
+    recognizes=lambda head: any(map(_is_export, first_items(head)[:1])),
     image_of=_image_of,
     annotate=_annotate,
     summarize=_summarize,
-)
-SOURCE = Source(
-    name="label_studio",
     provides=frozenset({Needs.OBJECTS, Needs.LABEL}),
     settings=frozenset(
         {"image_root", "image_column", "label_column", "label_separator", "missing_annotations"}
     ),
-    accepts=FORMAT.accepts,
-    describe=FORMAT.describe,
-    list_part=FORMAT.list_part,
-    split=FORMAT.split,
-    names_images=True,
-)
+).source()

@@ -55,11 +55,12 @@ def box_and_outline(box: Box, corners: list[float]) -> tuple[Box, list[list[floa
     return box, None
 
 
-def rotated_box(box: Box, degrees: float) -> list[float]:
-    """Returns the corners of a box, rotated clockwise around its center."""
+def rotated_box(box: Box, degrees: float, around: tuple[float, float] | None = None) -> list[float]:
+    """Returns the corners of a box, rotated clockwise around a point; by default around its center."""
     xmin, ymin, xmax, ymax = box
     corners = ((xmin, ymin), (xmax, ymin), (xmax, ymax), (xmin, ymax))
-    return _turned(corners, (xmin + xmax) / 2, (ymin + ymax) / 2, degrees)
+    x, y = around or ((xmin + xmax) / 2, (ymin + ymax) / 2)
+    return _turned(corners, x, y, degrees)
 
 
 def ellipse(x: float, y: float, x_radius: float, y_radius: float, degrees: float = 0.0) -> list[float]:

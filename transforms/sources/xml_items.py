@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from array import array
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any
 from xml.parsers import expat
 
 from shardwright.schemas.errors import words_of
+from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.sources.annotation_files import AnnotationFault
 
 _MAX_DEPTH = 64
 #: Depth of the elements that are read one after the other; the root is at depth 1.
 _ITEM_DEPTH = 2
+_STEP_BYTES = 1 << 20
 
 
 @dataclass
@@ -117,3 +121,51 @@ def read_xml(data: bytes, root: str) -> Iterator[XmlElement]:
       AnnotationFault: If the XML is broken; the message names the line.
     """
     yield from XmlReader(root).feed(data, is_last=True)
+
+
+class XmlItems:
+    """The elements of one name directly inside the root of an XML file; only their places are in memory.
+
+    Args:
+      file: The open file.
+      root: Name of the root.
+      name: Name of the elements.
+      check: Raises AnnotationFault for an element that may not be in the file.
+
+    Raises:
+      AnnotationFault: If the XML is broken; the message names the line.
+    """
+
+    def __init__(self, file: IO[bytes], root: str, name: str, check: Callable[[XmlElement], None]) -> None:
+        self._file, self._root = file, root
+        self._places = array("q")  # line, begin and end of each element
+        reader = XmlReader(root)
+        ends_next = False  # whether the next element tells where the last one ends
+        data = b" "
+        while data:
+            data = file.read(_STEP_BYTES)
+            UNDERWAY.progress()
+            for element in reader.feed(data, is_last=not data):
+                check(element)
+                if ends_next:
+                    self._places[-1] = element.begin
+                ends_next = element.name == name
+                if ends_next:
+                    self._places.extend((element.line, element.begin, 0))
+        if ends_next:
+            self._places[-1] = reader.end
+        self._encoding = reader.encoding
+
+    def __len__(self) -> int:
+        return len(self._places) // 3
+
+    def number(self, index: int) -> int:
+        """Returns the line of an element."""
+        return self._places[3 * index]
+
+    def read(self, index: int) -> XmlElement:
+        """Returns an element."""
+        line, begin, end = self._places[3 * index : 3 * index + 3]
+        reader = XmlReader(self._root, self._encoding, line)
+        reader.feed(f"<{self._root}>".encode())
+        return reader.feed(os.pread(self._file.fileno(), end - begin, begin))[0]

@@ -130,7 +130,7 @@ FORMATS = {
             "_annotations.coco.json",
             r'("file_name": "house.jpg", "width": )\d+',
             r'\1"x"',
-            "its width is 'x'",
+            "image 3 of _annotations.coco.json: its width is 'x'",
         ),
         bad_box=Edit(
             "_annotations.coco.json", r'("image_id": 114, "category_id": 16, "bbox": \[15, 10, )', r"\1-"
@@ -160,7 +160,7 @@ FORMATS = {
             "annotations.xml",
             r'(name="house.jpg"[^>]*>\s*<box [^>]*xtl=")',
             r"\1x",
-            "annotations.xml: the box in line 11: xtl is 'x5.00'",
+            "of annotations.xml: the box in line 11: xtl is 'x5.00'",
         ),
         bad_box=Edit("annotations.xml", r'(name="house.jpg"[^>]*>\s*<box [^>]*xbr=")', r"\1-"),
         document="annotations.xml",

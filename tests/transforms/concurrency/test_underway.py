@@ -24,11 +24,11 @@ from shardwright.transforms.sources.archives.compressed import GZIP, unpack_tar
 from shardwright.transforms.sources.archives.members import Member, MemberStore
 from shardwright.transforms.sources.arrays.files import FileSlice, unpack
 from shardwright.transforms.sources.class_folders import walk
-from shardwright.transforms.sources.coco.json_stream import stream_object
-from shardwright.transforms.sources.cvat import _images as images_of_cvat
+from shardwright.transforms.sources.json_stream import stream_object
 from shardwright.transforms.sources.row_runs import RowRuns
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.sources.tables.lines import Lines, csv_cells
+from shardwright.transforms.sources.xml_items import XmlItems
 from shardwright.transforms.storage import ranges
 from shardwright.transforms.storage.local import read_fully
 from shardwright.transforms.storage.ranges import RangeReader
@@ -165,7 +165,7 @@ def _stream_json(clock: Clock, tmp_path: Path) -> None:
 
 def _parse_xml(clock: Clock, tmp_path: Path) -> None:
     data = b"<annotations><version>1.1</version>" + b"<meta>x</meta>" * 600 + b"</annotations>"
-    assert not list(images_of_cvat(SlowFile(data, clock, 100), "a.xml"))
+    assert not len(XmlItems(SlowFile(data, clock, 100), "annotations", "image", lambda _: None))
 
 
 def _search_records(clock: Clock, tmp_path: Path) -> None:

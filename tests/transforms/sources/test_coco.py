@@ -217,7 +217,7 @@ BAD_IMAGES = {
     "image['file_name'] = '.'": "leads out of",
     "image['file_name'] = '\\ud800.jpg'": "missing",
     "image['id'] = document['images'][0]['id']": "the same id",
-    "document['images'].append({**image, 'id': 9999})": "listed",
+    "document['images'].append({**image, 'id': 9999})": "images 4 and 5 of instances_val2017.json both",
 }
 
 

@@ -143,7 +143,7 @@ def test_key_points_of_an_unknown_object_fail_their_image(tmp_path: Path, photos
     save(folder / "person_keypoints_val2017.json", document)
     bad = [ref for ref in listed(tmp_path, layout="keypoints").refs.values() if not ref.is_candidate]
     assert [ref.message for ref in bad if "key points" in ref.message] == [
-        "no object has the id 987654 of its key points"
+        "image 4 of annotations/instances_val2017.json: no object has the id 987654 of its key points"
     ]
 
 

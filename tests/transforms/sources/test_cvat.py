@@ -16,7 +16,8 @@ from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
 from shardwright.transforms.images import outlines
 from shardwright.transforms.sources.annotation_files import AnnotationFault
-from shardwright.transforms.sources.cvat import CvatReader, objects_of
+from shardwright.transforms.sources.cvat import objects_of
+from shardwright.transforms.sources.xml_items import read_xml
 
 
 @pytest.mark.parametrize("by", ["folder", "file"])
@@ -87,8 +88,8 @@ def test_shapes_are_converted(tmp_path: Path) -> None:
         '<skeleton label="f" source="manual"><points label="1" points="1,1"></points></skeleton>'
         '<tag label="t" source="manual"></tag>'
     )
-    reader = CvatReader()
-    (image,) = reader.feed((META + image_of(Photo("a.jpg", (20, 16), ()), 0, shapes=shapes)).encode(), False)
+    text = META + image_of(Photo("a.jpg", (20, 16), ()), 0, shapes=shapes) + "</annotations>"
+    *_, image = read_xml(text.encode(), "annotations")
     found = objects_of(image).objects or ()
     assert [item.label for item in found] == [*"abcdef"]
     boxes = [item.box for item in found]
@@ -115,7 +116,7 @@ def test_messages_about_faults_name_file_and_line(tmp_path: Path) -> None:
     messages = {Path(key).name: ref.message for key, ref in found.refs.items() if not ref.is_candidate}
     assert set(found.reasons().values()) == {"BAD_ANNOTATION"} and len(messages) == 5
     first = messages[photos[0].name]
-    assert first == "annotations.xml: the box in line 6: xbr is 'three', which is not a number"
+    assert first == "line 5 of annotations.xml: the box in line 6: xbr is 'three', which is not a number"
     assert (
         "the mask in line" in messages[photos[1].name]
         and "3 pixels instead of 2 x 2" in messages[photos[1].name]
@@ -162,8 +163,8 @@ def test_an_image_that_is_listed_twice_is_quarantined(tmp_path: Path) -> None:
     lines = quarantine(tmp_path / "out")
     bad = lines.pop(f"images/{photos[0].name}")
     assert bad["reason"] == "BAD_ANNOTATION"
-    assert bad["message"] == "annotations.xml: lines 5 and 19 both list it"
-    assert {line["message"] for line in lines.values()} == {"line 5 lists the same image"}
+    assert bad["message"] == "line 5 of annotations.xml: lines 5 and 19 of annotations.xml both name it"
+    assert {line["message"] for line in lines.values()} == {"line 5 names the same image"}
     assert [*lines] == ["annotations.xml:line 19", "annotations.xml:line 21"]
     assert len(examples(tmp_path / "out")["train"]) == len(photos) - 1
 
@@ -178,7 +179,7 @@ def test_an_image_that_is_listed_twice_is_quarantined(tmp_path: Path) -> None:
 )
 def test_broken_xml_is_reported(text: str, why: str) -> None:
     with pytest.raises(AnnotationFault, match=why):
-        CvatReader().feed(text.encode(), True)
+        list(read_xml(text.encode(), "annotations"))
 
 
 def test_broken_files_and_videos_are_refused(tmp_path: Path) -> None:

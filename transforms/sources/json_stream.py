@@ -1,14 +1,19 @@
-"""Reads the arrays of a large JSON object item by item, with the positions of the items."""
+"""Reads large JSON files item by item, with the positions of the items."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import math
+import os
 import re
-from collections.abc import Iterator
+from array import array
+from collections.abc import Hashable, Iterator
 from typing import IO, Any, NamedTuple
 
 from shardwright.transforms.concurrency.underway import UNDERWAY
+from shardwright.transforms.sources.annotation_files import AnnotationFault
 
 _CHUNK_BYTES = 1 << 20
 #: Largest item, since each item is held in memory.
@@ -227,3 +232,97 @@ def _stream_array(window: _Window, name: str) -> Iterator[Item]:
             if window.expect(",]") == "]":
                 break
     yield Item(name, None, window.begin + window.at, 0)
+
+
+class JsonItems:
+    """Items of a large file; only their places are in memory."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._places = array("q")  # offset and length of each item
+
+    def add(self, item: Item) -> None:
+        """Adds an item."""
+        self._places.extend((item.begin, item.length))
+
+    def __len__(self) -> int:
+        return len(self._places) // 2
+
+    def number(self, index: int) -> int:
+        """Returns the place of an item from 1."""
+        return index + 1
+
+    def read(self, index: int) -> Any:
+        """Returns an item."""
+        begin, length = self._places[2 * index : 2 * index + 2]
+        return parse_item(os.pread(self._file.fileno(), length, begin))
+
+
+def json_array(file: IO[bytes]) -> JsonItems:
+    """Returns the items of a file that is one JSON array.
+
+    Raises:
+      AnnotationFault: If it is not a complete JSON array; the message names the place.
+    """
+    items = JsonItems(file)
+    try:
+        for item in stream_list(file):
+            items.add(item)
+    except JsonFault as fault:
+        raise AnnotationFault(f"it is not a complete JSON array: {fault}; fetch it again or fix it") from None
+    return items
+
+
+def first_items(head: bytes) -> list[Any]:
+    """Returns the items of a JSON array that are complete in the first bytes of a file."""
+    items = []
+    with contextlib.suppress(JsonFault):
+        for item in stream_list(io.BytesIO(head)):
+            items.append(item.value)
+    return items
+
+
+class ItemsByKey:
+    """The items of a large file by a key that several of them share; only their places are in memory."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        # The items of a key form a linked list, last one first.
+        self._begins, self._lengths = array("q"), array("i")
+        self._ranks, self._before = array("i"), array("i")
+        self._last: dict[Hashable, int] = {}
+
+    def add(self, key: Hashable, item: Item, rank: int) -> None:
+        """Adds an item.
+
+        Args:
+          key: Its key.
+          item: Its place.
+          rank: Its number for messages.
+        """
+        self._before.append(self._last.get(key, -1))
+        self._last[key] = len(self._begins)
+        self._begins.append(item.begin)
+        self._lengths.append(item.length)
+        self._ranks.append(rank)
+
+    def __iter__(self) -> Iterator[Hashable]:
+        """Yields all keys."""
+        yield from self._last
+
+    def ranks(self, key: Hashable) -> list[int]:
+        """Returns the numbers of the items of a key, in the order of the file."""
+        return [self._ranks[place] for place in self._places(key)]
+
+    def read(self, key: Hashable) -> Iterator[Any]:
+        """Yields the items of a key, in the order of the file."""
+        for place in self._places(key):
+            yield parse_item(os.pread(self._file.fileno(), self._lengths[place], self._begins[place]))
+
+    def _places(self, key: Hashable) -> list[int]:
+        places = []
+        place = self._last.get(key, -1)
+        while place >= 0:
+            places.append(place)
+            place = self._before[place]
+        return places[::-1]

@@ -1,0 +1,570 @@
+"""COCO's JSON files of instances, captions and panoptic segments, and folders of such files."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import IO, Any
+
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation, PanopticSegment
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.feature_roles import KEYPOINT_ROLES
+from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.labels import ClassId
+from shardwright.schemas.layouts import FeatureRole, Needs
+from shardwright.schemas.source_ids import number_text
+from shardwright.transforms import storage
+from shardwright.transforms.sources.annotation_files import AnnotationFault
+from shardwright.transforms.sources.documents import (
+    Document,
+    DocumentFile,
+    DocumentFormat,
+    ImagePaths,
+    usual_folders,
+)
+from shardwright.transforms.sources.file_states import FileStates
+from shardwright.transforms.sources.image_files import (
+    annotated,
+    class_name,
+    folder_of,
+    inner_path,
+    is_file,
+    is_folder,
+    is_text,
+    join,
+    number,
+    parent_of,
+    split_token,
+)
+from shardwright.transforms.sources.input_probe import InputProbe
+from shardwright.transforms.sources.json_stream import (
+    ItemsByKey,
+    JsonFault,
+    JsonItems,
+    stream_object,
+)
+from shardwright.transforms.sources.moved_files import file_name
+
+#: Keys of annotations that describe objects, and all keys that identify their kind.
+_OBJECT_KEYS = {"category_id", "bbox"}
+_KINDS = {"segments_info", "caption", "keypoints", *_OBJECT_KEYS}
+_FIRST_IMAGES = 5
+_ROBOFLOW = "_annotations.coco.json"
+#: Bytes at the beginning and at the end of a file that are searched for key points.
+_HEAD_BYTES, _TAIL_BYTES = 1 << 20, 1 << 16
+_KEY_POINTS = re.compile(rb'"keypoints"\s*:\s*\[\s*[^\]\s]')
+_KEY_POINTS_LEFT_OUT = "--layout keypoints stores them"
+_NO_BOX = (math.nan, math.nan, math.nan, math.nan)
+
+Id = int | str
+
+
+def id_of(value: Any) -> Id | None:
+    """Returns a normalized id, so that both sides of a reference match; None if it is not an id."""
+    if isinstance(value, str):
+        return value or None
+    found = number(value)
+    return None if found is None or found != int(found) else int(found)
+
+
+class _Coco(JsonItems):
+    """The images of a file, and all that the file says about them.
+
+    Attributes:
+      annotations: Places of the annotations, by the id of their image.
+      ids: Ids of the images, and those that several images have.
+      twice: Ids that several images have.
+      strays: (Number from 1, fault) of annotations without the id of an image.
+      kinds: Keys of the annotations that identify their kind.
+      categories: Category id -> class name.
+      stuff: Ids of the categories that are not things (`isthing` of panoptic segments).
+      points: Category id -> names of its key points.
+      point_names: Names of the key points that every object of a record has.
+      masks: Folder of the panoptic masks; empty if they are not stored.
+      mask_states: States of these masks.
+    """
+
+    def __init__(self, file: IO[bytes], source: DocumentFile, settings: ConvertSettings) -> None:
+        super().__init__(file)
+        self.annotations = ItemsByKey(file)
+        self.ids: set[Id] = set()
+        self.twice: set[Id] = set()
+        self.strays: list[tuple[int, str]] = []
+        self.kinds: set[str] = set()
+        self.categories: dict[Id, str] = {}
+        self.stuff: set[Id] = set()
+        self.points: dict[Id, tuple[str, ...]] = {}
+        self.point_names: tuple[str, ...] = ()
+        self._read_all(file)
+        if (
+            settings.record_layout.needs is Needs.OBJECTS
+            and "category_id" in self.kinds
+            and not self.categories
+        ):
+            raise AnnotationFault("it names no categories; add an array of categories with id and name")
+        self.masks = _masks_of(source, settings)
+        self.mask_states = FileStates(self.masks, len(self.ids) if self.masks else 0)
+
+    def _read_all(self, file: IO[bytes]) -> None:
+        has_images, rank = False, 0
+        try:
+            for item in stream_object(file):
+                has_images = has_images or (item.name == "images" and not item.length)  # its end
+                if item.name == "images" and item.length:
+                    self.add(item)
+                    self._take_image(item.value)
+                elif item.name == "categories" and item.length:
+                    self._take_category(item.value)
+                elif item.name == "annotations" and item.length:
+                    rank += 1
+                    found = id_of(item.value.get("image_id")) if isinstance(item.value, dict) else None
+                    if found is None:
+                        is_object = isinstance(item.value, dict)
+                        why = "it has no image_id" if is_object else "it is not an object"
+                        self.strays.append((rank, why))
+                    else:
+                        self.kinds.update(item.value.keys() & _KINDS)
+                        self.annotations.add(found, item, rank)
+        except JsonFault as fault:
+            raise AnnotationFault(
+                f"it is not a complete JSON object: {fault}; fetch it again or fix it"
+            ) from None
+        if not has_images:
+            raise AnnotationFault("it is not COCO JSON: it has no array of images; name another file")
+
+    def _take_image(self, value: Any) -> None:
+        found = id_of(value.get("id")) if isinstance(value, dict) else None
+        if found in self.ids:
+            self.twice.add(found)
+        elif found is not None:
+            self.ids.add(found)
+
+    def _take_category(self, value: Any) -> None:
+        """Adds a category; a category without an id or a name is ignored."""
+        found = id_of(value.get("id")) if isinstance(value, dict) else None
+        name = class_name(value.get("name")) if found is not None else ""
+        if found is None or not name:
+            return
+        if self.categories.setdefault(found, name) != name:
+            raise AnnotationFault(f"the category id {found!r} stands for two names; fix its categories")
+        points = value.get("keypoints")
+        if isinstance(points, list) and points and all(isinstance(point, str) for point in points):
+            self.points[found] = tuple(points)
+        if number(value.get("isthing", 1)) == 0 or value.get("isthing") is False:
+            self.stuff.add(found)
+
+    def orphans(self) -> Iterator[tuple[int, str]]:
+        """Yields number and fault of the annotations without an image."""
+        yield from self.strays
+        for key in self.annotations:
+            if key not in self.ids:
+                yield from (
+                    (rank, f"no image has its image_id {key!r}") for rank in self.annotations.ranks(key)
+                )
+
+    def category_of(self, value: Mapping[str, Any]) -> str:
+        """Returns the name of a category; empty if no category has that id."""
+        found = id_of(value.get("category_id"))
+        return "" if found is None else self.categories.get(found, "")
+
+    def object_of(self, value: Mapping[str, Any]) -> ObjectAnnotation:
+        """Returns an object; an invalid box becomes one that the settings handle as invalid."""
+        outline = value.get("segmentation")
+        return ObjectAnnotation(
+            label=self.category_of(value),
+            box=_box(value.get("bbox")),
+            crowd=bool(number(value.get("iscrowd"))) or value.get("iscrowd") is True,
+            area=number(value.get("area")),
+            segmentation=outline if outline and isinstance(outline, list | dict) else None,
+            keypoints=self.keypoints_of(value),
+        )
+
+    def keypoints_of(self, value: Mapping[str, Any]) -> tuple[float, ...] | None:
+        """Returns x, y and visibility of each named key point; None if the object has none.
+
+        Points that its category does not have are not labelled. If the number of values is wrong, the result
+        has a wrong length, so that the settings handle the object as invalid.
+        """
+        coordinates = value.get("keypoints")
+        if not self.point_names or not coordinates:
+            return None
+        found = id_of(value.get("category_id"))
+        own = self.points.get(found, ()) if found is not None else ()
+        if not isinstance(coordinates, list) or len(coordinates) != 3 * len(own):
+            return (math.nan,)
+        numbers = [math.nan if (side := number(item)) is None else side for item in coordinates]
+        points = {name: numbers[3 * i : 3 * i + 3] for i, name in enumerate(own)}
+        return tuple(item for name in self.point_names for item in points.get(name, (0.0, 0.0, 0.0)))
+
+
+def _box(value: Any) -> tuple[float, float, float, float] | None:
+    """Returns xmin, ymin, xmax, ymax of COCO's x, y, width, height."""
+    if value is None or value == []:
+        return None
+    sides = [number(side) for side in value] if isinstance(value, list) else []
+    if len(sides) != 4 or None in sides:
+        return _NO_BOX
+    left, upper, width, height = (float(side) for side in sides if side is not None)
+    return left, upper, left + width, upper + height
+
+
+# Which files of a folder are read
+
+
+def _is_coco(head: bytes) -> bool:
+    """Returns whether a file begins like COCO's JSON: an object with images or annotations."""
+    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        return False
+    arrays = set()
+    try:
+        for item in stream_object(io.BytesIO(head)):
+            value = item.value if isinstance(item.value, dict) else {}
+            if item.name == "images" and {"id", "file_name"} <= value.keys():
+                return True
+            if item.name == "annotations" and "image_id" in value:
+                return True
+            if not item.length:
+                arrays.add(item.name)
+    except JsonFault:
+        return False
+    return {"images", "annotations"} <= arrays
+
+
+def _first_images(head: bytes) -> list[Any]:
+    """Returns the entries of the first images; none if the file begins with annotations."""
+    images: list[Any] = []
+    try:
+        for item in stream_object(io.BytesIO(head)):
+            images += [item.value] if item.name == "images" and item.length else []
+            if len(images) == _FIRST_IMAGES:
+                break
+    except JsonFault:
+        pass
+    return images
+
+
+def _json_files(probe: InputProbe) -> Iterator[str]:
+    """Yields the paths of JSON files in the usual places of COCO, relative to the folder."""
+    for folder in ("", "annotations", *filter(split_token, probe.folders)):
+        if folder and folder not in probe.folders:
+            continue
+        inner = probe.inside(folder) if folder else probe
+        names = {name for name in inner.files if name.lower().endswith(".json")}
+        if len(inner.files) >= 2000 and storage.exists(storage.join(inner.path, _ROBOFLOW)):
+            names.add(_ROBOFLOW)  # a probe lists only the first names
+        yield from (f"{folder}/{name}" if folder else name for name in sorted(names))
+
+
+def _stores_panoptic(settings: ConvertSettings) -> bool:
+    roles = settings.record_layout.by_role().keys()
+    return FeatureRole.PANOPTIC_CATEGORY in roles or FeatureRole.PANOPTIC_INSTANCE in roles
+
+
+def _stores_key_points(settings: ConvertSettings) -> bool:
+    return not settings.record_layout.by_role().keys().isdisjoint(KEYPOINT_ROLES)
+
+
+def _leave_out(probe: InputProbe, names: Sequence[str], settings: ConvertSettings) -> dict[str, str]:
+    """Returns file -> why it is left out, judged by COCO's own file names, and what else is left out."""
+    left_out = _beside(probe, settings) if probe.is_file else _left_out_files(probe, names, settings)
+    for name in names if not _stores_key_points(settings) else ():
+        path = storage.join(probe.path, name) if name else probe.path
+        if name not in left_out and _has_key_points(path):
+            left_out[f"the key points of {name or probe.name}"] = _KEY_POINTS_LEFT_OUT
+    return left_out
+
+
+def _left_out_files(probe: InputProbe, names: Sequence[str], settings: ConvertSettings) -> dict[str, str]:
+    layout = settings.record_layout
+    panoptic = [name for name in names if "panoptic" in name]
+    others = [name for name in names if "panoptic" not in name]
+    if layout.needs is Needs.PANOPTIC and panoptic:
+        return dict.fromkeys(others, f"--layout {layout.name} stores panoptic segments only")
+    left_out = {}
+    for name in panoptic if others else ():
+        partners = [name.replace("panoptic", kind) for kind in ("instances", "captions")]
+        if not _stores_panoptic(settings):
+            left_out[name] = f"--layout {layout.name} stores no panoptic segments"
+        elif not _mask_folder(storage.join(probe.path, name), settings):
+            left_out[name] = "there is no folder with its masks; name it with --mask_dir"
+        elif len(others) > 1 and not {*partners} & {*others}:
+            left_out[name] = f"there is no {file_name(partners[0])}"
+    # Files of key points and of stuff repeat the same objects with fewer details.
+    repeating = {"stuff": "its objects are in the other files"}
+    if not _stores_key_points(settings):
+        repeating["person_keypoints"] = _KEY_POINTS_LEFT_OUT
+    for kind, why in repeating.items():
+        again = {name.replace("instances_", f"{kind}_") for name in others if "instances_" in name}
+        left_out |= {name: why for name in others if name in again and "instances_" not in name}
+    return left_out
+
+
+def _beside(probe: InputProbe, settings: ConvertSettings) -> dict[str, str]:
+    """Returns the panoptic file that belongs to a single file, if the layout could store it."""
+    name = probe.name.replace("instances", "panoptic")
+    if name == probe.name or not _stores_panoptic(settings) or not is_file(join(folder_of(probe.path), name)):
+        return {}
+    return {name: "name the folder as --input to use it too"}
+
+
+def _has_key_points(path: str) -> bool:
+    """Returns whether the beginning or the end of a file contains key points."""
+    head = storage.read_head(path, _HEAD_BYTES)
+    if _KEY_POINTS.search(head):
+        return True
+    size = storage.size_of(path)
+    begin = max(len(head), size - _TAIL_BYTES)
+    return begin < size and bool(_KEY_POINTS.search(storage.read_range(path, begin, size - begin)))
+
+
+def _mask_folder(path: str, settings: ConvertSettings) -> str:
+    """Returns the folder with the panoptic masks of a JSON file; empty if there is none."""
+    stem = path.rpartition("/")[2].rpartition(".")[0]
+    if settings.mask_dir:
+        inner = join(settings.mask_dir.rstrip("/"), stem)
+        return inner if is_folder(inner) else settings.mask_dir.rstrip("/")
+    here = folder_of(path)
+    return next((place for place in (join(here, stem), join(parent_of(here), stem)) if is_folder(place)), "")
+
+
+def _masks_of(file: DocumentFile, settings: ConvertSettings) -> str:
+    """Returns the folder with the panoptic masks of a file; empty if the layout does not store them."""
+    required = settings.record_layout.needs is Needs.PANOPTIC
+    if not required and not (_stores_panoptic(settings) and "panoptic" in file.key):
+        return ""
+    found = _mask_folder(file.path, settings)
+    if required and not found:
+        stem = printable(file.path.rpartition("/")[2].rpartition(".")[0])
+        raise UsageError(
+            f"--input {printable(file.path)}: there is no folder {stem} with its masks beside it; name "
+            "the folder with --mask_dir."
+        )
+    return found
+
+
+def _summarize(file: DocumentFile, images: Sequence[Any], settings: ConvertSettings) -> str:
+    masks = _masks_of(file, settings)
+    return f", masks in {printable(masks)}" if masks else ""
+
+
+# What the files say
+
+
+def _begin(
+    documents: Sequence[Document], settings: ConvertSettings
+) -> Iterator[ClassId | tuple[Document, str, str]]:
+    """Yields the ids of classes, and the annotations without an image, after checking the files."""
+    files: list[_Coco] = [document.entries for document in documents]  # type: ignore[misc]
+    path, layout = printable(documents[0].file.path), settings.record_layout
+    kinds = set().union(*(file.kinds for file in files))
+    if layout.needs is Needs.PANOPTIC and "segments_info" not in kinds:
+        raise UsageError(
+            f"--layout {layout.name}: {path} has no panoptic segments (segments_info); choose "
+            "--layout detection."
+        )
+    if layout.needs is not Needs.PANOPTIC and kinds == {"segments_info"}:
+        raise UsageError(
+            f"--layout {layout.name}: {path} has panoptic segments only; choose --layout panoptic."
+        )
+    names = tuple(dict.fromkeys(name for file in files for points in file.points.values() for name in points))
+    if _stores_key_points(settings):
+        _check_key_points(kinds, names, path, settings)
+    for document, file in zip(documents, files):
+        file.point_names = names if _stores_key_points(settings) else ()
+        yield from (ClassId(name, found) for found, name in file.categories.items() if isinstance(found, int))
+        for rank, why in file.orphans():
+            yield document, f"annotation {rank}", why
+
+
+def _check_key_points(kinds: set[str], names: Sequence[str], path: str, settings: ConvertSettings) -> None:
+    """Checks that there are key points with names if the layout stores them.
+
+    Raises:
+      UsageError: If the layout requires key points and there are none, or their names are missing.
+    """
+    layout = settings.record_layout
+    if "keypoints" in kinds and not names:
+        raise UsageError(
+            f"--layout {layout.name}: {path} does not name its key points; add an array keypoints with their "
+            "names to its categories."
+        )
+    spec = layout.by_role().get(FeatureRole.KEYPOINT_X)
+    if kinds & _OBJECT_KEYS and "keypoints" not in kinds and spec is not None and not spec.optional:
+        raise UsageError(
+            f"--layout {layout.name}: {path} has no key points; name the folder that also has its "
+            "person_keypoints file, or choose --layout detection."
+        )
+
+
+def _image_of(value: Any, settings: ConvertSettings) -> ImagePaths:
+    if not isinstance(value, dict):
+        raise AnnotationFault("its entry is not an object")
+    if id_of(value.get("id")) is None:
+        raise AnnotationFault("its entry has no id")
+    name = value.get("file_name")
+    if not isinstance(name, str) or not name:
+        raise AnnotationFault("its entry has no file_name")
+    fault = f"its file_name {name!r} leads out of the folder of the images"
+    return ImagePaths(name, (name,), is_path=bool(inner_path(name)), fault=fault)
+
+
+def _size_of(values: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Returns the width and height of an image's entry; None if it gives none, or 0."""
+    sides = []
+    for side in ("width", "height"):
+        value = values.get(side)
+        found = 0.0 if value is None else number(value)
+        if found is None or found != int(found):
+            raise AnnotationFault(f"its {side} is {value!r}")
+        sides.append(int(found))
+    return (sides[0], sides[1]) if min(sides) > 0 else None
+
+
+class _Image:
+    """What several files say about one image.
+
+    Args:
+      ref: Reference to the image.
+      settings: Checked settings.
+    """
+
+    def __init__(self, ref: ImageRef, settings: ConvertSettings) -> None:
+        self._ref = ref
+        self._has_objects = settings.record_layout.needs is Needs.OBJECTS
+        self._objects: list[ObjectAnnotation] | None = None
+        self._places: dict[Id, int] = {}  # id of an annotation -> its place among the objects
+        self._captions: list[str] = []
+        self._mask = storage.StoredObject("", -1, "")
+        self._segments: tuple[PanopticSegment, ...] = ()
+
+    def add(self, document: Document, image: Id) -> None:
+        """Adds what a file says.
+
+        Raises:
+          AnnotationFault: If it cannot be used.
+          UsageError: If two files describe the same objects.
+        """
+        file: _Coco = document.entries  # type: ignore[assignment]
+        if image in file.twice:
+            raise AnnotationFault(
+                "another image has the same id, so its annotations may belong to the other image"
+            )
+        if self._has_objects and (file.kinds & _OBJECT_KEYS or not file.kinds):
+            if self._objects and file.kinds:
+                self._add_key_points(document, file, image)
+                return
+            self._objects = self._objects or []
+        for value in file.annotations.read(image):
+            if "segments_info" in value:
+                if file.masks:
+                    self._take_segments(value, file)
+            elif "caption" in value and not _OBJECT_KEYS & value.keys():
+                if not is_text(value["caption"]):
+                    raise AnnotationFault("one of its captions is not text")
+                self._captions.append(value["caption"].strip())
+            elif self._objects is not None:
+                found = id_of(value.get("id"))
+                if found is not None:
+                    self._places[found] = len(self._objects)
+                self._objects.append(file.object_of(value))
+
+    def _add_key_points(self, document: Document, file: _Coco, image: Id) -> None:
+        """Adds the key points of a file that repeats the objects of another file."""
+        assert self._objects is not None
+        if not file.point_names or "person_keypoints" not in document.file.key:
+            raise UsageError(
+                f"--input {printable(document.file.path)} and another JSON file both list the objects of "
+                f"{printable(self._ref.uri.rpartition('/')[2])}; name one of them as --input."
+            )
+        for value in file.annotations.read(image):
+            found = id_of(value.get("id"))
+            place = self._places.get(found) if found is not None else None
+            if place is None:
+                raise AnnotationFault(f"no object has the id {found!r} of its key points")
+            self._objects[place] = replace(self._objects[place], keypoints=file.keypoints_of(value))
+
+    def _take_segments(self, value: Mapping[str, Any], file: _Coco) -> None:
+        if self._mask.path:
+            raise AnnotationFault("it has two panoptic masks")
+        name = value.get("file_name")
+        mask = inner_path(name) if isinstance(name, str) else ""
+        if not mask:
+            raise AnnotationFault(
+                f"the file_name {name!r} of its mask is not a file in the folder of the masks"
+            )
+        infos = value["segments_info"]
+        segments = []
+        for segment in infos if isinstance(infos, list) else [None]:
+            found = id_of(segment.get("id")) if isinstance(segment, dict) else None
+            if not isinstance(segment, dict) or not isinstance(found, int):
+                raise AnnotationFault("one of its segments has no id")
+            crowd, thing = (
+                bool(number(segment.get("iscrowd"))),
+                id_of(segment.get("category_id")) not in file.stuff,
+            )
+            segments.append(PanopticSegment(found, file.category_of(segment), crowd, thing))
+        path = join(file.masks, mask)
+        self._mask = file.mask_states.find(path) or storage.StoredObject(path, -1, "")
+        self._segments = tuple(segments)
+
+    def annotations(self, size: tuple[int, int] | None, names: tuple[str, ...]) -> Annotations:
+        """Returns all annotations of the image."""
+        return Annotations(
+            objects=None if self._objects is None else tuple(self._objects),
+            size=size,
+            captions=tuple(self._captions),
+            panoptic_mask=self._mask.path,
+            segments=self._segments,
+            mask_size=self._mask.size,
+            mask_version=self._mask.version,
+            keypoint_names=names,
+        )
+
+
+def _join(ref: ImageRef, entries: Sequence[tuple[Document, int]], settings: ConvertSettings) -> ImageRef:
+    """Returns the reference of an image with the annotations of all files."""
+    found = _Image(ref, settings)
+    values = [(document, document.entries.read(index)) for document, index in entries]
+    for document, value in values:
+        found.add(document, _id_of_image(value))
+    first, value = values[0]
+    image_id, size = _id_of_image(value), _size_of(value)
+    annotations = found.annotations(size, first.entries.point_names)  # type: ignore[attr-defined]
+    message = f"image {image_id} of {printable(first.file.key)}"
+    return annotated(ref, annotations)._replace(source_id=number_text(image_id), message=message)
+
+
+def _id_of_image(value: Mapping[str, Any]) -> Id:
+    found = id_of(value["id"])
+    assert found is not None  # `_image_of` checked it
+    return found
+
+
+SOURCE = DocumentFormat(
+    name="coco",
+    title="COCO",
+    expected=(
+        "write --input FILE.json, or name the folder with it, with annotations/ or with train/ and valid/; "
+        "or write --source class_folders if folders name classes"
+    ),
+    noun="image",
+    recognizes=_is_coco,
+    first=_first_images,
+    open=_Coco,
+    image_of=_image_of,
+    annotate=lambda ref, entry, settings: ref,
+    join=_join,
+    begin=_begin,
+    summarize=_summarize,
+    roots=usual_folders,
+    names_in=_json_files,
+    leave_out=_leave_out,
+    provides=frozenset({Needs.OBJECTS, Needs.PANOPTIC}),
+    settings=frozenset({"image_root", "mask_dir"}),
+    opens_any_file=True,
+    has_keypoints=True,
+).source()
