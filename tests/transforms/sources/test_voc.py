@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from helpers.annotation_sets.voc import put_list, put_voc, put_xml
 from helpers.listing import Photo, listed, put_photos
-from helpers.records import balanced, examples, quarantine, value
+from helpers.records import examples, value
 from PIL import Image
 
 from shardwright.pipelines.convert import convert
@@ -96,10 +96,6 @@ def test_xml_beside_images_is_read(tmp_path: Path) -> None:
     found = listed(tmp_path / "all")
     assert len(found.refs) == 4 and not found.reasons()
     check_boxes(found, "seagull.jpg", photos[3])
-    for split in ("train", "valid"):
-        put_xml(tmp_path / "robo" / split, put_photos(tmp_path / "robo" / split))
-    found = listed(tmp_path / "robo")
-    assert found.refs["train/apple.jpg"].split == "train" and found.refs["valid/apple.jpg"].split == "valid"
 
 
 FOLDERS = (
@@ -173,27 +169,6 @@ def test_inner_folders_of_images_and_xml_may_differ(tmp_path: Path) -> None:
     found = listed(tmp_path)
     assert not found.reasons()
     check_boxes(found, f"JPEGImages/{photos[3].name}", photos[3])
-
-
-def test_missing_partners_are_reported(tmp_path: Path) -> None:
-    put_voc(tmp_path / "in")
-    (tmp_path / "in" / "JPEGImages" / "apple.jpg").unlink()
-    (tmp_path / "in" / "Annotations" / "house.xml").unlink()
-    (tmp_path / "in" / "Annotations" / "eagle.xml").write_text("<annotation>\n<size>\n</annotation>")
-    (tmp_path / "in" / "JPEGImages" / "notes.txt").write_text("x")
-    found = listed(tmp_path / "in")
-    assert found.reasons() == {
-        "Annotations/apple.xml": "BAD_ANNOTATION",
-        "JPEGImages/house.jpg": "BAD_ANNOTATION",
-        "JPEGImages/eagle.jpg": "BAD_ANNOTATION",
-        "JPEGImages/notes.txt": "not_an_image",
-    }
-    assert "broken in line 3" in found.refs["JPEGImages/eagle.jpg"].message
-    made = convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection", max_bad_fraction=1)
-    assert made.dataset.ledger["written"] == 1 and balanced(made.dataset.ledger)
-    assert set(quarantine(tmp_path / "out")) == {
-        key for key, reason in found.reasons().items() if reason == "BAD_ANNOTATION"
-    }
 
 
 def put_masks(root: Path, photos: list[Photo]) -> None:

@@ -117,15 +117,6 @@ def test_darknet_folders_are_read(tmp_path: Path, names: str) -> None:
     check_boxes(found, "seagull.jpg", photos[3])
 
 
-def test_images_and_labels_without_yaml_are_read(tmp_path: Path) -> None:
-    photos = put_photos(tmp_path / "images")
-    put_labels(tmp_path / "labels", photos)
-    (tmp_path / "classes.txt").write_text("thing\nno\nbird")
-    found = listed(tmp_path)
-    check_boxes(found, "images/house.jpg", photos[2])
-    assert len(found.refs) == 4
-
-
 @pytest.mark.parametrize("names", ["classes.txt", "obj.names"])
 @pytest.mark.parametrize("pattern", ["{kind}/{split}", "{split}/{kind}"])
 def test_folders_without_yaml_are_splits(tmp_path: Path, names: str, pattern: str) -> None:
