@@ -28,8 +28,9 @@ from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.transforms.sources.source import SOURCES
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_ELSEWHERE = ("scheduling.md", "getting-started.md", "add-a-format.md")
 #: Documents with examples that run here; test_docs_scheduling.py and tests/docs run those of the others.
-TRIED = [path for path in DOCUMENTS if path.name not in ("scheduling.md", "getting-started.md")]
+TRIED = [path for path in DOCUMENTS if path.name not in _ELSEWHERE]
 #: Commands that need more than this machine, and those that other tests cover.
 ELSEWHERE = ("gs://", "s3://", "az://", "--runner=DataflowRunner", "convert --job ", "--help")
 
@@ -178,7 +179,7 @@ def test_the_settings_named_in_documents_exist() -> None:
 
 
 def test_the_example_of_a_source_works(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "sources.md").read_text(), re.DOTALL)
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "add-a-format.md").read_text(), re.DOTALL)
     module = ModuleType("shardwright.transforms.sources.text_list")
     exec(compile(block, "text_list.py", "exec"), vars(module))
     monkeypatch.setitem(sys.modules, module.__name__, module)
