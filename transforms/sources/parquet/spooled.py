@@ -16,10 +16,10 @@ from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.sources.content_digest import content_digest
-from shardwright.transforms.sources.tables.rows import EmbeddedImage
-from shardwright.transforms.sources.tables.parquet import python_values
 from shardwright.transforms.sources.parquet.columns import BYTES, PATH, ImageTable
 from shardwright.transforms.sources.spool import Spool
+from shardwright.transforms.sources.tables.parquet import python_values
+from shardwright.transforms.sources.tables.rows import EmbeddedImage
 from shardwright.transforms.storage.stored_object import StoredObject
 
 #: The images in a spool file may take this many bytes, or else this many times the bytes of their file.
