@@ -18,9 +18,9 @@ from pyarrow import parquet
 from shardwright.schemas.annotations import decode_annotations
 from shardwright.schemas.errors import ImageFault, UsageError
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.transforms.sources.manifest.embedded_image import EmbeddedImage
 from shardwright.transforms.sources.parquet import spooled
 from shardwright.transforms.sources.parquet.spooled import CopiedImage, copy_images
+from shardwright.transforms.sources.tables.rows import EmbeddedImage
 
 _IMAGES = [png(number, (9 + number, 7)) for number in range(6)]
 _LABELS = list("abcabc")
