@@ -42,6 +42,7 @@ from shardwright.transforms.sources.image_files import (
 )
 from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.json_stream import (
+    Item,
     ItemsByKey,
     JsonFault,
     JsonItems,
@@ -99,42 +100,47 @@ class _Coco(JsonItems):
         self.stuff: set[Id] = set()
         self.points: dict[Id, tuple[str, ...]] = {}
         self.point_names: tuple[str, ...] = ()
-        self._read_all(file)
-        if (
-            settings.record_layout.needs is Needs.OBJECTS
-            and "category_id" in self.kinds
-            and not self.categories
-        ):
-            raise AnnotationFault("it names no categories; add an array of categories with id and name")
+        self._has_objects = settings.record_layout.needs is Needs.OBJECTS
         self.masks = _masks_of(source, settings)
-        self.mask_states = FileStates(self.masks, len(self.ids) if self.masks else 0)
 
-    def _read_all(self, file: IO[bytes]) -> None:
+    def scan(self) -> Iterator[Any]:
+        """Yields the entries of all images, and notes the rest of the file.
+
+        Raises:
+          AnnotationFault: If it is not COCO's JSON, or is incomplete; the message says what is wrong.
+        """
         has_images, rank = False, 0
         try:
-            for item in stream_object(file):
+            for item in stream_object(self._file):
                 has_images = has_images or (item.name == "images" and not item.length)  # its end
                 if item.name == "images" and item.length:
                     self.add(item)
                     self._take_image(item.value)
+                    yield item.value
                 elif item.name == "categories" and item.length:
                     self._take_category(item.value)
                 elif item.name == "annotations" and item.length:
                     rank += 1
-                    found = id_of(item.value.get("image_id")) if isinstance(item.value, dict) else None
-                    if found is None:
-                        is_object = isinstance(item.value, dict)
-                        why = "it has no image_id" if is_object else "it is not an object"
-                        self.strays.append((rank, why))
-                    else:
-                        self.kinds.update(item.value.keys() & _KINDS)
-                        self.annotations.add(found, item, rank)
+                    self._take_annotation(item, rank)
         except JsonFault as fault:
             raise AnnotationFault(
                 f"it is not a complete JSON object: {fault}; fetch it again or fix it"
             ) from None
         if not has_images:
             raise AnnotationFault("it is not COCO JSON: it has no array of images; name another file")
+        if self._has_objects and "category_id" in self.kinds and not self.categories:
+            raise AnnotationFault("it names no categories; add an array of categories with id and name")
+        self.mask_states = FileStates(self.masks, len(self.ids) if self.masks else 0)
+
+    def _take_annotation(self, item: Item, rank: int) -> None:
+        value = item.value
+        found = id_of(value.get("image_id")) if isinstance(value, dict) else None
+        if found is not None:
+            self.kinds.update(value.keys() & _KINDS)
+            self.annotations.add(found, item, rank)
+        else:
+            why = "it has no image_id" if isinstance(value, dict) else "it is not an object"
+            self.strays.append((rank, why))
 
     def _take_image(self, value: Any) -> None:
         found = id_of(value.get("id")) if isinstance(value, dict) else None

@@ -45,7 +45,7 @@ from shardwright.transforms.sources.image_lists import (
     prefix_of_images,
 )
 from shardwright.transforms.sources.input_probe import InputProbe, look_at
-from shardwright.transforms.sources.json_stream import first_items, json_array
+from shardwright.transforms.sources.json_stream import JsonItems, first_items
 from shardwright.transforms.sources.moved_files import file_name, find_moved, with_slashes
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 
@@ -93,13 +93,14 @@ class ImagePaths(NamedTuple):
 class Entries(Protocol):
     """The entries of an open file."""
 
-    def __len__(self) -> int: ...
+    def scan(self) -> Iterator[Any]:
+        """Yields all entries. Raises AnnotationFault if the file cannot be used."""
 
     def number(self, index: int) -> int:
         """Returns the number of an entry for messages: its place from 1, or its line."""
 
     def read(self, index: int) -> Any:
-        """Returns an entry."""
+        """Returns an entry that `scan` yielded."""
 
 
 class Document(NamedTuple):
@@ -173,7 +174,7 @@ class DocumentFormat:
       settings: Settings that it uses.
       suffix: End of the names of its files.
       first: Returns the entries in the first bytes of a file.
-      open: Returns the entries of an open file. Raises AnnotationFault if it cannot be used.
+      open: Returns the entries of an open file.
       summarize: Returns what a description says about a file, from its first entries. Raises UsageError if
         the layout does not fit them.
       roots: Returns the folders that may contain the images of a file; see `beside`.
@@ -198,7 +199,7 @@ class DocumentFormat:
     settings: frozenset[str] = frozenset({"image_root"})
     suffix: str = ".json"
     first: Callable[[bytes], Sequence[Any]] = first_items
-    open: Callable[[IO[bytes], DocumentFile, ConvertSettings], Entries] = lambda file, *_: json_array(file)
+    open: Callable[[IO[bytes], DocumentFile, ConvertSettings], Entries] = lambda file, *_: JsonItems(file)
     summarize: Callable[[DocumentFile, Sequence[Any], ConvertSettings], str] = lambda *_: ""
     roots: Callable[[str, ConvertSettings, bool], list[str]] = beside
     names_in: Callable[[InputProbe], Iterator[str]] | None = None
@@ -248,23 +249,27 @@ class DocumentFormat:
         found = []
         for path, key, split in placed_lists(probe, [name for name in names if name not in left_out]):
             entries = self.first(_head(path))
-            root = self._root(path, entries[:_IMAGES_TRIED], settings, alone=probe.is_file)
+            root = self._root(path, self._names_of(entries, settings), settings, alone=probe.is_file)
             found.append((DocumentFile(path, key, root, split), entries))
         return found, left_out
 
-    def _root(self, path: str, entries: Sequence[Any], settings: ConvertSettings, alone: bool) -> str:
-        """Returns the folder of the images of a file; empty if its first entries name none.
+    def _names_of(self, entries: Sequence[Any], settings: ConvertSettings) -> list[ImagePaths]:
+        names = []
+        for entry in entries[:_IMAGES_TRIED]:
+            with contextlib.suppress(AnnotationFault):
+                names.append(self.image_of(entry, settings))
+        return names
+
+    def _root(self, path: str, names: Sequence[ImagePaths], settings: ConvertSettings, alone: bool) -> str:
+        """Returns the folder of the images of a file; empty if no names are given.
 
         Raises:
-          UsageError: If no folder has one of the images that they name.
+          UsageError: If no folder has one of the images with the names.
         """
         folders = self.roots(path, settings, alone)
         if len(folders) == 1:
             return folders[0]
-        paths: list[str] = []
-        for entry in entries:
-            with contextlib.suppress(AnnotationFault):
-                paths += self.image_of(entry, settings).paths
+        paths = [path for image in names for path in image.paths]
         found = find_root(folders, [inner for path in paths for inner in _inner_paths(path, "")])
         found = found or find_root(folders, [file_name(path) for path in paths])
         if not found and settings.image_root:
@@ -315,18 +320,19 @@ class DocumentFormat:
             documents = [
                 self._open(DocumentFile(**values), settings, stack) for values in json.loads(part.detail)
             ]
-            for found in self.begin(documents, settings):
-                yield found if isinstance(found, ClassId) else _bad_entry(part, *found)
-            root = documents[0].file.root or self._root_of_all(documents[0], part, settings)
             named: dict[ImagePaths, list[_Place]] = {}
             for file, document in enumerate(documents):
-                for index in range(len(document.entries)):
+                for entry, value in enumerate(_scan(document)):
                     try:
-                        names = self.image_of(document.entries.read(index), settings)
+                        names = self.image_of(value, settings)
                     except AnnotationFault as fault:
-                        yield self._bad_place(part, documents, _Place(file, index), str(fault))
+                        yield self._bad_place(part, documents, _Place(file, entry), str(fault))
                     else:
-                        named.setdefault(names, []).append(_Place(file, index))
+                        named.setdefault(names, []).append(_Place(file, entry))
+            for found in self.begin(documents, settings):
+                yield found if isinstance(found, ClassId) else _bad_entry(part, *found)
+            first = [*islice(named, _IMAGES_TRIED)]
+            root = documents[0].file.root or self._root_of_all(documents[0].file.path, first, part, settings)
             states = FileStates(root, len(named))
             images: dict[str, tuple[_Image, list[_Place]]] = {}
             for names, image in _find_images(named, root, states):
@@ -346,17 +352,14 @@ class DocumentFormat:
     def _open(self, file: DocumentFile, settings: ConvertSettings, stack: contextlib.ExitStack) -> Document:
         with storage.translated_errors("read", file.path):
             opened = stack.enter_context(storage.open_local(file.path))
-            try:
-                return Document(file, self.open(opened, file, settings))
-            except AnnotationFault as fault:
-                raise UsageError(f"--input {printable(file.path)}: {fault}.") from None
+        return Document(file, self.open(opened, file, settings))
 
-    def _root_of_all(self, document: Document, part: InputSplit, settings: ConvertSettings) -> str:
+    def _root_of_all(
+        self, path: str, names: Sequence[ImagePaths], part: InputSplit, settings: ConvertSettings
+    ) -> str:
         """Returns the folder of the images of a file whose beginning names none."""
-        path, alone = document.file.path, part.path == part.item.path
-        count = min(len(document.entries), _IMAGES_TRIED)
-        entries = [document.entries.read(index) for index in range(count)]
-        return self._root(path, entries, settings, alone) or self.roots(path, settings, alone)[0]
+        alone = part.path == part.item.path
+        return self._root(path, names, settings, alone) or self.roots(path, settings, alone)[0]
 
     def _bad_place(
         self, part: InputSplit, documents: Sequence[Document], place: _Place, why: str
@@ -403,6 +406,15 @@ class DocumentFormat:
 def _head(path: str) -> bytes:
     with storage.translated_errors("read", path):
         return storage.read_head(path, _HEAD_BYTES)
+
+
+def _scan(document: Document) -> Iterator[Any]:
+    path = document.file.path
+    try:
+        with storage.translated_errors("read", path):
+            yield from document.entries.scan()
+    except AnnotationFault as fault:
+        raise UsageError(f"--input {printable(path)}: {fault}.") from None
 
 
 def _bad_entry(part: InputSplit, document: Document, name: str, why: str) -> ImageRef:

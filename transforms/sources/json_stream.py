@@ -235,18 +235,30 @@ def _stream_array(window: _Window, name: str) -> Iterator[Item]:
 
 
 class JsonItems:
-    """Items of a large file; only their places are in memory."""
+    """The items of a file that is one JSON array; only their places are in memory."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._places = array("q")  # offset and length of each item
 
-    def add(self, item: Item) -> None:
-        """Adds an item."""
-        self._places.extend((item.begin, item.length))
+    def scan(self) -> Iterator[Any]:
+        """Yields all items, and notes their places.
 
-    def __len__(self) -> int:
-        return len(self._places) // 2
+        Raises:
+          AnnotationFault: If it is not a complete JSON array; the message names the place.
+        """
+        try:
+            for item in stream_list(self._file):
+                self.add(item)
+                yield item.value
+        except JsonFault as fault:
+            raise AnnotationFault(
+                f"it is not a complete JSON array: {fault}; fetch it again or fix it"
+            ) from None
+
+    def add(self, item: Item) -> None:
+        """Notes the place of an item."""
+        self._places.extend((item.begin, item.length))
 
     def number(self, index: int) -> int:
         """Returns the place of an item from 1."""
@@ -256,21 +268,6 @@ class JsonItems:
         """Returns an item."""
         begin, length = self._places[2 * index : 2 * index + 2]
         return parse_item(os.pread(self._file.fileno(), length, begin))
-
-
-def json_array(file: IO[bytes]) -> JsonItems:
-    """Returns the items of a file that is one JSON array.
-
-    Raises:
-      AnnotationFault: If it is not a complete JSON array; the message names the place.
-    """
-    items = JsonItems(file)
-    try:
-        for item in stream_list(file):
-            items.add(item)
-    except JsonFault as fault:
-        raise AnnotationFault(f"it is not a complete JSON array: {fault}; fetch it again or fix it") from None
-    return items
 
 
 def first_items(head: bytes) -> list[Any]:

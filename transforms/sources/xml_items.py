@@ -19,7 +19,7 @@ _ITEM_DEPTH = 2
 _STEP_BYTES = 1 << 20
 
 
-@dataclass
+@dataclass(slots=True)
 class XmlElement:
     """An element.
 
@@ -38,10 +38,10 @@ class XmlElement:
 
     def text_of(self, *names: str) -> str:
         """Returns the text of the first element at a path inside; empty if there is none."""
-        found = next((child for child in self.children if child.name == names[0]), None)
-        if found is None:
-            return ""
-        return found.text_of(*names[1:]) if len(names) > 1 else found.text.strip()
+        for child in self.children:
+            if child.name == names[0]:
+                return child.text_of(*names[1:]) if len(names) > 1 else child.text.strip()
+        return ""
 
 
 class XmlReader:
@@ -131,33 +131,36 @@ class XmlItems:
       root: Name of the root.
       name: Name of the elements.
       check: Raises AnnotationFault for an element that may not be in the file.
-
-    Raises:
-      AnnotationFault: If the XML is broken; the message names the line.
     """
 
     def __init__(self, file: IO[bytes], root: str, name: str, check: Callable[[XmlElement], None]) -> None:
-        self._file, self._root = file, root
+        self._file, self._root, self._name, self._check = file, root, name, check
+        self._encoding: str | None = None
         self._places = array("q")  # line, begin and end of each element
-        reader = XmlReader(root)
+
+    def scan(self) -> Iterator[XmlElement]:
+        """Yields all elements, and notes their places.
+
+        Raises:
+          AnnotationFault: If the XML is broken; the message names the line.
+        """
+        reader = XmlReader(self._root)
         ends_next = False  # whether the next element tells where the last one ends
         data = b" "
         while data:
-            data = file.read(_STEP_BYTES)
+            data = self._file.read(_STEP_BYTES)
             UNDERWAY.progress()
             for element in reader.feed(data, is_last=not data):
-                check(element)
+                self._check(element)
                 if ends_next:
                     self._places[-1] = element.begin
-                ends_next = element.name == name
+                ends_next = element.name == self._name
                 if ends_next:
                     self._places.extend((element.line, element.begin, 0))
+                    yield element
         if ends_next:
             self._places[-1] = reader.end
         self._encoding = reader.encoding
-
-    def __len__(self) -> int:
-        return len(self._places) // 3
 
     def number(self, index: int) -> int:
         """Returns the line of an element."""

@@ -7,7 +7,7 @@ beside the usual folders does.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import yaml
@@ -39,13 +39,13 @@ from shardwright.transforms.sources.moved_files import with_slashes
 from shardwright.transforms.sources.pairs import PairedFolders, PairFormat
 from shardwright.transforms.sources.split_names import split_name
 
-_SPLITS, _YAML, _LISTS = ("train", "val", "test"), (".yaml", ".yml"), (".txt", ".list")
+_SPLITS, _YAML, _DATA, _LISTS = ("train", "val", "test"), (".yaml", ".yml"), ".data", (".txt", ".list")
 _MAX_BYTES = 2_000_000
 #: Roboflow's file of class names, which it writes into the folder of each split.
 _ROBOFLOW_NAMES = "_darknet.labels"
 _NAME_FILES = ("classes.txt", "obj.names", "classes.names", _ROBOFLOW_NAMES)
 #: Folders that may contain obj.data in a dataset or in Darknet itself.
-_DATA_FOLDERS = ("", "data", "cfg")
+_DATA_FOLDERS = ("data", "cfg")
 #: Options of obj.data that do not name the images of a split.
 _OTHER_OPTIONS = ("classes", "names", "labels", "backup", "results", "eval", "map", "top", "tree", "leaves")
 #: Names of text files that do not contain labels.
@@ -150,11 +150,9 @@ def _read_dataset(probe: InputProbe) -> _Dataset:
       UsageError: If the input cannot be read, or a folder that it names is missing.
     """
     root = folder_of(probe.path) if probe.is_file else probe.path.rstrip("/") or "/"
-    named = probe.is_file and probe.name.lower().endswith(_YAML)
-    if path := probe.path if named else _find_yaml(probe):
-        return _from_yaml(path)
-    if path := _find_data(probe):
-        return _from_data(path, root)
+    is_named = probe.is_file and probe.name.lower().endswith(_YAML)
+    if path := probe.path if is_named else _find_description(probe):
+        return _from_yaml(path) if path.lower().endswith(_YAML) else _from_data(path, root)
     if path := _find_names(probe):
         places = {file: split for split, file in _split_lists(probe).items()}
         return _Dataset(root, dict(enumerate(_lines(path))), places or _image_folders(probe, root))
@@ -165,6 +163,34 @@ def _read_dataset(probe: InputProbe) -> _Dataset:
         "file of class names; add classes.txt, with a class on each line, beside images/ and labels/, or "
         "write --input PATH/data.yaml."
     )
+
+
+def _find_description(probe: InputProbe) -> str:
+    """Returns the path of data.yaml or obj.data, whatever their names are; empty if an input has none."""
+    if probe.is_file:
+        return probe.path if _is_description(probe) else ""
+    inner = [probe.inside(name) for name in _DATA_FOLDERS if name in probe.folders]
+    for folder, suffixes in ((probe, _YAML), *((folder, (_DATA,)) for folder in (probe, *inner))):
+        names = [name for name in folder.files if name.lower().endswith(suffixes)]
+        for name in sorted(names, key=lambda name: (not name.startswith(("data.", "obj.")), name)):
+            if _is_description(folder.inside(name)):
+                return storage.join(folder.path, name)
+    return ""
+
+
+def _is_description(probe: InputProbe) -> bool:
+    if probe.name.lower().endswith(_YAML):
+        try:
+            document = _parse(probe.head)
+        except yaml.YAMLError:
+            return False
+        keys = document.keys() if isinstance(document, dict) else set()
+        return bool(keys & {"names", "nc"}) and bool(keys & {*_SPLITS})
+    if not probe.name.lower().endswith(_DATA):
+        return False
+    check_utf8(f"--input {printable(probe.path)}", probe.head)
+    options = _read_options(probe.head.decode("utf-8", "replace"))
+    return bool(_lists_in(options)) and bool(options.keys() & {"names", "classes"})
 
 
 def _read(path: str) -> bytes:
@@ -206,24 +232,6 @@ def _parse(data: bytes) -> Any:
         raise yaml.YAMLError(str(error)) from None
 
 
-def _find_yaml(probe: InputProbe) -> str:
-    """Returns the path of an input's YAML file; empty if it has none."""
-    if probe.is_file:
-        return probe.path if probe.name.lower().endswith(_YAML) and _is_yolo(probe) else ""
-    names = [name for name in probe.files if name.lower().endswith(_YAML)]
-    names.sort(key=lambda name: (not name.startswith("data."), name))
-    return next((storage.join(probe.path, name) for name in names if _is_yolo(probe.inside(name))), "")
-
-
-def _is_yolo(probe: InputProbe) -> bool:
-    try:
-        document = _parse(probe.head)
-    except yaml.YAMLError:
-        return False
-    keys = document.keys() if isinstance(document, dict) else set()
-    return bool(keys & {"names", "nc"}) and bool(keys & {*_SPLITS})
-
-
 def _from_yaml(path: str) -> _Dataset:
     shown = printable(path)
     try:
@@ -236,27 +244,14 @@ def _from_yaml(path: str) -> _Dataset:
         raise UsageError(f"--input {shown} is not a YAML mapping; name YOLO's data.yaml.")
     here = folder_of(path)
     root = _yaml_root(document.get("path"), here, shown)
-    entries = [
-        (split, entry)
-        for split in _SPLITS
-        for value in [document.get(split) or []]
-        for entry in (value if isinstance(value, list) else [value])
-    ]
-    for split, entry in entries:
-        if isinstance(entry, str):
-            storage.require_known(f"--input {shown}: {split}:", entry)
-
-    def is_place(path: str) -> bool:
-        return is_folder(path) or (path.lower().endswith(_LISTS) and is_file(path))
-
-    def find(text: str) -> str:
-        inner = text  # Roboflow writes `../train/images` and means `train/images`
-        while inner.startswith(("../", "./")):
-            inner = inner.partition("/")[2]
-        tried = (resolve(root, text), resolve(here, text), resolve(root, inner))
-        return next((path for path in tried if is_place(path)), "")
-
-    places, missing = _find_places(entries, find, shown)
+    entries = []
+    for split in _SPLITS:
+        value = document.get(split) or []
+        for entry in value if isinstance(value, list) else [value]:
+            if isinstance(entry, str):
+                storage.require_known(f"--input {shown}: {split}:", entry)
+            entries.append((split, entry))
+    places, missing = _find_places(entries, (root, here), shown)
     return _Dataset(root, _class_names(document, shown), places, "kpt_shape" in document, missing)
 
 
@@ -270,7 +265,7 @@ def _yaml_root(value: Any, here: str, shown: str) -> str:
 
 
 def _find_places(
-    entries: Iterable[tuple[str, Any]], find: Callable[[str], str], shown: str
+    entries: Iterable[tuple[str, Any]], folders: Sequence[str], shown: str
 ) -> tuple[dict[str, str], list[str]]:
     """Returns path -> split of the folders and lists of images, and the entries that are left out.
 
@@ -280,7 +275,8 @@ def _find_places(
     places: dict[str, str] = {}
     missing = []
     for split, entry in entries:
-        path = find(entry).rstrip("/") if isinstance(entry, str) and entry and "\0" not in entry else ""
+        is_path = isinstance(entry, str) and entry and "\0" not in entry
+        path = next(filter(_is_place, _possible_places(entry, folders)), "") if is_path else ""
         if not path and split != "test":
             raise UsageError(
                 f"--input {shown}: {split}: {entry!r} is neither a folder nor a list of images; fix it."
@@ -294,6 +290,25 @@ def _find_places(
     if not places:
         raise UsageError(f"--input {shown} names no images; give train or val a folder or a list of images.")
     return places, missing
+
+
+def _is_place(path: str) -> bool:
+    is_list = path.lower().endswith(_LISTS) or "." not in path.rpartition("/")[2]
+    return is_folder(path) or (is_list and is_file(path))
+
+
+def _possible_places(text: str, folders: Sequence[str]) -> Iterator[str]:
+    """Yields the paths that an entry may mean, the likeliest first.
+
+    Roboflow writes `../train/images` and means `train/images`. Darknet's paths start where it runs.
+    """
+    yield from (resolve(folder, text).rstrip("/") for folder in folders)
+    inner = text
+    while inner.startswith(("../", "./")):
+        inner = inner.partition("/")[2]
+    yield resolve(folders[0], inner).rstrip("/")
+    if ".." not in with_slashes(text).split("/"):
+        yield from possible_paths(text.partition("://")[2] or text, folders)
 
 
 def _class_names(values: Mapping[str, Any], shown: str) -> dict[int, str]:
@@ -344,42 +359,14 @@ def _lists_in(options: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in found.items() if name}
 
 
-def _find_data(probe: InputProbe) -> str:
-    """Returns the path of an input's obj.data; empty if it has none."""
-    if probe.is_file:
-        return probe.path if _is_data(probe) else ""
-    for folder in _DATA_FOLDERS:
-        if not folder or folder in probe.folders:
-            inner = probe.inside(folder) if folder else probe
-            for name in sorted(inner.files, key=lambda name: (name != "obj.data", name)):
-                if name.lower().endswith(".data") and _is_data(inner.inside(name)):
-                    return storage.join(inner.path, name)
-    return ""
-
-
-def _is_data(probe: InputProbe) -> bool:
-    if not probe.name.lower().endswith(".data"):
-        return False
-    check_utf8(f"--input {printable(probe.path)}", probe.head)
-    options = _read_options(probe.head.decode("utf-8", "replace"))
-    return bool(_lists_in(options)) and bool(options.keys() & {"names", "classes"})
-
-
 def _from_data(path: str, root: str) -> _Dataset:
-    """Returns the dataset that obj.data describes, whose paths start where Darknet runs."""
     shown, here = printable(path), folder_of(path)
     options = _read_options(_read(path).decode("utf-8-sig", "replace"))
-
-    def find(text: str) -> str:
-        tried = [resolve(here, text)] if storage.is_remote(text) or text.startswith("/") else []
-        if ".." not in with_slashes(text).split("/"):
-            tried += possible_paths(text.partition("://")[2] or text, (here, parent_of(here)))
-        return next((path for path in tried if is_file(path)), "")
-
-    places, missing = _find_places(_lists_in(options).items(), find, shown)
-    beside = (join(here, name) for name in _NAME_FILES)
+    folders = (here, parent_of(here))
+    places, missing = _find_places(_lists_in(options).items(), folders, shown)
     named = options.get("names", "")
-    names = (find(named) if named else "") or next((name for name in beside if is_file(name)), "")
+    beside = [join(here, name) for name in _NAME_FILES]
+    names = next(filter(is_file, [*(_possible_places(named, folders) if named else ()), *beside]), "")
     if not names:
         raise UsageError(
             f"--input {shown}: the class names {named or 'obj.names'} are missing; add the file."
@@ -527,7 +514,7 @@ def _is_surplus(folders: PairedFolders, path: str) -> bool:
 
 
 def _recognizes(probe: InputProbe, settings: ConvertSettings) -> bool:
-    return bool(_find_yaml(probe) or _find_data(probe) or _find_names(probe) or _split_names(probe))
+    return bool(_find_description(probe) or _find_names(probe) or _split_names(probe))
 
 
 def _summarize(probe: InputProbe, settings: ConvertSettings) -> str:
