@@ -23,7 +23,14 @@ from shardwright.transforms.sources.documents import DocumentFile, DocumentForma
 from shardwright.transforms.sources.image_files import annotated, class_name, is_text, number
 from shardwright.transforms.sources.json_stream import first_items
 from shardwright.transforms.sources.moved_files import file_name
-from shardwright.transforms.sources.shapes import MIN_CORNERS, box_and_outline, ellipse, hull, rotated_box
+from shardwright.transforms.sources.shapes import (
+    MIN_CORNERS,
+    box_and_outline,
+    corners_of,
+    ellipse,
+    hull,
+    rotated_box,
+)
 
 _ANNOTATIONS = ("annotations", "completions")
 #: Fields of JSON-MIN that are about the task, not its data or results.
@@ -205,49 +212,32 @@ def _shape(result: _Result) -> _Shape:
     """
     value = result.value
     if "points" in value:
-        points = value["points"]
-        pairs = [_numbers(point, 2) for point in points] if isinstance(points, list) else []
-        if len(pairs) < MIN_CORNERS:
+        corners = [side / 100 for side in corners_of(value["points"])]
+        if len(corners) < 2 * MIN_CORNERS:
             raise ValueError("its polygon has fewer than three points")
-        corners = [side / 100 for pair in pairs for side in pair]
         return hull(corners), [corners]
-    if "radiusX" in value:
-        names = ("x", "y", "radiusX", "radiusY")
-        return _turned(result, _numbers([value.get(name) for name in names], 4), round_shape=True)
-    if "width" in value and "height" in value:
-        names = ("x", "y", "width", "height")
-        return _turned(result, _numbers([value.get(name) for name in names], 4), round_shape=False)
-    return None, None
-
-
-def _numbers(value: Any, count: int) -> list[float]:
-    found = [number(side) for side in value] if isinstance(value, list) else []
-    if len(found) != count or None in found:
-        raise ValueError(f"{str(value)[:60]} are not {count} numbers")
-    return [float(side) for side in found if side is not None]
-
-
-def _turned(result: _Result, numbers: Sequence[float], round_shape: bool) -> _Shape:
-    """Returns box and outline of a rectangle or an ellipse, which may be rotated."""
-    angle = number(result.value.get("rotation")) or 0.0
-    x, y, width, height = numbers
-    if not angle and not round_shape:
-        return (x / 100, y / 100, (x + width) / 100, (y + height) / 100), None
+    is_round = "radiusX" in value
+    if not is_round and not {"width", "height"} <= value.keys():
+        return None, None
+    names = ("x", "y", "radiusX", "radiusY") if is_round else ("x", "y", "width", "height")
+    sides = [number(value.get(name)) for name in names]
+    if None in sides:
+        raise ValueError(f"{str([value.get(name) for name in names])[:60]} are not 4 numbers")
+    x, y, width, height = (side / 100 for side in sides if side is not None)
+    box = (x - width, y - height, x + width, y + height) if is_round else (x, y, x + width, y + height)
+    angle = number(value.get("rotation")) or 0.0
+    if not angle and not is_round:
+        return box, None
     if angle and result.size is None:
         raise ValueError("it is rotated, but original_width and original_height of the image are missing")
     # Angles are true only in pixels, because the sides of the image have different units.
-    x_scale, y_scale = (side / 100 for side in result.size or (100.0, 100.0))
-    numbers = (x * x_scale, y * y_scale, width * x_scale, height * y_scale)
-    left, top, right, lower = numbers[0], numbers[1], numbers[0] + numbers[2], numbers[1] + numbers[3]
-    drawn = (
-        ellipse(*numbers, angle)
-        if round_shape
-        else rotated_box((left, top, right, lower), angle, (left, top))
-    )
-    units = (100 * x_scale, 100 * y_scale)
-    corners = [side / units[place % 2] for place, side in enumerate(drawn)]
-    left, top = (x - width, y - height) if round_shape else (x, y)
-    return box_and_outline((left / 100, top / 100, (x + width) / 100, (y + height) / 100), corners)
+    units = result.size or (1.0, 1.0)
+    left, top, right, lower = (side * units[place % 2] for place, side in enumerate(box))
+    if is_round:
+        drawn = ellipse(x * units[0], y * units[1], width * units[0], height * units[1], angle)
+    else:
+        drawn = rotated_box((left, top, right, lower), angle, around=(left, top))
+    return box_and_outline(box, [side / units[place % 2] for place, side in enumerate(drawn)])
 
 
 def classes_of(results: Sequence[_Result], settings: ConvertSettings) -> list[str]:
