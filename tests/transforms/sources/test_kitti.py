@@ -40,6 +40,12 @@ def test_lists_give_splits(tmp_path: Path) -> None:
         "eagle": "train", "apple": "train", "house": "val"
     }  # fmt: skip
     assert [*found.reasons().values()] == ["not_listed"]
+    (tmp_path / "one" / "ImageSets" / "val.txt").write_text("house\napple\ngone\n")
+    bad = {key: ref.message for key, ref in listed(tmp_path / "one").refs.items() if ref.message}
+    assert bad == {
+        "training/image_2/apple.jpg": "it is listed both in train and in val",
+        "training/image_2/gone": "it is listed, but its image is missing",
+    }
     put_kitti(tmp_path / "two" / "train")
     put_kitti(tmp_path / "two" / "val")
     assert {ref.split for ref in listed(tmp_path / "two").refs.values()} == {"train", "val"}
