@@ -50,13 +50,14 @@ from shardwright.transforms.sources.tfrecord.files import (
     files_of,
 )
 from shardwright.transforms.sources.tfrecord.images import NoImage, image_of, pixels_are_planar
-from shardwright.transforms.sources.tfrecord.layouts import (
-    SOURCE_ID,
-    FeatureNames,
-    layout_name,
-    names_by_role,
+from shardwright.transforms.sources.tfrecord.layouts import SOURCE_ID, FeatureNames, layout_name
+from shardwright.transforms.sources.tfrecord.own import (
+    LedgerKeys,
+    OwnRecords,
+    keys_of_shard,
+    own_records,
+    parse_record,
 )
-from shardwright.transforms.sources.tfrecord.own import LedgerKeys, OwnRecords, keys_of_shard, own_records
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 from shardwright.transforms.sources.tfrecord.values import annotations_of, classes_of_image, extra_of
 
@@ -271,11 +272,10 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
     """Returns a reference to the image of a record that is not damaged."""
     where = f"record {record.number}, byte {record.offset:,}"
     try:
-        example = SourceRecord(record.data, opened.own.encoded) if opened.own else SourceRecord(record.data)
+        example, names = parse_record(record.data, opened.own)
     except ValueError as error:
         message = f"{where}: not a tf.train.Example: {error}"
         return _faulty(opened, record.number, QuarantineReason.CORRUPT, message)
-    names = opened.own.feature_names if opened.own else names_by_role(tuple(example.features))
     ref = ImageRef(
         key="",
         uri=opened.part.path,
@@ -287,7 +287,7 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
     try:
         ref = ref._replace(key=_key(opened, example, names, record), source_id=_source_id(example, names))
         ref = ref._replace(file_name=_file_name(opened, example, names, record, ref.key))
-        image = image_of(example, opened.own, opened.settings)
+        image = image_of(example, names, opened.own, opened.settings)
         base = record.offset + HEADER_BYTES
         size = image.span.end - image.span.begin
         ref = ref._replace(
@@ -317,7 +317,7 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
 
 def _key(opened: _Opened, example: SourceRecord, names: FeatureNames, record: Record) -> str:
     """Returns the key of a record."""
-    if opened.own and record.offset in opened.own_keys.by_offset:
+    if record.offset in opened.own_keys.by_offset:
         return opened.part.item.prefix + opened.own_keys.by_offset[record.offset]
     name = b""
     for feature in names.file_names:
@@ -341,7 +341,7 @@ def _source_id(example: SourceRecord, names: FeatureNames) -> str:
 def _file_name(opened: _Opened, example: SourceRecord, names: FeatureNames, record: Record, key: str) -> str:
     """Returns the file name that a record gives its image; empty if it gives none, or its key."""
     name = example.text(names.name(FeatureRole.KEY) or names.name(FeatureRole.FILE_BASENAME), _MAX_NAME)
-    before = opened.own_keys.by_offset.get(record.offset, "") if opened.own else ""
+    before = opened.own_keys.by_offset.get(record.offset, "")
     is_key = opened.part.item.prefix + name == key
     return "" if is_key or name in (before, before.rpartition("/")[2]) else name
 

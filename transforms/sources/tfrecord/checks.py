@@ -18,8 +18,8 @@ from shardwright.transforms.records.framing import Record
 from shardwright.transforms.records.recovery import read_records
 from shardwright.transforms.sources.tfrecord.files import HEAD_BYTES, compression_in, unpack
 from shardwright.transforms.sources.tfrecord.images import NoImage, image_of
-from shardwright.transforms.sources.tfrecord.layouts import FeatureNames, names_by_role
-from shardwright.transforms.sources.tfrecord.own import OwnRecords
+from shardwright.transforms.sources.tfrecord.layouts import FeatureNames
+from shardwright.transforms.sources.tfrecord.own import OwnRecords, parse_record
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
 #: Number of files to read, of records in each, and of bytes in one that is remote or compressed.
@@ -94,11 +94,11 @@ def check_sample(
       UsageError: If no record has an image and the annotations that the layout needs.
     """
     where = f"--input {printable(path)}"
-    examples: list[SourceRecord] = []
+    examples: list[tuple[SourceRecord, FeatureNames]] = []
     fault: ValueError | None = None
     for data in records:
         try:
-            examples.append(SourceRecord(data, own.encoded) if own else SourceRecord(data))
+            examples.append(parse_record(data, own))
         except NotAnExample as error:
             raise UsageError(
                 f"{where}: {error}, not a tf.train.Example with one image; convert reads the latter only."
@@ -108,23 +108,23 @@ def check_sample(
     if fault and not examples:
         raise UsageError(f"{where}: its records are not tf.train.Example ({fault}); convert reads no others.")
     _check_images(where, examples, settings, own)
-    features = {name for example in examples for name in example.features}
-    if own:
-        names = [own.names_in(features)] if examples else []
-    else:
-        names = [names_by_role(tuple(example.features)) for example in examples]
+    features = {name for example, _ in examples for name in example.features}
+    names = [own.names_in(features) if own else roles for _, roles in examples]
     _check_needs(printable(path), sorted(features), names, settings)
     _check_columns(printable(path), features, own.columns if own else {}, settings)
     return features
 
 
 def _check_images(
-    where: str, examples: Sequence[SourceRecord], settings: ConvertSettings, own: OwnRecords | None
+    where: str,
+    examples: Sequence[tuple[SourceRecord, FeatureNames]],
+    settings: ConvertSettings,
+    own: OwnRecords | None,
 ) -> None:
     faults: list[NoImage] = []
-    for example in examples:
+    for example, names in examples:
         try:
-            image_of(example, own, settings)
+            image_of(example, names, own, settings)
         except NoImage as fault:
             faults.append(fault)
         except ValueError:

@@ -25,8 +25,8 @@ from shardwright.schemas.wire_format import fields_in, read_varint
 from shardwright.transforms.images.byte_ranges import bare_pixels
 from shardwright.transforms.images.pixel_order import are_planar
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
-from shardwright.transforms.sources.tfrecord.layouts import FeatureNames, names_by_role
-from shardwright.transforms.sources.tfrecord.own import OwnRecords
+from shardwright.transforms.sources.tfrecord.layouts import FeatureNames
+from shardwright.transforms.sources.tfrecord.own import OwnRecords, parse_record
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
 #: Largest number of features with unknown names to read.
@@ -75,7 +75,9 @@ class NoImage(ValueError):
         self.reason = reason
 
 
-def image_of(record: SourceRecord, own: OwnRecords | None, settings: ConvertSettings) -> FoundImage:
+def image_of(
+    record: SourceRecord, names: FeatureNames, own: OwnRecords | None, settings: ConvertSettings
+) -> FoundImage:
     """Returns the position of the image in a record.
 
     Raises:
@@ -83,9 +85,7 @@ def image_of(record: SourceRecord, own: OwnRecords | None, settings: ConvertSett
       ValueError: If the record is malformed.
     """
     shape = parse_pixel_shape(settings.pixel_shape) if settings.pixel_shape else None
-    if own:
-        return own_image(record, own, shape)
-    return find_image(record, names_by_role(tuple(record.features)), shape)
+    return own_image(record, own, shape) if own else find_image(record, names, shape)
 
 
 def find_image(record: SourceRecord, names: FeatureNames, pixel_shape: tuple[int, ...] | None) -> FoundImage:
@@ -220,8 +220,8 @@ def pixels_are_planar(records: Iterable[bytes], settings: ConvertSettings) -> bo
         for data in records:
             # Faults are reported when the record is listed or converted.
             with contextlib.suppress(ValueError, ImageFault):
-                record = SourceRecord(data)
-                image = image_of(record, None, settings)
+                record, names = parse_record(data, None)
+                image = image_of(record, names, None, settings)
                 if image.planar is None:
                     yield pixel_values(record, image), image.shape
 

@@ -22,7 +22,8 @@ from shardwright.schemas.feature_roles import FEATURE_ROLES
 from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec, Layout, Needs
 from shardwright.schemas.ledger import written_entries
 from shardwright.transforms import storage
-from shardwright.transforms.sources.tfrecord.layouts import FeatureNames, names_of_specs
+from shardwright.transforms.sources.tfrecord.layouts import FeatureNames, names_by_role, names_of_specs
+from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
 _MASKS = (FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
 
@@ -84,6 +85,19 @@ class OwnRecords:
         """
         stay = any(spec.fill in _MASKS for spec in layout.features)
         return 0 if stay else layout.first_label - self.first_label
+
+
+def parse_record(data: bytes, own: OwnRecords | None) -> tuple[SourceRecord, FeatureNames]:
+    """Returns a record, and the roles of its features: as its dataset says, or as their names tell.
+
+    Raises:
+      NotAnExample: If the record is a SequenceExample.
+      ValueError: If the record is malformed.
+    """
+    if own:
+        return SourceRecord(data, own.encoded), own.feature_names
+    record = SourceRecord(data)
+    return record, names_by_role(tuple(record.features))
 
 
 def own_records(dataset: Dataset, layout: Layout) -> OwnRecords | None:

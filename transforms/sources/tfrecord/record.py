@@ -41,6 +41,8 @@ class SourceRecord(ExampleSpans):
         Raises:
           ValueError: If the feature is malformed, does not match its encoding, or has too many values.
         """
+        if name not in self.features:
+            return Feature(None, [])
         spec = self.encoded.get(name)
         if spec is None:
             return super().feature(name)
