@@ -75,9 +75,8 @@ def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
         return True
     except (OSError, EngineError):
         return False
-    if probe.is_file:
-        return bool(found.arrays) or probe.name.lower().endswith((".npz", ".npy"))
-    return bool(found.arrays) and not found.has_images
+    is_named = probe.is_file and probe.name.lower().endswith((".npz", ".npy"))
+    return bool(found.arrays) or is_named
 
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:

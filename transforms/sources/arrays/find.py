@@ -84,13 +84,11 @@ class FoundArrays(NamedTuple):
       folder: Folder that the paths of the files are relative to.
       arrays: Arrays of images, in order.
       others: Files that are not used.
-      has_images: Whether there are image files too.
     """
 
     folder: str
     arrays: tuple[FoundArray, ...] = ()
     others: tuple[str, ...] = ()
-    has_images: bool = False
 
 
 class NamedArray(NamedTuple):
@@ -179,16 +177,14 @@ def find_arrays(probe: InputProbe, settings: ConvertSettings) -> FoundArrays:
     candidates: list[_Candidate] = []
     arrays: list[FoundArray] = []
     others: list[str] = []
-    has_images = False
     for folder, relative in _folders(probe):
         if len(folder.files) >= _MAX_FILES and any(map(_kind_of, folder.files)):
             raise UsageError(
                 f"--input {printable(folder.path)} holds {_MAX_FILES} files or more; put the arrays into a "
                 "separate folder."
             )
-        has_images |= any(map(claims_to_be_image, folder.files))
-        if has_images and settings.source == "auto":  # this is a folder of image files
-            return FoundArrays(probe.path, has_images=True)
+        if settings.source == "auto" and any(map(claims_to_be_image, folder.files)):
+            return FoundArrays(probe.path)  # this is a folder of image files
         batches = batches_among(folder.files)
         for name in batches:
             arrays.append(FoundArray(CIFAR, relative + name, split=split_of_batch(name), dataset=relative))
@@ -208,7 +204,7 @@ def find_arrays(probe: InputProbe, settings: ConvertSettings) -> FoundArrays:
             f"{' and '.join(map(printable, first))}: name one of them as --input, "
             "or take all as one with --source arrays."
         )
-    return FoundArrays(probe.path, tuple(arrays), tuple(others), has_images)
+    return FoundArrays(probe.path, tuple(arrays), tuple(others))
 
 
 def _find_in_file(probe: InputProbe, settings: ConvertSettings) -> FoundArrays:
