@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from shardwright.schemas.bounds import Bounds
+from shardwright.schemas.bounds import NO_BOUNDS, Bounds
 
 #: Tags that name another directory of tags: Exif, GPS, interoperability.
 EXIF_DIRECTORY, GPS_DIRECTORY, _INTEROPERABILITY = 34665, 34853, 40965
@@ -45,11 +45,16 @@ class Tag(NamedTuple):
     size: int
 
 
-def tiff_tags(data: bytes) -> Iterator[Tag]:
+def tiff_tags(data: bytes, what: str = "", bounds: Bounds = NO_BOUNDS) -> Iterator[Tag]:
     """Yields the tags of the first two directories and of those that they name.
 
     Args:
       data: A TIFF file, or Exif data without its prefix; also a damaged one.
+      what: The format, for messages.
+      bounds: Limits on the tags.
+
+    Raises:
+      ImageFault: If the directories state too many tags.
     """
     order: Any = {b"II": "little", b"MM": "big"}.get(data[:2])
     if order is None:
@@ -63,11 +68,14 @@ def tiff_tags(data: bytes) -> Iterator[Tag]:
         return int.from_bytes(data[position : position + size], order)
 
     waiting = deque([(0, number(wide, wide))])
+    tags = 0
     for place in range(_MAX_DIRECTORIES):
         if not waiting:
             return
         directory, begin = waiting.popleft()
         stated = number(begin, count_bytes) if begin + count_bytes <= len(data) else 0
+        tags += stated
+        bounds.check("tags", tags, f"{what}: it has at least {tags} tags")
         begin += count_bytes
         present = min(stated, max(0, len(data) - begin) // entry.size)
         end = begin + entry.size * present
@@ -94,9 +102,7 @@ def check_tags(data: bytes, what: str, bounds: Bounds) -> None:
       ImageFault: If there are too many tags, values or strips.
     """
     values = stored = 0
-    for tags, tag in enumerate(tiff_tags(data), 1):
-        if tags > bounds.tags:
-            raise bounds.fault("tags", f"{what}: it has at least {tags} tags")
+    for tag in tiff_tags(data, what, bounds):
         if tag.size > len(data):
             continue  # decoders do not read values beyond the end of the file
         if tag.number in _STRIP_TAGS:
