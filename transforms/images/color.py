@@ -8,8 +8,7 @@ from functools import lru_cache
 import numpy as np
 from PIL import Image, ImageCms
 
-from shardwright.schemas.codes import QuarantineReason, Stage
-from shardwright.schemas.errors import ImageFault
+from shardwright.transforms.images.faults import unsupported
 from shardwright.transforms.images.pillow_settings import NO_LIMIT, pillow_settings
 
 _SRGB = ImageCms.createProfile("sRGB")
@@ -98,17 +97,13 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     values = np.asarray(image)
     if image.mode == "F":
         if not np.isfinite(values).all() or values.min() < 0 or values.max() > 1:
-            raise ImageFault(
-                QuarantineReason.UNSUPPORTED_FORMAT,
-                Stage.DECODE,
+            raise unsupported(
                 "floating-point pixels outside 0..1 have no defined brightness; convert to 8 or 16 bits",
             )
         scaled = np.rint(values * 255)
     else:
         if values.min() < 0 or values.max() > 65535:
-            raise ImageFault(
-                QuarantineReason.UNSUPPORTED_FORMAT,
-                Stage.DECODE,
+            raise unsupported(
                 "32-bit pixels have no defined brightness; convert to 8 or 16 bits",
             )
         # Pillow ignores these properties of a TIFF (TIFF 6.0, sections 8 and 19).

@@ -18,6 +18,7 @@ from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.transforms.images.color import to_color
 from shardwright.transforms.images.decode import load, load_checked, open_image, reduce_jpeg, upright
 from shardwright.transforms.images.deep_pixels import decode_raw, displayed
+from shardwright.transforms.images.faults import corrupt
 from shardwright.transforms.images.pillow_settings import pillow_settings
 
 SIDE = 128
@@ -171,9 +172,7 @@ def raw_thumbnail(
     """
     shape = height, width, channels
     if (dtype and dtype not in SAMPLE_TYPES) or (not dtype and channels not in _MODES) or min(shape) < 1:
-        raise ImageFault(
-            QuarantineReason.CORRUPT,
-            Stage.DECODE,
+        raise corrupt(
             f"{len(data)} raw bytes are not {height} x {width} x {channels}",
         )
     samples = decode_raw(data, dtype or "uint8", shape)

@@ -21,6 +21,7 @@ from shardwright.schemas.units import counted
 from shardwright.transforms.images import color, decode, deep_pixels
 from shardwright.transforms.images.deep_header import FLOAT32, UINT8, UINT16, DeepHeader
 from shardwright.transforms.images.encode import FORMAT_NAMES, encode_image
+from shardwright.transforms.images.faults import unsupported
 from shardwright.transforms.images.formats.opened_image import OpenedImage
 from shardwright.transforms.images.geometry import Geometry, plan_geometry
 from shardwright.transforms.images.map_hook import MappedImage
@@ -192,7 +193,7 @@ def _check_channels(header: DeepHeader, settings: ConvertSettings) -> None:
     """
     if not settings.channels:
         if header.problem:
-            raise ImageFault(QuarantineReason.UNSUPPORTED_FORMAT, Stage.DECODE, header.problem)
+            raise unsupported(header.problem)
     elif header.channels != settings.channels:
         raise ImageFault(
             QuarantineReason.WRONG_CHANNELS,

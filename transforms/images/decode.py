@@ -14,6 +14,7 @@ from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.schemas.image_formats import SUPPORTED_KINDS, WITHOUT_SIGNATURE
 from shardwright.transforms.images import deep_pixels, memory
 from shardwright.transforms.images.deep_header import UINT8, DeepHeader
+from shardwright.transforms.images.faults import corrupt, unsupported
 from shardwright.transforms.images.formats import format_of
 from shardwright.transforms.images.formats.opened_image import (
     LoadedImage,
@@ -70,17 +71,13 @@ def check_kind(head: bytes, name: str, skipped: Collection[str] = ()) -> str:
         return added
     if kind:
         advice = "whatever its name says; " if claims_to_be_image(name) else "a format that is not read; "
-        raise ImageFault(
-            QuarantineReason.UNSUPPORTED_FORMAT,
-            Stage.DECODE,
+        raise unsupported(
             f"it is {_usual_name(kind)}, {advice}convert it to JPEG or PNG",
         )
     if not is_image_name(name):
         raise NotACandidate(FilterReason.NOT_AN_IMAGE)
     if by_name:
-        raise ImageFault(
-            QuarantineReason.UNSUPPORTED_FORMAT,
-            Stage.DECODE,
+        raise unsupported(
             f"its name says {_usual_name(by_name)}, a format that is not read; convert it to JPEG or PNG",
         )
     raise no_image(head)
@@ -210,9 +207,7 @@ def _load_samples(opened: OpenedImage, header: DeepHeader, max_pixels: int) -> n
         samples = samples.reshape(*samples.shape[:2], -1)
         width, height = header.size
         if samples.shape != (height, width, header.channels) or samples.dtype != header.dtype:
-            raise ImageFault(
-                QuarantineReason.CORRUPT,
-                Stage.DECODE,
+            raise corrupt(
                 f"{opened.kind}: its decoder returned pixels of shape {samples.shape} and type "
                 f"{samples.dtype}",
             )

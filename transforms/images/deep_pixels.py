@@ -12,11 +12,10 @@ from functools import lru_cache
 import numpy as np
 from PIL import Image, ImageCms
 
-from shardwright.schemas.codes import QuarantineReason, Stage
-from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.sample_types import UINT16_OF_UINT8
 from shardwright.transforms.images import color
 from shardwright.transforms.images.deep_header import DeepHeader
+from shardwright.transforms.images.faults import corrupt, unsupported
 from shardwright.transforms.images.geometry import Geometry
 from shardwright.transforms.images.rows_first import resize_rows_first
 
@@ -56,15 +55,11 @@ def eight_bits(pixels: np.ndarray, highest: int) -> np.ndarray:
     if pixels.dtype == np.uint8:
         return pixels
     if pixels.dtype.kind == "f" and not (np.isfinite(pixels).all() and _within(pixels, highest)):
-        raise ImageFault(
-            QuarantineReason.UNSUPPORTED_FORMAT,
-            Stage.DECODE,
+        raise unsupported(
             f"samples outside of 0 to {highest} have no defined brightness; keep them with --depth keep",
         )
     if pixels.dtype.kind == "u" and (largest := int(pixels.max())) > highest:
-        raise ImageFault(
-            QuarantineReason.UNSUPPORTED_FORMAT,
-            Stage.DECODE,
+        raise unsupported(
             f"it has a sample of {largest}, but white is {highest}; give a larger --white, up to 65535",
         )
     if highest == 1:
@@ -304,9 +299,7 @@ def decode_raw(data: bytes, dtype: str, shape: tuple[int, int, int]) -> np.ndarr
     wanted = np.dtype(dtype).newbyteorder("<")
     if len(data) != math.prod(shape) * wanted.itemsize:
         height, width, channels = shape
-        raise ImageFault(
-            QuarantineReason.CORRUPT,
-            Stage.DECODE,
+        raise corrupt(
             f"raw: {len(data)} bytes are not {height} x {width} x {channels} samples of {dtype}",
         )
     return np.frombuffer(data, wanted).reshape(shape).astype(dtype, copy=False)

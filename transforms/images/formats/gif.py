@@ -15,6 +15,7 @@ from PIL import Image
 from shardwright.schemas.bounds import NO_BOUNDS, Bounds
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault, words_of
+from shardwright.transforms.images.faults import truncated, unsupported
 from shardwright.transforms.images.formats.opened_image import LoadedImage, OpenedImage
 
 _SCREEN_BYTES, _DESCRIPTOR_BYTES = 13, 10
@@ -133,14 +134,12 @@ def check_first_frame(data: bytes) -> None:
 
     frame = next((block for block in blocks(data) if block.is_frame or not block.complete), None)
     if frame is None:
-        raise _truncated("it ends before its first frame")
+        raise truncated("gif: it ends before its first frame")
     if not frame.complete:
-        raise _truncated(f"it ends after {len(data)} bytes, inside of a frame")
+        raise truncated(f"gif: it ends after {len(data)} bytes, inside of a frame")
     code_bits = data[frame.chain - 1]
     if code_bits > _MAX_CODE_BITS:
-        raise ImageFault(
-            QuarantineReason.UNSUPPORTED_FORMAT,
-            Stage.DECODE,
+        raise unsupported(
             f"gif: its codes begin with {code_bits} bits, and the format allows {_MAX_CODE_BITS}; convert it "
             "to PNG",
         )
@@ -151,7 +150,3 @@ def check_first_frame(data: bytes) -> None:
         words = words_of(error).partition("returned ")[2].strip("'") or words_of(error)
         reason = QuarantineReason.TRUNCATED if "EOF" in words else QuarantineReason.CORRUPT
         raise ImageFault(reason, Stage.DECODE, f"gif: {words}") from error
-
-
-def _truncated(message: str) -> ImageFault:
-    return ImageFault(QuarantineReason.TRUNCATED, Stage.DECODE, f"gif: {message}")

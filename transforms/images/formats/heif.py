@@ -23,14 +23,8 @@ from PIL import Image
 from shardwright.schemas.bounds import Bounds
 from shardwright.schemas.errors import ImageFault, words_of
 from shardwright.schemas.missing_packages import MissingPackage, needed_by
-from shardwright.transforms.images.formats.iso_boxes import (
-    Box,
-    boxes,
-    corrupt,
-    number,
-    truncated,
-    unsupported,
-)
+from shardwright.transforms.images.faults import corrupt, truncated, unsupported
+from shardwright.transforms.images.formats.iso_boxes import Box, boxes, number
 from shardwright.transforms.images.formats.opened_image import LoadedImage, OpenedImage
 from shardwright.transforms.images.formats.tiff_tags import check_tags
 
@@ -101,7 +95,7 @@ class HeifImage(OpenedImage):
             with needed_by("HEIC (HEIF)"):
                 from pillow_heif.as_plugin import HeifImageFile
         except MissingPackage as error:
-            raise unsupported(_KIND, str(error).rstrip(".")) from error
+            raise unsupported(_KIND + ": " + str(error).rstrip(".")) from error
         check_heif(self.data, max_pixels, self.bounds)
         try:
             image: Image.Image = HeifImageFile(io.BytesIO(self.data))
@@ -120,7 +114,7 @@ class HeifImage(OpenedImage):
         except (SyntaxError, RuntimeError, ValueError) as error:
             raise _fault_of(error) from error
         if self.image.size != size:
-            raise corrupt(_KIND, "its pixels do not have the size of its header")
+            raise corrupt("heif: its pixels do not have the size of its header")
         return LoadedImage(self.image)
 
 
@@ -148,31 +142,31 @@ def _fault_of(error: Exception) -> ImageFault:
     text = words_of(error)
     lower = text.lower()
     if "unexpected end" in lower or "end of file" in lower:
-        return truncated(_KIND, text)
+        return truncated(_KIND + ": " + text)
     if "unsupported" in lower:
-        return unsupported(_KIND, text)
-    return corrupt(_KIND, text)
+        return unsupported(_KIND + ": " + text)
+    return corrupt(_KIND + ": " + text)
 
 
 def _read_items(data: bytes, bounds: Bounds) -> _Items:
     """Reads the `meta` box."""
     for box in boxes(data, 0, len(data), _KIND, bounds):
         if box.end > len(data) and box.type in (b"ftyp", b"meta"):
-            raise truncated(_KIND, f"it ends after {len(data)} bytes, in its header")
+            raise truncated(f"heif: it ends after {len(data)} bytes, in its header")
         if box.type == b"meta":
             break
         if box.type == b"moov":
-            raise unsupported(_KIND, "it is a film without a picture; extract its frames")
+            raise unsupported("heif: it is a film without a picture; extract its frames")
     else:
-        raise truncated(_KIND, "it ends before its header")
+        raise truncated("heif: it ends before its header")
     inside = {}
     for child in boxes(data, box.begin + 4, box.end, _KIND, bounds):
         if child.end > box.end:
-            raise corrupt(_KIND, "a box of its header is larger than the header")
+            raise corrupt("heif: a box of its header is larger than the header")
         inside[child.type] = child
     missing = [name for name in (b"pitm", b"iloc", b"iinf", b"iprp") if name not in inside]
     if missing:
-        raise corrupt(_KIND, f"its header lacks {missing[0].decode()}")
+        raise corrupt(f"heif: its header lacks {missing[0].decode()}")
     items = _Items()
     items.primary = number(data, inside[b"pitm"].begin + 4, 4 if data[inside[b"pitm"].begin] else 2)
     _read_types(data, inside[b"iinf"], items, bounds)
@@ -226,7 +220,7 @@ def _read_locations(data: bytes, box: Box, inner: Box | None, items: _Items, bou
             found.append(_Extent(start, start + length if length else len(data)))
             at += offset_bytes + length_bytes
             if at > box.end:
-                raise corrupt(_KIND, "the list of its parts is damaged")
+                raise corrupt("heif: the list of its parts is damaged")
 
 
 def _read_references(data: bytes, box: Box, items: _Items, bounds: Bounds) -> None:
@@ -236,7 +230,7 @@ def _read_references(data: bytes, box: Box, items: _Items, bounds: Bounds) -> No
         at = reference.begin
         item, count = number(data, at, wide), number(data, at + wide, 2)
         if at + wide + 2 + wide * count > min(reference.end, box.end):
-            raise corrupt(_KIND, "the list of its tiles is damaged")
+            raise corrupt("heif: the list of its tiles is damaged")
         total += count
         bounds.check("tiles", total, f"{_KIND}: it has at least {total} tiles")
         others = [number(data, at + wide + 2 + wide * i, wide) for i in range(count)]
@@ -268,7 +262,7 @@ def _read_properties(data: bytes, box: Box, items: _Items, bounds: Bounds) -> No
             total += 1 + owned
             bounds.check("boxes", total, f"{_KIND}: its items have at least {total} properties")
             if at + step * owned > min(link.end, box.end):
-                raise corrupt(_KIND, "the list of its properties is damaged")
+                raise corrupt("heif: the list of its properties is damaged")
             found = items.properties.setdefault(item, [])
             for i in range(owned):
                 index = number(data, at + step * i, step) & (0x7FFF if step == 2 else 0x7F)
@@ -285,7 +279,7 @@ def _size_of(data: bytes, items: _Items, item: int) -> tuple[int, int]:
     """Returns width and height of an item, before it is cropped or rotated."""
     box = _property(items, item, b"ispe")
     if box is None or box.begin + 12 > len(data):
-        raise corrupt(_KIND, "an image in it has no size")
+        raise corrupt("heif: an image in it has no size")
     return number(data, box.begin + 4, 4), number(data, box.begin + 8, 4)
 
 
@@ -319,7 +313,7 @@ def _needed(items: _Items, bounds: Bounds) -> Iterator[int]:
     while waiting:
         item, depth = waiting.pop()
         if depth > _MAX_DEPTH:
-            raise corrupt(_KIND, "its images consist of each other")
+            raise corrupt("heif: its images consist of each other")
         count += 1
         bounds.check("tiles", count, f"{_KIND}: it has at least {count} tiles")
         yield item
@@ -335,10 +329,10 @@ def _content_of(data: bytes, items: _Items, item: int) -> bytes:
     """
     extents = items.extents.get(item, [])
     if not extents and items.types.get(item) != b"iden":
-        raise corrupt(_KIND, f"its image {item} has no content")
+        raise corrupt(f"heif: its image {item} has no content")
     for begin, end in extents:
         if end > len(data) or begin >= end:
-            raise truncated(_KIND, f"it ends after {len(data)} bytes; one of its images ends at {end}")
+            raise truncated(f"heif: it ends after {len(data)} bytes; one of its images ends at {end}")
     if len(extents) == 1:
         return data[extents[0].begin : extents[0].end]
     return b"".join(data[begin:end] for begin, end in extents)
@@ -346,16 +340,16 @@ def _content_of(data: bytes, items: _Items, item: int) -> bytes:
 
 def _check_grid(content: bytes, tiles: int) -> None:
     if len(content) < 8:
-        raise truncated(_KIND, "the list of its tiles ends early")
+        raise truncated("heif: the list of its tiles ends early")
     rows, columns = content[2] + 1, content[3] + 1
     if rows * columns != tiles:
-        raise corrupt(_KIND, f"it has {tiles} of {rows * columns} tiles")
+        raise corrupt(f"heif: it has {tiles} of {rows * columns} tiles")
 
 
 def _check_frame(data: bytes, content: bytes, setup: Box | None, size: tuple[int, int]) -> None:
     """Checks that the units of a frame fill its item, and that the frame has the size of the item."""
     if setup is None or setup.begin + _ARRAYS_AT >= len(data):
-        raise corrupt(_KIND, "an image in it lacks its parameters")
+        raise corrupt("heif: an image in it lacks its parameters")
     length_bytes = (data[setup.begin + _LENGTHS_AT] & 3) + 1
     for unit in _parameter_sets(data[setup.begin : setup.end]):
         _check_unit(unit, size)
@@ -364,16 +358,16 @@ def _check_frame(data: bytes, content: bytes, setup: Box | None, size: tuple[int
         length = number(content, position, length_bytes)
         position += length_bytes
         if length < 2 or position + length > len(content):
-            raise corrupt(_KIND, "the data of an image in it is damaged")
+            raise corrupt("heif: the data of an image in it is damaged")
         if _START_CODE.search(content, position, position + length) or not content[position + length - 1]:
-            raise corrupt(_KIND, "the data of an image in it is damaged")
+            raise corrupt("heif: the data of an image in it is damaged")
         kind = content[position] >> 1 & 63
         slices += kind < _SLICES_UNTIL
         if kind == _SEQUENCE:
             _check_unit(content[position : position + length], size)
         position += length
     if not slices:
-        raise corrupt(_KIND, "an image in it has no pixels")
+        raise corrupt("heif: an image in it has no pixels")
 
 
 def _parameter_sets(setup: bytes) -> Iterator[bytes]:
@@ -397,7 +391,7 @@ def _check_unit(unit: bytes, size: tuple[int, int]) -> None:
     frame = _frame_size(unit[2:])
     if frame is None or any(inside > outside + _MAX_PADDING for inside, outside in zip(frame, size)):
         found = "of unknown size" if frame is None else "with {} x {} pixels".format(*frame)
-        raise corrupt(_KIND, f"an image of {size[0]} x {size[1]} pixels has a frame {found}")
+        raise corrupt(f"heif: an image of {size[0]} x {size[1]} pixels has a frame {found}")
 
 
 def _frame_size(parameters: bytes) -> tuple[int, int] | None:

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from shardwright.schemas.bounds import Bounds
-from shardwright.schemas.codes import QuarantineReason, Stage
-from shardwright.schemas.errors import ImageFault
+from shardwright.transforms.images.faults import corrupt
 
 _HEADER_BYTES, _LARGE_HEADER_BYTES = 8, 16
 _LARGE, _TO_THE_END = 1, 0
@@ -57,7 +56,7 @@ def boxes(data: bytes, begin: int, end: int, kind: str, bounds: Bounds) -> Itera
         elif length == _TO_THE_END:
             length = end - position
         if position + length < content:
-            raise corrupt(kind, f"a box has {length} bytes")
+            raise corrupt(f"{kind}: a box has {length} bytes")
         yield Box(data[position + 4 : position + 8], content, position + length)
         position += length
 
@@ -65,18 +64,3 @@ def boxes(data: bytes, begin: int, end: int, kind: str, bounds: Bounds) -> Itera
 def number(data: bytes, position: int, size: int) -> int:
     """Returns an unsigned number of `size` bytes, big endian."""
     return int.from_bytes(data[position : position + size], "big")
-
-
-def corrupt(kind: str, message: str) -> ImageFault:
-    """Returns the fault of a file whose structure is damaged."""
-    return ImageFault(QuarantineReason.CORRUPT, Stage.DECODE, f"{kind}: {message}")
-
-
-def truncated(kind: str, message: str) -> ImageFault:
-    """Returns the fault of a file that lacks a part."""
-    return ImageFault(QuarantineReason.TRUNCATED, Stage.DECODE, f"{kind}: {message}")
-
-
-def unsupported(kind: str, message: str) -> ImageFault:
-    """Returns the fault of a file that uses a part of its format that is not read."""
-    return ImageFault(QuarantineReason.UNSUPPORTED_FORMAT, Stage.DECODE, f"{kind}: {message}")

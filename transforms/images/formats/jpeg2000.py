@@ -18,14 +18,8 @@ from PIL import Image
 
 from shardwright.schemas.bounds import Bounds
 from shardwright.transforms.images.deep_header import UINT16, DeepHeader
-from shardwright.transforms.images.formats.iso_boxes import (
-    Box,
-    boxes,
-    corrupt,
-    number,
-    truncated,
-    unsupported,
-)
+from shardwright.transforms.images.faults import corrupt, truncated, unsupported
+from shardwright.transforms.images.formats.iso_boxes import Box, boxes, number
 from shardwright.transforms.images.formats.opened_image import LoadedImage, OpenedImage, check_size
 
 _KIND = "jpeg2000"
@@ -176,7 +170,7 @@ class Jpeg2000Image(OpenedImage):
         bands = len(self.image.getbands())
         shape = (self.image.height, self.image.width, bands)[: 2 if bands == 1 else 3]
         if pixels.shape != shape or pixels.dtype.kind != "u":
-            raise unsupported(_KIND, "its channels have different kinds of samples; convert it to PNG")
+            raise unsupported("jpeg2000: its channels have different kinds of samples; convert it to PNG")
         return pixels
 
 
@@ -190,27 +184,27 @@ def _find_parts(data: bytes, bounds: Bounds) -> tuple[Box | None, Box]:
             header = box
         elif box.type == b"jp2c":
             if header is None:
-                raise corrupt(_KIND, "it has no header")
+                raise corrupt("jpeg2000: it has no header")
             if box.end > len(data):
-                raise truncated(_KIND, f"it ends after {len(data)} of {box.end} bytes")
+                raise truncated(f"jpeg2000: it ends after {len(data)} of {box.end} bytes")
             return header, box
         elif box.end > len(data):
             break
-    raise truncated(_KIND, "it ends before its pixels")
+    raise truncated("jpeg2000: it ends before its pixels")
 
 
 def _read_size(data: bytes, begin: int) -> _Size:
     if data[begin : begin + 4] != _CODESTREAM:
-        raise corrupt(_KIND, "its codestream does not begin with its size")
+        raise corrupt("jpeg2000: its codestream does not begin with its size")
     at = begin + 4
     x1, y1, x0, y0, tile_width, tile_height, tile_x0, tile_y0 = (
         number(data, at + 4 + 4 * i, 4) for i in range(8)
     )
     count = number(data, at + 36, 2)
     if at + _SIZ_BYTES + 3 * count > len(data):
-        raise truncated(_KIND, "it ends in its header")
+        raise truncated("jpeg2000: it ends in its header")
     if not 0 < count <= _MAX_COMPONENTS:
-        raise unsupported(_KIND, f"it has {count} components, and at most {_MAX_COMPONENTS} are read")
+        raise unsupported(f"jpeg2000: it has {count} components, and at most {_MAX_COMPONENTS} are read")
     triples = data[at + _SIZ_BYTES : at + _SIZ_BYTES + 3 * count]
     parts = tuple(
         ((triples[i] & ~_SIGNED) + 1, triples[i + 1], triples[i + 2]) for i in range(0, 3 * count, 3)
@@ -218,7 +212,7 @@ def _read_size(data: bytes, begin: int) -> _Size:
     sound = x0 < x1 and y0 < y1 and tile_width and tile_height
     sound = sound and tile_x0 <= x0 < tile_x0 + tile_width and tile_y0 <= y0 < tile_y0 + tile_height
     if not sound or not all(dx and dy for _, dx, dy in parts):
-        raise corrupt(_KIND, "the size in its header is not possible")
+        raise corrupt("jpeg2000: the size in its header is not possible")
     return _Size(x0, y0, x1, y1, tile_x0, tile_y0, tile_width, tile_height, parts)
 
 
@@ -234,12 +228,12 @@ def _check_image_header(data: bytes, header: Box, size: _Size, bounds: Bounds) -
             if data[box.begin] in (_RESTRICTED_ICC, _ANY_ICC):
                 color, profile = _UNKNOWN_COLOR, data[box.begin + 3 : box.end]
     if found != (*size.picture, len(size.components)):
-        raise corrupt(_KIND, f"its header says {found or 'nothing'}, its codestream {size.picture}")
+        raise corrupt(f"jpeg2000: its header says {found or 'nothing'}, its codestream {size.picture}")
     if profile[16:20] == b"CMYK":
-        raise unsupported(_KIND, "CMYK with an ICC profile is not read; convert it to PNG")
+        raise unsupported("jpeg2000: CMYK with an ICC profile is not read; convert it to PNG")
     is_deep = any(bits > _SHALLOW for bits, _, _ in size.components)
     if is_deep and color in _LUMA_AND_CHROMA:
-        raise unsupported(_KIND, "YCC with more than 8 bits is not read; convert it to PNG")
+        raise unsupported("jpeg2000: YCC with more than 8 bits is not read; convert it to PNG")
     return profile
 
 
@@ -259,12 +253,12 @@ def _check_segments(data: bytes, position: int, last: int, end: int, size: _Size
     for count in range(1, bounds.segments + 2):
         bounds.check("segments", count, f"{_KIND}: it has at least {count} segments")
         if position + 4 > end:
-            raise truncated(_KIND, "it ends in a header")
+            raise truncated("jpeg2000: it ends in a header")
         marker, length = number(data, position, 2), number(data, position + 2, 2)
         if marker == last:
             break
         if marker < 0xFF00 or length < 2:
-            raise corrupt(_KIND, "a segment of a header is damaged")
+            raise corrupt("jpeg2000: a segment of a header is damaged")
         if marker == _COD:
             layers = tiles * number(data, position + 6, 2)
             _check_blocks(data, position + 9, bool(data[position + 4] & 1), layers, tiles, size, bounds)
@@ -273,7 +267,7 @@ def _check_segments(data: bytes, position: int, last: int, end: int, size: _Size
             _check_blocks(data, position + 6, bool(data[position + 5] & 1), tiles, tiles, size, bounds)
         position += 2 + length
     if not coded:
-        raise corrupt(_KIND, "its header does not say how it is coded")
+        raise corrupt("jpeg2000: its header does not say how it is coded")
     return position
 
 
@@ -293,7 +287,7 @@ def _check_blocks(
     """
     levels = data[at]
     if levels > _MAX_LEVELS or at + 5 + has_precincts * (levels + 1) > len(data):
-        raise corrupt(_KIND, f"its header says {levels} decompositions")
+        raise corrupt(f"jpeg2000: its header says {levels} decompositions")
     block_width, block_height = ((data[at + i] & 15) + 2 for i in (1, 2))
     width, height = min(size.tile_width, size.x1 - size.x0), min(size.tile_height, size.y1 - size.y0)
     blocks = packets = 0
@@ -328,18 +322,18 @@ def _check_tile_parts(data: bytes, position: int, end: int, size: _Size, bounds:
             break
         tile, length = number(data, position + 4, 2), number(data, position + 6, 4)
         if tile >= tiles or 0 < length < _SOT_BYTES + 2:
-            raise corrupt(_KIND, f"its tile {tile} has {length} bytes")
+            raise corrupt(f"jpeg2000: its tile {tile} has {length} bytes")
         _check_segments(data, position + _SOT_BYTES, _SOD, end, size, bounds)
         seen[tile] = 1
         # Without a length it is the last one, and ends with the codestream.
         position = position + length if length else end - 2
     if position + 2 > end:
-        raise truncated(_KIND, f"it ends after {end} bytes, inside of a tile")
+        raise truncated(f"jpeg2000: it ends after {end} bytes, inside of a tile")
     if number(data, position, 2) != _EOC:
-        raise corrupt(_KIND, "a tile does not end where it says")
+        raise corrupt("jpeg2000: a tile does not end where it says")
     missing = tiles - sum(seen)
     if missing:
-        raise truncated(_KIND, f"{missing} of {tiles} tiles are missing")
+        raise truncated(f"jpeg2000: {missing} of {tiles} tiles are missing")
 
 
 def _divided_up(dividend: int, divisor: int) -> int:

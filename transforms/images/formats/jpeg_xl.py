@@ -16,12 +16,8 @@ import numpy as np
 from PIL import Image
 
 from shardwright.schemas.bounds import Bounds
-from shardwright.transforms.images.formats.iso_boxes import (
-    boxes,
-    corrupt,
-    truncated,
-    unsupported,
-)
+from shardwright.transforms.images.faults import corrupt, truncated, unsupported
+from shardwright.transforms.images.formats.iso_boxes import boxes
 from shardwright.transforms.images.formats.jpeg import JpegImage
 from shardwright.transforms.images.formats.opened_image import (
     LoadedImage,
@@ -141,7 +137,7 @@ class _Bits:
     def read(self, bits: int) -> int:
         """Returns the next number of `bits` bits."""
         if bits > self._left:
-            raise truncated(_KIND, "it ends in its header")
+            raise truncated("jpeg_xl: it ends in its header")
         value = self._value & ((1 << bits) - 1)
         self._value >>= bits
         self._left -= bits
@@ -203,9 +199,9 @@ def _find_codestream(data: bytes, bounds: Bounds) -> tuple[bytes, bool]:
             begin = box.begin + (4 if box.type == b"jxlp" else 0)  # after the number of the part
             found += data[begin : min(box.end, begin + _HEADER_BYTES)]
         if box.end > len(data):
-            raise truncated(_KIND, f"it ends after {len(data)} of {box.end} bytes")
+            raise truncated(f"jpeg_xl: it ends after {len(data)} of {box.end} bytes")
     if not found.startswith(_CODESTREAM):
-        raise truncated(_KIND, "it has no pixels")
+        raise truncated("jpeg_xl: it has no pixels")
     return found, is_jpeg
 
 
@@ -246,7 +242,7 @@ def _read_channel(bits: _Bits) -> str:
     if kind == _ALPHA:
         return "a" if bits.read(1) else "A"
     if kind == _BLACK:
-        raise unsupported(_KIND, "CMYK is not read; convert it to PNG")
+        raise unsupported("jpeg_xl: CMYK is not read; convert it to PNG")
     if kind == _SPOT:
         bits.read(64)
     elif kind == _CFA:
@@ -264,14 +260,14 @@ def _read_colors(bits: _Bits, is_xyb: bool, is_jpeg: bool) -> bool:
         return False
     has_profile, space = bool(bits.read(1)), bits.choice(_ENUM)
     if space not in (_RGB, _GRAY):
-        raise unsupported(_KIND, "its color space is not read; convert it to PNG")
+        raise unsupported("jpeg_xl: its color space is not read; convert it to PNG")
     is_gray = space == _GRAY
     if is_jpeg:
         return is_gray
     if has_profile:
         if is_xyb:
             return is_gray  # libjxl converts such colors to sRGB
-        raise unsupported(_KIND, "the ICC profile in its codestream is not read; convert it to PNG")
+        raise unsupported("jpeg_xl: the ICC profile in its codestream is not read; convert it to PNG")
     white = bits.choice(_ENUM)
     if white == _CUSTOM_WHITE:
         _skip_points(bits, 1)
@@ -282,7 +278,7 @@ def _read_colors(bits: _Bits, is_xyb: bool, is_jpeg: bool) -> bool:
             _skip_points(bits, 3)
     transfer = 0 if bits.read(1) else bits.choice(_ENUM)
     if (white, primaries, transfer) != (_D65, _SRGB_PRIMARIES, _SRGB_TRANSFER):
-        raise unsupported(_KIND, "its colors are not sRGB, and only sRGB is read; convert it to PNG")
+        raise unsupported("jpeg_xl: its colors are not sRGB, and only sRGB is read; convert it to PNG")
     return is_gray
 
 
@@ -304,14 +300,14 @@ def decode_jpeg_xl(data: bytes, header: Header) -> Image.Image:
         pixels: Any = imagecodecs.jpegxl_decode(data, index=0, numthreads=1)
     except RuntimeError as error:
         if "NEED_MORE_INPUT" in str(error):
-            raise truncated(_KIND, "it ends before its pixels") from error
+            raise truncated("jpeg_xl: it ends before its pixels") from error
         raise
     if pixels.ndim == 3 and header.is_gray and not header.alpha:
         pixels = pixels[0]  # the other channels are not shown
     bands = (1 if header.is_gray else 3) + len(header.alpha)
     shape = (header.size[1], header.size[0])
     if pixels.shape != (shape if bands == 1 else (*shape, bands)):
-        raise corrupt(_KIND, "its pixels do not have the size of its header")
+        raise corrupt("jpeg_xl: its pixels do not have the size of its header")
     return Image.frombytes(header.mode, header.size, _to_eight_bits(pixels, header).tobytes())
 
 
@@ -319,8 +315,8 @@ def _to_eight_bits(pixels: Any, header: Header) -> Any:
     if pixels.dtype.kind == "f":
         if not np.isfinite(pixels).all() or pixels.min() < 0 or pixels.max() > 1:
             raise unsupported(
-                _KIND,
-                "floating-point pixels outside 0..1 have no defined brightness; convert to 8 or 16 bits",
+                "jpeg_xl: floating-point pixels outside 0..1 have no defined brightness; convert to 8 or 16 "
+                "bits"
             )
         return np.rint(pixels * np.float32(255)).astype(np.uint8)
     if header.bits == 8:

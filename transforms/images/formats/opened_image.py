@@ -17,6 +17,7 @@ from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault, words_of
 from shardwright.transforms.images.deep_header import DeepHeader
+from shardwright.transforms.images.faults import corrupt
 from shardwright.transforms.images.formats.tiff_tags import check_tags
 from shardwright.transforms.images.pillow_settings import change_settings, restore_settings
 
@@ -232,7 +233,7 @@ def check_size(size: tuple[int, int], max_pixels: int) -> None:
     if width * height > max_pixels:
         raise _too_many_pixels(width * height, max_pixels)
     if width < 1 or height < 1:
-        raise ImageFault(QuarantineReason.CORRUPT, Stage.DECODE, f"{width} x {height} pixels")
+        raise corrupt(f"{width} x {height} pixels")
 
 
 @contextlib.contextmanager
@@ -247,9 +248,7 @@ def decoder_faults(kind: str, max_pixels: int) -> Iterator[None]:
         pixels = _PIXELS_IN_MESSAGE.search(str(error))
         raise _too_many_pixels(pixels[1] if pixels else "its", max_pixels) from None
     except UnidentifiedImageError:
-        raise ImageFault(
-            QuarantineReason.CORRUPT, Stage.DECODE, f"begins like {kind} but its header is damaged"
-        ) from None
+        raise corrupt(f"begins like {kind} but its header is damaged") from None
     except Exception as error:
         text = words_of(error)
         truncated = isinstance(error, EOFError) or any(sign in text.lower() for sign in _SIGNS_OF_TRUNCATION)

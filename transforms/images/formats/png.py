@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault, words_of
 from shardwright.transforms.images.deep_header import UINT16, DeepHeader
+from shardwright.transforms.images.faults import corrupt, truncated
 from shardwright.transforms.images.formats.opened_image import LoadedImage, MetadataBlock, OpenedImage
 
 _SIGNATURE_BYTES = 8
@@ -105,7 +105,7 @@ class PngImage(OpenedImage):
                 content_end = chunk.end - _CHECKSUM_BYTES
                 stored = int.from_bytes(view[content_end : chunk.end], "big")
                 if zlib.crc32(view[chunk.begin + 4 : content_end]) != stored:
-                    raise _corrupt(f"the checksum of the pixel data at byte {chunk.begin} is wrong")
+                    raise corrupt(f"png: the checksum of the pixel data at byte {chunk.begin} is wrong")
                 pixels.append(view[chunk.begin + _HEAD_BYTES : content_end])
         self._pixels = pixels
 
@@ -158,7 +158,7 @@ class PngImage(OpenedImage):
         try:
             return np.asarray(imagecodecs.png_decode(self.data))
         except imagecodecs.PngError as error:
-            raise _corrupt(words_of(error)) from error
+            raise corrupt("png: " + words_of(error)) from error
 
     @staticmethod
     def without_metadata(data: bytes) -> bytes:
@@ -256,9 +256,7 @@ def check_pixels(pixels: Sequence[memoryview], expected: int) -> None:
 
 def _check_rows(decompressed: int, expected: int) -> None:
     if decompressed < expected:
-        raise ImageFault(
-            QuarantineReason.TRUNCATED,
-            Stage.DECODE,
+        raise truncated(
             f"png: its pixels are {decompressed} bytes instead of {expected}: rows are missing",
         )
 
@@ -274,11 +272,7 @@ def _inflated_bytes(stream: bytes, expected: int) -> int:
             if total > expected + _STEP:
                 return total
     except zlib.error as error:
-        raise _corrupt(
-            f"its compressed pixels are damaged after {total} of {expected} bytes: {words_of(error)}"
+        raise corrupt(
+            f"png: its compressed pixels are damaged after {total} of {expected} bytes: {words_of(error)}"
         ) from error
     return total
-
-
-def _corrupt(message: str) -> ImageFault:
-    return ImageFault(QuarantineReason.CORRUPT, Stage.DECODE, f"png: {message}")

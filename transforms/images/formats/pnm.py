@@ -12,9 +12,9 @@ import re
 import numpy as np
 from PIL import Image, ImageFile
 
-from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault
 from shardwright.transforms.images.deep_header import UINT16, DeepHeader
+from shardwright.transforms.images.faults import corrupt, truncated
 from shardwright.transforms.images.formats.opened_image import LoadedImage, OpenedImage
 
 _COMMENT = re.compile(rb"#[^\r\n]*(?:[\r\n]|\Z)")
@@ -110,11 +110,11 @@ def _numbers(data: bytes, offset: int, samples: int, table: np.ndarray) -> bytes
     """Reads samples that are written as decimal numbers."""
     text = _COMMENT.sub(b"", data[offset:])
     if _LONG_NUMBER.search(text) or text.translate(None, _DIGITS + _BLANKS):
-        raise _corrupt("a sample is not a number")
+        raise corrupt("ppm: a sample is not a number")
     values = np.fromstring(text, np.int64, sep=" ") if text.strip(_BLANKS) else np.empty(0, np.int64)
     values = values[:samples]
     if values.size and int(values.max()) >= len(table):
-        raise _corrupt(f"a sample is {values.max()}, and {len(table) - 1} is the highest")
+        raise corrupt(f"ppm: a sample is {values.max()}, and {len(table) - 1} is the highest")
     if values.size < samples:
         raise _truncated(values.size, samples)
     return bytes(table[values].tobytes())
@@ -124,7 +124,7 @@ def _bits(data: bytes, offset: int, samples: int) -> bytes:
     """Reads black and white pixels, which need no space between them."""
     digits = _COMMENT.sub(b"", data[offset:]).translate(None, _BLANKS)[:samples]
     if digits.strip(b"01"):
-        raise _corrupt("a pixel is neither 0 nor 1")
+        raise corrupt("ppm: a pixel is neither 0 nor 1")
     if len(digits) < samples:
         raise _truncated(len(digits), samples)
     return digits.translate(bytes.maketrans(b"01", b"\xff\x00"))
@@ -132,8 +132,4 @@ def _bits(data: bytes, offset: int, samples: int) -> bytes:
 
 def _truncated(count: int, samples: int) -> ImageFault:
     message = f"ppm: it has {count} of {samples} samples"
-    return ImageFault(QuarantineReason.TRUNCATED, Stage.DECODE, message)
-
-
-def _corrupt(message: str) -> ImageFault:
-    return ImageFault(QuarantineReason.CORRUPT, Stage.DECODE, f"ppm: {message}")
+    return truncated(message)

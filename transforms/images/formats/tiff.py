@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from PIL import TiffImagePlugin, UnidentifiedImageError
 
-from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import ImageFault
 from shardwright.transforms.images import deep_pixels
 from shardwright.transforms.images.deep_header import FLOAT32, UINT8, UINT16, DeepHeader
+from shardwright.transforms.images.faults import unsupported
 from shardwright.transforms.images.formats.opened_image import (
     ORIENTATIONS,
     LoadedImage,
@@ -193,7 +194,7 @@ def _with_white(opened: TiffImage, options: OpenOptions) -> OpenedImage:
     if not header.has_whole_range:
         return opened
     if header.problem:
-        raise ImageFault(QuarantineReason.UNSUPPORTED_FORMAT, Stage.DECODE, header.problem)
+        raise unsupported(header.problem)
     own = TiffSamples(opened.data, options, header)
     own.deep, own.scaled = None, header.with_white(options.white)
     return own
@@ -218,7 +219,7 @@ def _refuse_other_samples(data: bytes, options: OpenOptions, unidentified: bool)
         option = "--depth keep" if header.dtype != UINT8 else f"--channels {header.channels}"
         problem = f"tiff: pixels of {header.channels} x {header.sample_type} are only read with {option}"
     if problem:
-        raise ImageFault(QuarantineReason.UNSUPPORTED_FORMAT, Stage.DECODE, problem) from None
+        raise unsupported(problem) from None
 
 
 def _read_header(data: bytes, options: OpenOptions) -> TiffHeader:
@@ -315,8 +316,6 @@ def _meaning(photometric: int, samples: int, extra: tuple[int, ...], dtype: str)
 
 
 def _unsupported(what: str) -> ImageFault:
-    return ImageFault(
-        QuarantineReason.UNSUPPORTED_FORMAT,
-        Stage.DECODE,
+    return unsupported(
         f"tiff: {what} cannot be kept; convert them to integers of 8 or 16 bits or to 32-bit floats",
     )

@@ -24,8 +24,8 @@ import simplejpeg
 from PIL import Image, ImageFile, TiffImagePlugin
 
 from shardwright.schemas.bounds import Bounds
-from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault, words_of
+from shardwright.transforms.images.faults import corrupt, truncated, unsupported
 from shardwright.transforms.images.formats.ccitt import BadFaxData, decode_group3, decode_group4, decode_rle
 from shardwright.transforms.storage.random_access import RandomAccessFile
 
@@ -177,19 +177,9 @@ def _joined(first: bytes, second: bytes | memoryview) -> io.BufferedReader:
 
 
 def _unsupported(what: str) -> ImageFault:
-    return ImageFault(
-        QuarantineReason.UNSUPPORTED_FORMAT,
-        Stage.DECODE,
+    return unsupported(
         f"tiff: {what} cannot be decoded; convert it to PNG",
     )
-
-
-def _incomplete(message: str) -> ImageFault:
-    return ImageFault(QuarantineReason.TRUNCATED, Stage.DECODE, f"tiff: {message}")
-
-
-def _corrupt(message: str) -> ImageFault:
-    return ImageFault(QuarantineReason.CORRUPT, Stage.DECODE, f"tiff: {message}")
 
 
 def _raw_mode(image: TiffImagePlugin.TiffImageFile, organization: _Organization, segments: int) -> str:
@@ -221,12 +211,12 @@ def _organization(tags: Tags, compression: str, all_planes: bool = False) -> _Or
     if separate and extra and max(extra) == 0 and not all_planes:
         samples -= len(extra)  # planes that Pillow ignores
     if tags.get(_PLANES, 1) not in (1, _SEPARATE):
-        raise _corrupt(f"its planar configuration is {tags.get(_PLANES)!r}, neither 1 nor 2")
+        raise corrupt(f"tiff: its planar configuration is {tags.get(_PLANES)!r}, neither 1 nor 2")
     segment = (width, min(int(tags.get(_ROWS_PER_STRIP, height)) or height, height))
     if _TILE_OFFSETS in tags:
         segment = (int(tags[_TILE_WIDTH]), int(tags[_TILE_LENGTH]))
     if min(segment) < 1:
-        raise _corrupt(f"its strips or tiles have {segment[0]} x {segment[1]} pixels")
+        raise corrupt(f"tiff: its strips or tiles have {segment[0]} x {segment[1]} pixels")
     return _Organization(
         compression=compression,
         size=(width, height),
@@ -263,16 +253,14 @@ def _segments(tags: Tags, data: bytes, organization: _Organization, bounds: Boun
     needed = columns * rows * organization.planes
     bounds.check("strips", needed, f"tiff: it has {needed} strips or tiles")
     if math.prod(organization.segment) > _SEGMENT_SLACK + 4 * width * height:
-        raise _corrupt(
-            f"a tile of {organization.segment[0]} x {organization.segment[1]} pixels is larger than the image"
-        )
+        raise corrupt("tiff: a tile of {} x {} pixels is larger than the image".format(*organization.segment))
     if len(offsets) < needed or len(sizes) < needed:
-        raise _incomplete(f"it has {min(len(offsets), len(sizes))} of {needed} strips or tiles")
+        raise truncated(f"tiff: it has {min(len(offsets), len(sizes))} of {needed} strips or tiles")
     shared = sum(sizes[:needed]) - len(data)
     bounds.check("shared_bytes", shared, f"tiff: its strips or tiles have {shared} bytes more than the file")
     for offset, size in zip(offsets[:needed], sizes):
         if offset < 0 or size < 1 or offset + size > len(data):
-            raise _incomplete(f"the file ends before byte {offset + size}, where a strip or tile ends")
+            raise truncated(f"tiff: the file ends before byte {offset + size}, where a strip or tile ends")
     return [(offset, offset + size) for offset, size in zip(offsets[:needed], sizes)]
 
 
@@ -295,7 +283,9 @@ def _plane(organization: _Organization, data: bytes, segments: Sequence[tuple[in
     segment_width, segment_height = organization.segment
     columns = math.ceil(width / segment_width)
     if columns > 1 and segment_width * organization.samples * organization.bits % 8:
-        raise _corrupt(f"its tiles are {segment_width} pixels wide, which is not a whole number of bytes")
+        raise corrupt(
+            f"tiff: its tiles are {segment_width} pixels wide, which is not a whole number of bytes"
+        )
     canvas = np.empty((height, organization.row_bytes(width)), np.uint8)
     row_bytes = organization.row_bytes(segment_width)
     tiled = organization.segment[0] != width or len(segments) * segment_height - height >= segment_height
@@ -327,7 +317,7 @@ def _decoded(segment: bytes, rows: int, organization: _Organization) -> np.ndarr
     else:
         raise _unsupported(f"{organization.compression} compression")
     if len(decoded) < size:
-        raise _incomplete(f"a strip or tile has {len(decoded)} bytes instead of {size}")
+        raise truncated(f"tiff: a strip or tile has {len(decoded)} bytes instead of {size}")
     array = np.frombuffer(decoded, np.uint8, size)
     return _without_predictor(array, rows, organization)
 
@@ -377,9 +367,9 @@ def _inflate(segment: bytes, size: int) -> bytes:
         while len(decoded) >= size and not inflater.eof and inflater.unconsumed_tail:
             inflater.decompress(inflater.unconsumed_tail, 1 << 16)
     except zlib.error as error:
-        raise _corrupt(f"deflate: {words_of(error)}") from error
+        raise corrupt(f"tiff: deflate: {words_of(error)}") from error
     if len(decoded) >= size and not inflater.eof:
-        raise _incomplete("deflate: its data ends before its checksum")
+        raise truncated("tiff: deflate: its data ends before its checksum")
     return decoded
 
 
@@ -387,7 +377,7 @@ def _decode_lzma(segment: bytes, size: int) -> bytes:
     try:
         return lzma.LZMADecompressor(memlimit=1 << 28).decompress(segment, size)
     except (lzma.LZMAError, EOFError) as error:
-        raise _corrupt(f"lzma: {words_of(error)}") from error
+        raise corrupt(f"tiff: lzma: {words_of(error)}") from error
 
 
 def _decode_zstd(segment: bytes, size: int) -> bytes:
@@ -396,7 +386,7 @@ def _decode_zstd(segment: bytes, size: int) -> bytes:
     try:
         return zstandard.ZstdDecompressor().stream_reader(segment).read(size)
     except zstandard.ZstdError as error:
-        raise _corrupt(f"zstd: {words_of(error)}") from error
+        raise corrupt(f"tiff: zstd: {words_of(error)}") from error
 
 
 def _decode_lzw(segment: bytes, size: int) -> bytes:
@@ -405,7 +395,7 @@ def _decode_lzw(segment: bytes, size: int) -> bytes:
     try:
         return bytes(imagecodecs.lzw_decode(segment, out=size))
     except (RuntimeError, ValueError) as error:
-        raise _corrupt(f"lzw: {words_of(error)}") from error
+        raise corrupt(f"tiff: lzw: {words_of(error)}") from error
 
 
 def _unpack_bits(segment: bytes, size: int) -> bytes:
@@ -450,7 +440,7 @@ def _decode_fax(segment: bytes, rows: int, organization: _Organization) -> bytes
             return decode_group3(segment, rows, width, organization.t4_options)
         return decode_rle(segment, rows, width)
     except BadFaxData as error:
-        raise _incomplete(f"{organization.compression}: {error}") from error
+        raise truncated(f"tiff: {organization.compression}: {error}") from error
 
 
 def _decode_jpeg(segment: bytes, rows: int, organization: _Organization) -> bytes:
@@ -470,7 +460,7 @@ def _decode_jpeg(segment: bytes, rows: int, organization: _Organization) -> byte
     try:
         array = imagecodecs.jpeg8_decode(whole, colorspace=stored, outcolorspace=color)
     except (RuntimeError, ValueError) as error:
-        raise _corrupt(f"jpeg: {words_of(error)}") from error
+        raise corrupt(f"tiff: jpeg: {words_of(error)}") from error
     return _exactly(array, rows, organization)
 
 
@@ -482,9 +472,9 @@ def _refuse_damaged(segment: bytes) -> None:
         message = words_of(error).partition("(): ")[2] or words_of(error)
         lowered = message.lower()
         if "premature end" in lowered:
-            raise _incomplete(f"jpeg: {message}") from error
+            raise truncated(f"tiff: jpeg: {message}") from error
         if "corrupt jpeg data" in lowered and "extraneous" not in lowered:
-            raise _corrupt(f"jpeg: {message}") from error
+            raise corrupt(f"tiff: jpeg: {message}") from error
 
 
 def _decode_webp(segment: bytes, rows: int, organization: _Organization) -> bytes:
@@ -495,7 +485,7 @@ def _decode_webp(segment: bytes, rows: int, organization: _Organization) -> byte
     try:
         array = imagecodecs.webp_decode(segment, hasalpha=organization.samples == 4)
     except (RuntimeError, ValueError) as error:
-        raise _corrupt(f"webp: {words_of(error)}") from error
+        raise corrupt(f"tiff: webp: {words_of(error)}") from error
     return _exactly(array, rows, organization)
 
 
@@ -504,8 +494,8 @@ def _exactly(array: np.ndarray, rows: int, organization: _Organization) -> bytes
     wanted = (organization.segment[0], organization.samples)
     shape = array.reshape(*array.shape[:2], -1).shape
     if shape[1:] != wanted or shape[0] < rows:
-        raise _incomplete(
-            f"a strip or tile holds {shape[1]} x {shape[0]} pixels of {shape[2]} samples instead of "
+        raise truncated(
+            f"tiff: a strip or tile holds {shape[1]} x {shape[0]} pixels of {shape[2]} samples instead of "
             f"{wanted[0]} x {rows} of {wanted[1]}"
         )
     return array[:rows].tobytes()

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from shardwright.schemas.codes import QuarantineReason, Stage
-from shardwright.schemas.errors import ImageFault
+from shardwright.transforms.images.faults import truncated
 from shardwright.transforms.images.formats.jpeg import wrap_rgb
 from shardwright.transforms.images.formats.opened_image import LoadedImage, MetadataBlock, OpenedImage
 
@@ -89,7 +88,7 @@ class WebpImage(OpenedImage):
         if len(self.data) < stated:
             damage = f"webp: it ends after {len(self.data)} of {stated} bytes"
             if not keep_damaged:
-                raise ImageFault(QuarantineReason.TRUNCATED, Stage.DECODE, damage)
+                raise truncated(damage)
         if not damage and not self.animated:
             return LoadedImage(self._decode_still())
         self.image.load()
