@@ -414,10 +414,10 @@ def test_a_client_certificate_is_left_to_the_other_client(
 
 
 def test_a_full_disk_is_no_fault_of_the_storage(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(offset: int) -> None:
+    def full(self: object, offset: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(storage, "reached", full)
+    monkeypatch.setattr(retries.Operation, "reached", full)
     with serve(hold), pytest.raises(OSError, match="No space left") as raised:
         read_copy("gs://b/x")
     assert not isinstance(raised.value, EngineError)

@@ -11,6 +11,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from helpers.storage.amazon import S3
 from helpers.storage.buckets import Bucket
+from helpers.storage.places import Place
 from helpers.storage.proxy import Proxy
 from helpers.versioned import (
     V1,
@@ -44,10 +45,10 @@ from shardwright.transforms.versions.retention import remove_version
 
 
 @pytest.fixture
-def out(place: str, small_local: Path) -> Iterator[str]:
+def out(versioned: Place, small_local: Path) -> Iterator[str]:
     """Three published versions."""
-    make_versions(place, small_local)
-    yield place
+    make_versions(versioned.url, small_local)
+    yield versioned.url
     opening._pinned.clear()
 
 
@@ -111,7 +112,8 @@ def test_versions_can_be_pinned_and_removed(out: str) -> None:
     )
 
 
-def test_a_directory_without_versions_is_reported(place: str) -> None:
+def test_a_directory_without_versions_is_reported(versioned: Place) -> None:
+    place = versioned.url
     with pytest.raises(UsageError, match=r"holds no versions|does not exist"):
         versions(place)
     assert located(place) == place and read_pointer(place) is None

@@ -10,7 +10,7 @@ import os
 import re
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import cache
@@ -29,13 +29,13 @@ from shardwright.transforms.storage.faults import Damaged
 from shardwright.transforms.storage.faults import changed as changed
 from shardwright.transforms.storage.faults import fault as fault
 from shardwright.transforms.storage.faults import translated_errors as translated_errors
-from shardwright.transforms.storage.listings import folder_names, folder_prefix, listed_pages, objects_of
+from shardwright.transforms.storage.listings import listed_pages, objects_of
 from shardwright.transforms.storage.local import local_version as local_version
 from shardwright.transforms.storage.local import read_fully as read_fully
 from shardwright.transforms.storage.local import unfinished as unfinished
 from shardwright.transforms.storage.retries import LAST_TRY_SECONDS as LAST_TRY_SECONDS
 from shardwright.transforms.storage.retries import at_most as at_most
-from shardwright.transforms.storage.retries import reached
+from shardwright.transforms.storage.retries import current
 from shardwright.transforms.storage.store import PART_BYTES, Store
 from shardwright.transforms.storage.stored_object import ListedPage, ObjectState
 from shardwright.transforms.storage.stored_object import NoConditions as NoConditions
@@ -48,13 +48,7 @@ _REQUESTS_AT_ONCE = 16
 _ATTEMPTS_TO_MEET = 20
 #: Scheme -> module and class of its store. A module is imported when a path needs it, since the clients take
 #: long. Any other scheme is Beam's.
-_STORES: Mapping[str, tuple[str, str]] = {
-    "": ("local", "LocalStore"),
-    "gs": ("gcs", "GcsStore"),
-    "s3": ("s3", "S3Store"),
-    "az": ("azure", "AzureStore"),
-}
-_BEAM = ("beam_files", "BeamStore")
+_STORES = {"": "local.LocalStore", "gs": "gcs.GcsStore", "s3": "s3.S3Store", "az": "azure.AzureStore"}
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp\Z")
 
 
@@ -70,14 +64,15 @@ def _scheme(path: str) -> str:
 
 
 @cache
-def _store_of(module: str, name: str) -> Store:
+def _store_of(place: str) -> Store:
+    module, name = place.split(".")
     store: Store = getattr(import_module(f"{__name__}.{module}"), name)()
     return store
 
 
 def _store(path: str) -> Store:
     """Returns the store of a path, which all threads share."""
-    return _store_of(*_STORES.get(_scheme(path), _BEAM))
+    return _store_of(_STORES.get(_scheme(path), "beam_files.BeamStore"))
 
 
 def join(base: str, *parts: str) -> str:
@@ -295,6 +290,14 @@ def knows_conditions(path: str) -> bool:
     return _scheme(path) in _STORES
 
 
+def _require_conditions(path: str) -> None:
+    if not knows_conditions(path):
+        raise UsageError(
+            f"{printable(path)}: versions need a local disk, gs://, s3:// or az://, which can switch from "
+            "one version to the next in one step; choose an output there."
+        )
+
+
 def read_with_etag(path: str) -> tuple[bytes, str] | None:
     """Reads a whole file, and a tag of its current state.
 
@@ -304,11 +307,7 @@ def read_with_etag(path: str) -> tuple[bytes, str] | None:
     Raises:
       UsageError: if the storage does not support conditional writes.
     """
-    if not knows_conditions(path):
-        raise UsageError(
-            f"{printable(path)}: versions need a local disk, gs://, s3:// or az://, which can switch from "
-            "one version to the next in one step; choose an output there."
-        )
+    _require_conditions(path)
     for _ in range(_ATTEMPTS_TO_MEET):
         found = stat(path)
         if found is None:
@@ -335,6 +334,7 @@ def write_if_match(path: str, data: bytes, tag: str | None) -> bool:
       Whether the file holds the new content. A file that already holds the same bytes counts as written,
       because a request whose answer was lost is sent again and finds its own result.
     """
+    _require_conditions(path)
     store = _store(path)
     if store.run("write", path, lambda: store.write_if(path, data, tag)):
         return True
@@ -416,7 +416,7 @@ def _copy_to(copy: IO[bytes], found: StoredObject) -> None:
         if not part:
             raise changed(found.path)
         copy.write(part)
-        reached(done + len(part))
+        current().reached(done + len(part))
     if found.crc32c:
         copy.seek(0)
         if checksums_of(copy)[1] != found.crc32c:
@@ -487,23 +487,18 @@ def list_level(directory: str, most: int) -> tuple[list[str], list[str] | None]:
     """
     prefix = directory.rstrip("/") + "/"
     files: list[str] = []
-    read: list[ListedPage] = []
+    folders: list[str] = []
     for page in UNDERWAY.passing(_pages(directory, False)):
         files += [item.path.removeprefix(prefix) for item in objects_of([page])]
-        read.append(page._replace(objects=[]))
+        folders += page.folders
         if len(files) >= most and page.token:
             return files[:most], None
-    return files[:most], folder_names(read, _prefix(directory))
+    return files[:most], sorted(folders)
 
 
 def list_folders(directory: str) -> list[str]:
     """Returns the names of the folders directly in a remote directory."""
-    return folder_names(_pages(directory, False), _prefix(directory))
-
-
-def _prefix(directory: str) -> str:
-    """Returns the prefix of the names of the objects below a remote directory."""
-    return folder_prefix(directory.partition("://")[2].partition("/")[2])
+    return sorted(name for page in _pages(directory, False) for name in page.folders)
 
 
 def copy_files(source: str, target: str, files: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from shardwright.schemas.errors import EngineError
 from shardwright.transforms.storage.faults import Service
-from shardwright.transforms.storage.object_store import Buckets, ObjectStore, certificates
+from shardwright.transforms.storage.object_store import Buckets, ObjectStore, certificates, variable
 
 _CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 #: Environment variables, of Azure's command line and of obstore.
@@ -65,8 +65,8 @@ class AzureStore(ObjectStore):
             identity = chosen.azure_managed_identity_client_id or ""
         if not connection and not url:
             connection = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "")
-            account = _variable(_ACCOUNT)
-            url = _variable(_ENDPOINT) or (account and f"https://{account}.blob.core.windows.net")
+            account = variable(*_ACCOUNT)
+            url = variable(*_ENDPOINT) or (account and f"https://{account}.blob.core.windows.net")
         if connection:
             settings = _of_connection(connection)
         elif url:
@@ -78,10 +78,6 @@ class AzureStore(ObjectStore):
             )
         client = {**certificates(_CERTIFICATES), "allow_http": settings["endpoint"].startswith("http://")}
         return Buckets(Kind, settings, client)
-
-
-def _variable(names: tuple[str, ...]) -> str:
-    return next(filter(None, (os.environ.get(name, "") for name in names)), "")
 
 
 def _of_connection(connection: str) -> dict[str, Any]:
@@ -108,19 +104,19 @@ def _of_url(url: str) -> dict[str, Any]:
     """Returns obstore's settings for the address of an account."""
     address = url.partition("?")[0].rstrip("/")
     host = address.partition("://")[2]
-    return {"account_name": _variable(_ACCOUNT) or re.split(r"[.:/]", host)[0], "endpoint": address}
+    return {"account_name": variable(*_ACCOUNT) or re.split(r"[.:/]", host)[0], "endpoint": address}
 
 
 def _credentials(url: str, identity: str) -> dict[str, Any]:
     """Returns obstore's settings for the credentials; obstore itself finds identities."""
     if signature := url.partition("?")[2]:
         return {"sas_key": signature}
-    if key := _variable(_KEY):
+    if key := variable(*_KEY):
         return {"account_key": key}
-    if signature := _variable(_SAS):
+    if signature := variable(*_SAS):
         return {"sas_key": signature.removeprefix("?")}
     if identity:
         return {"client_id": identity, "credential_type": "managed_identity"}
     folder = Path(os.environ.get("AZURE_CONFIG_DIR") or Path.home() / ".azure")
     is_logged_in = shutil.which("az") and (folder / "azureProfile.json").exists()
-    return {"use_azure_cli": True} if is_logged_in and not _variable(_IDENTITIES) else {}
+    return {"use_azure_cli": True} if is_logged_in and not variable(*_IDENTITIES) else {}

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator
 from typing import IO, Any
 
-from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError, words_of
+from shardwright.schemas.errors import EngineError, ShardwrightError, words_of
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.storage.faults import Fault
 from shardwright.transforms.storage.store import RemoteStore
@@ -79,7 +79,7 @@ class BeamStore(RemoteStore):
 
     def write_if(self, path: str, data: bytes, version: str | None) -> bool:
         """Raises an error: these file systems do not support conditional requests."""
-        raise no_conditions(path)
+        raise NotImplementedError
 
     def upload(self, file: IO[bytes], path: str) -> None:
         """Writes an open file."""
@@ -123,14 +123,6 @@ class BeamStore(RemoteStore):
             modified = float(item.last_updated_in_seconds or 0)
             return ObjectState(_stored(item), modified or None)
         raise FileNotFoundError(errno.ENOENT, "no such object", path)
-
-
-def no_conditions(path: str) -> UsageError:
-    """Returns the error for a storage that does not support conditional requests."""
-    return UsageError(
-        f"{printable(path)}: versions need a local disk, gs://, s3:// or az://, which can switch from one "
-        "version to the next in one step; choose an output there."
-    )
 
 
 def _stored(item: Any) -> StoredObject:

@@ -31,7 +31,7 @@ from shardwright.transforms.storage.faults import (
     damaged,
 )
 from shardwright.transforms.storage.listings import folder_prefix
-from shardwright.transforms.storage.object_store import GetRange, content, read_parts
+from shardwright.transforms.storage.object_store import Reader
 from shardwright.transforms.storage.store import PART_BYTES, RemoteStore
 from shardwright.transforms.storage.stored_object import (
     ListedPage,
@@ -116,7 +116,7 @@ class GcsStore(RemoteStore):
         for scheme in ("https://", "http://"):
             google._http.mount(scheme, HTTPAdapter(pool_connections=CONNECTIONS, pool_maxsize=CONNECTIONS))
         payer = user_project or getattr(credentials, "quota_project_id", None)
-        return _Client(google, user_project, credentials, _buckets(credentials, payer))
+        return _Client(google, user_project, credentials, _buckets(google.api_endpoint, credentials, payer))
 
     def fault(self, doing: str, path: str, error: Exception) -> Fault | None:
         """Explains an error of Google's libraries or of obstore."""
@@ -169,7 +169,7 @@ class GcsStore(RemoteStore):
 
         def goes_on(error: Exception) -> bool:
             fault = self.fault(doing, path, error)
-            return fault is not None and fault.retries == math.inf and retries.goes_on()
+            return fault is not None and fault.retries == math.inf and retries.current().goes_on()
 
         return {**_once(), "retry": Retry(goes_on, retries.FIRST_PAUSE, retries.MAX_PAUSE, timeout=None)}
 
@@ -184,9 +184,10 @@ class GcsStore(RemoteStore):
         """Yields pages of a listing."""
         client = self.client()
         bucket, name = self.split_path(directory)
+        prefix = folder_prefix(name)
         blobs = client.google.list_blobs(
             client.google.bucket(bucket, user_project=client.user_project),
-            prefix=folder_prefix(name) or None,
+            prefix=prefix or None,
             delimiter=None if deep else "/",
             fields=_LISTED_FIELDS,
             page_token=token or None,
@@ -197,14 +198,14 @@ class GcsStore(RemoteStore):
             is_first = False
             with _expected():
                 objects = [_stored(blob) for blob in next(pages, ())]
-                folders = sorted(blobs.prefixes)
+                folders = [folder.removeprefix(prefix)[:-1] for folder in sorted(blobs.prefixes)]
             blobs.prefixes.clear()
             yield ListedPage(objects, folders, blobs.next_page_token or "")
 
     def read(self, path: str, version: str = "", limit: int = -1) -> bytes:
         """Reads an object. The bytes of a given version are left to the caller to compare."""
         if version:
-            data = self._quickly(path, lambda get: read_parts(get, "version", version, limit)[0])
+            data = self._quickly(path, lambda reader: reader.whole(version, limit)[0])
             if data is not None:
                 return data
         file = _LimitedBytes(limit)
@@ -221,7 +222,7 @@ class GcsStore(RemoteStore):
         """Reads a range of an object."""
         from google.api_core.exceptions import RequestRangeNotSatisfiable
 
-        data = self._quickly(path, lambda get: content(get(version, offset, length)))
+        data = self._quickly(path, lambda reader: reader.part(version, offset, length))
         if data is not None:
             return data
         try:
@@ -232,12 +233,12 @@ class GcsStore(RemoteStore):
             return b""
         return bytes(data)
 
-    def _quickly(self, path: str, read: Callable[[GetRange], bytes]) -> bytes | None:
+    def _quickly(self, path: str, read: Callable[[Reader], bytes]) -> bytes | None:
         """Reads through obstore; returns None if Google's own client must read, or explain a refusal.
 
         Args:
           path: path of the object.
-          read: function that reads, given a function of a version, an offset and a length.
+          read: function that reads with a reader.
         """
         client: _Client = self.client()
         bucket, name = self.split_path(path)
@@ -246,14 +247,8 @@ class GcsStore(RemoteStore):
         if not client.credentials.valid:
             client.refresh()
 
-        def get(version: str, offset: int, length: int) -> Any:
-            assert client.buckets is not None
-            options = {"version": version} if version else {}
-            store = client.buckets.open(bucket)
-            return object_store.get_range(store, name, options, "version", version, offset, length)
-
         try:
-            return read(get)
+            return read(Reader(client.buckets.open(bucket), name, "version"))
         except Exception as error:
             is_emulator = bool(os.environ.get("STORAGE_EMULATOR_HOST"))
             if object_store.is_refusal(error) or (is_emulator and object_store.is_foreign(error)):
@@ -301,7 +296,7 @@ class GcsStore(RemoteStore):
             token, done, _ = blob.rewrite(self._blob(source), token=token, **self._repeated("copy", source))
             if token is None:
                 return True
-            retries.reached(done)
+            retries.current().reached(done)
 
     def delete(self, path: str) -> None:
         """Removes an object."""
@@ -317,7 +312,7 @@ class GcsStore(RemoteStore):
 
 def _once() -> dict[str, Any]:
     """Returns Google's settings for one attempt within the deadline of this thread's operation."""
-    left = max(retries.seconds_left(), 0.1)
+    left = max(retries.current().seconds_left(), 0.1)
     return {"timeout": (min(_CONNECT_SECONDS, left), min(_SILENT_SECONDS, left)), "retry": None}
 
 
@@ -366,7 +361,7 @@ class _ReportedFile:
 
     def read(self, size: int = -1) -> bytes:
         data = self._file.read(size)
-        retries.reached(self._file.tell())
+        retries.current().reached(self._file.tell())
         return data
 
 
@@ -405,12 +400,12 @@ def _credentials(options: Any) -> tuple[Any, str | None]:
     return credentials, user_project
 
 
-def _buckets(credentials: Any, payer: str | None) -> object_store.Buckets | None:
+def _buckets(url: str, credentials: Any, payer: str | None) -> object_store.Buckets | None:
     """Returns buckets of obstore; None if it cannot do what the environment asks for."""
     from google.auth.credentials import AnonymousCredentials
     from obstore.store import GCSStore
 
-    certificates = next(filter(None, map(os.environ.get, _CERTIFICATES)), "")
+    certificates = object_store.variable(*_CERTIFICATES)
     if os.environ.get("GOOGLE_API_USE_CLIENT_CERTIFICATE", "").lower() == "true" or os.path.isdir(
         certificates
     ):
@@ -420,7 +415,6 @@ def _buckets(credentials: Any, payer: str | None) -> object_store.Buckets | None
         expiry = credentials.expiry
         return {"token": credentials.token, "expires_at": expiry and expiry.replace(tzinfo=UTC)}
 
-    url = _endpoint()
     settings: dict[str, Any] = {"base_url": url}
     if isinstance(credentials, AnonymousCredentials):
         settings["skip_signature"] = True
@@ -436,11 +430,3 @@ def _buckets(credentials: Any, payer: str | None) -> object_store.Buckets | None
         "user_agent": f"shardwright/{__version__}",
     }
     return object_store.Buckets(GCSStore, settings, client_options)
-
-
-def _endpoint() -> str:
-    """Returns the address of the storage, as Google's own client chooses it."""
-    given = os.environ.get("STORAGE_EMULATOR_HOST") or os.environ.get("API_ENDPOINT_OVERRIDE", "")
-    if given:
-        return (given if "://" in given else f"http://{given}").rstrip("/")
-    return f"https://storage.{os.environ.get('GOOGLE_CLOUD_UNIVERSE_DOMAIN') or 'googleapis.com'}"

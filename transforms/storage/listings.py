@@ -78,7 +78,7 @@ def listed_pages(
 
     while (page := run(next_page)) is not None:
         objects = [item for item in page.objects if seen.is_new(item.path)]
-        folders = [folder for folder in dict.fromkeys(page.folders) if seen.is_new(folder)]
+        folders = [name for name in dict.fromkeys(page.folders) if seen.is_new(f"{directory}/{name}/")]
         yield ListedPage(objects, folders, page.token)
         empty = 0 if objects or folders else empty + 1
         token = page.token
@@ -99,16 +99,6 @@ def objects_of(pages: Iterable[ListedPage]) -> Iterator[StoredObject]:
         for item in page.objects:
             if not item.path.endswith("/"):
                 yield item
-
-
-def folder_names(pages: Iterable[ListedPage], prefix: str) -> list[str]:
-    """Returns the sorted names of the folders directly in a directory.
-
-    Args:
-      pages: pages of a listing of the directory.
-      prefix: prefix of the names of its objects (`folder_prefix`).
-    """
-    return sorted({folder.removeprefix(prefix)[:-1] for page in pages for folder in page.folders})
 
 
 def folder_prefix(name: str) -> str:

@@ -43,7 +43,7 @@ class LocalStore(Store):
                 path = os.path.join(folder, name)
                 with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                     files.append(_stored(path, os.lstat(path)))
-            yield ListedPage(files, [f"{os.path.join(folder, name)}/" for name in folders], "")
+            yield ListedPage(files, folders, "")
             if not deep:
                 return
 

@@ -13,10 +13,9 @@ import os
 import re
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
@@ -66,8 +65,6 @@ _STATUS_OF = {
 #: Name of an object that does not exist. Only the storage itself says so.
 _PROBE = ".shardwright-no-such-object"
 
-#: Function of a version, an offset and a length that returns the answer of `get_range`.
-GetRange = Callable[[str, int, int], Any]
 
 _forked = False
 
@@ -91,9 +88,14 @@ def keeps_name(name: str) -> bool:
     return not _OTHER_NAMES.search(name)
 
 
+def variable(*names: str) -> str:
+    """Returns the first of some environment variables that is set; empty if none is."""
+    return next(filter(None, (os.environ.get(name) for name in names)), "")
+
+
 def certificates(variables: Iterable[str]) -> dict[str, Any]:
     """Returns obstore's settings for the file with other certificates that an environment variable names."""
-    path = next(filter(None, map(os.environ.get, variables)), None)
+    path = variable(*variables)
     return {"root_certificate": Path(path).read_bytes()} if path else {}
 
 
@@ -117,7 +119,7 @@ class Buckets:
           bucket: name of the bucket.
           attempts: number of times that obstore may repeat a request.
         """
-        left = retries.seconds_left()
+        left = retries.current().seconds_left()
         seconds = next((item for item in _TIMEOUTS if item <= left), _TIMEOUTS[-1])
         key = (bucket, seconds, attempts)
         if key not in self._opened:
@@ -135,74 +137,61 @@ class Buckets:
         return self._opened[key]
 
 
-def get_range(
-    store: Any, name: str, options: dict[str, str], mark: str, version: str, offset: int, length: int
-) -> Any:
-    """Requests a range of an object.
+class Reader:
+    """Reads one object through obstore, a part at a time.
 
     Args:
-      store: obstore's store.
+      store: obstore's store of the bucket.
       name: name of the object.
-      options: options that require the version.
       mark: where an answer states the version: `e_tag` or `version`.
-      version: the required version; empty for any.
-      offset: offset of the range.
-      length: length of the range in bytes.
-
-    Returns:
-      obstore's answer, whose bytes are still to be read; None if the object ends before the range.
-
-    Raises:
-      BadAnswer: if the answer is not from the storage.
     """
-    from obstore import get
 
-    given: Any = {**options, "range": (offset, offset + length)}
-    try:
-        answer = get(store, name, options=given)
-    except Exception as error:
-        if answer_of(error).status == _RANGE_NOT_SATISFIABLE or _BEHIND_THE_END in str(error):
-            return None
-        raise
-    stated = (answer.meta[mark] or "").strip('"')
-    if not stated or (version and stated != version):
-        raise BadAnswer(f"the answer has the version {stated or 'none'}")
-    return answer
+    def __init__(self, store: Any, name: str, mark: str = "e_tag") -> None:
+        self._store, self._name, self._mark = store, name, mark
 
+    def part(self, version: str, offset: int, length: int) -> bytes:
+        """Reads a range, of a version if given; the result is shorter at the end of the object.
 
-def read_parts(get: GetRange, mark: str, version: str, limit: int) -> tuple[bytes, str]:
-    """Reads an object, a part at a time.
+        Raises:
+          BadAnswer: if the answer is not from the storage.
+        """
+        answer = self._answer(version, offset, length)
+        return b"" if answer is None else bytes(answer.bytes().to_bytes())
 
-    Args:
-      get: function of a version, an offset and a length that returns the answer of `get_range`.
-      mark: where an answer states the version.
-      version: version to read; empty for any.
-      limit: largest size to read in bytes; -1 for none.
+    def whole(self, version: str, limit: int) -> tuple[bytes, str]:
+        """Returns the bytes and their version, which is unchanged if the object is empty.
 
-    Returns:
-      The bytes and their version; empty if the object is empty.
+        Raises:
+          ObjectTooLarge: if the object has more bytes than the limit; -1 is none.
+        """
+        chunks: list[bytes] = []
+        done, size = 0, 1
+        while done < size and (answer := self._answer(version, done, PART_BYTES)) is not None:
+            size, version = answer.meta["size"], answer.meta[self._mark].strip('"')
+            if 0 <= limit < size:
+                raise ObjectTooLarge(size)
+            chunks.append(bytes(answer.bytes().to_bytes()))
+            done += len(chunks[-1])
+            retries.current().reached(done)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks), version
 
-    Raises:
-      ObjectTooLarge: if the object has more bytes.
-    """
-    chunks: list[bytes] = []
-    done = 0
-    while (answer := get(version, done, PART_BYTES)) is not None:
-        size = answer.meta["size"]
-        if 0 <= limit < size:
-            raise ObjectTooLarge(size)
-        chunks.append(content(answer))
-        version = answer.meta[mark].strip('"')
-        done += len(chunks[-1])
-        if done >= size:
-            break
-        retries.reached(done)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks), version
+    def _answer(self, version: str, offset: int, length: int) -> Any:
+        """Returns obstore's answer, whose bytes are still to be read; None if the object ends before."""
+        from obstore import get
 
-
-def content(answer: Any) -> bytes:
-    """Returns the bytes of an answer of `get_range`."""
-    return b"" if answer is None else bytes(answer.bytes().to_bytes())
+        options: Any = {"range": (offset, offset + length)}
+        if version:
+            options |= {"if_match": f'"{version}"'} if self._mark == "e_tag" else {"version": version}
+        try:
+            answer = get(self._store, self._name, options=options)
+        except Exception as error:
+            if answer_of(error).status == _RANGE_NOT_SATISFIABLE or _BEHIND_THE_END in str(error):
+                return None
+            raise
+        stated = (answer.meta[self._mark] or "").strip('"')
+        if not stated or (version and stated != version):
+            raise BadAnswer(f"the answer has the version {stated or 'none'}")
+        return answer
 
 
 def is_refusal(error: Exception) -> bool:
@@ -314,25 +303,19 @@ class ObjectStore(RemoteStore):
             raise UsageError(f"Cannot use {printable(path)}: names {self._rule()}")
         return self._open(path, attempts)
 
-    def _get(self, path: str, version: str, offset: int, length: int) -> Any:
-        store, name = self._object(path)
-        options = {"if_match": f'"{version}"'} if version else {}
-        return get_range(store, name, options, "e_tag", version, offset, length)
-
     def read(self, path: str, version: str = "", limit: int = -1) -> bytes:
         """Reads an object."""
-        get = partial(self._get, path)
-        data, etag = read_parts(get, "e_tag", version, limit)
-        bucket = self.split_path(path)[0]
-        if _MD5.fullmatch(etag) and bucket not in self._without_md5 and data and _md5_of(data) != etag:
-            if _md5_of(read_parts(get, "e_tag", etag, limit)[0]) != _md5_of(data):
+        reader, bucket = Reader(*self._object(path)), self.split_path(path)[0]
+        data, etag = reader.whole(version, limit)
+        if data and _MD5.fullmatch(etag) and bucket not in self._without_md5 and _md5_of(data) != etag:
+            if _md5_of(reader.whole(etag, limit)[0]) != _md5_of(data):
                 raise Damaged
             self._without_md5.add(bucket)  # the same bytes again: this ETag is no MD5
         return data
 
     def read_range(self, path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
         """Reads a range of an object."""
-        return content(self._get(path, version, offset, length))
+        return Reader(*self._object(path)).part(version, offset, length)
 
     def stat(self, path: str) -> ObjectState:
         """Returns the metadata of an object."""
@@ -393,8 +376,7 @@ class ObjectStore(RemoteStore):
         def chunks() -> Iterator[bytes]:
             while chunk := file.read(1 << 20):
                 yield chunk
-                if operation:
-                    operation.reached(file.tell())
+                operation.reached(file.tell())
 
         self._put(
             path, chunks(), _UPLOAD_RETRIES, use_multipart=True, chunk_size=PART_BYTES, max_concurrency=1
@@ -456,7 +438,7 @@ class ObjectStore(RemoteStore):
 
         with ThreadPoolExecutor(1) as executor:  # this thread may run a loop, as in notebooks
             found = executor.submit(asyncio.run, listed()).result()
-        folders = [f"{item}/" for item in found["common_prefixes"]]
+        folders = [item.removeprefix(prefix) for item in found["common_prefixes"]]
         return ListedPage(self._objects(bucket, prefix, found["objects"]), folders, "")
 
     def _check_empty(self, bucket: str) -> None:

@@ -89,7 +89,7 @@ class Operation:
             self._end = min(self._end, self.start + max_seconds)
 
     def __enter__(self) -> Operation:
-        self._before = current()
+        self._before = getattr(_local, "operation", None)
         _local.operation = _operations[id(self)] = self
         return self
 
@@ -103,6 +103,11 @@ class Operation:
             self._reached, self.quiet_since = offset, time.monotonic()
             UNDERWAY.progress()
 
+    def goes_on(self) -> bool:
+        """Records a failed request that its client may repeat itself; returns whether there is time left."""
+        self.contact.failed(self.start)
+        return self.seconds_left() > 0
+
     def seconds_left(self) -> float:
         """Returns the seconds until the deadline; 0 or less after it."""
         end = min(self._end, self.quiet_since + self.contact.patience())
@@ -115,32 +120,10 @@ _local = threading.local()
 _operations: dict[int, Operation] = {}
 
 
-def current() -> Operation | None:
-    """Returns the current operation of this thread."""
+def current() -> Operation:
+    """Returns the operation of this thread, or a new one that nobody waits for."""
     operation: Operation | None = getattr(_local, "operation", None)
-    return operation
-
-
-def seconds_left() -> float:
-    """Returns the seconds until the deadline of this thread's operation."""
-    operation = current()
-    return operation.seconds_left() if operation else PATIENCE_SECONDS
-
-
-def reached(offset: int) -> None:
-    """Records progress of this thread's operation, as `Operation.reached` does."""
-    operation = current()
-    if operation:
-        operation.reached(offset)
-
-
-def goes_on() -> bool:
-    """Records a failed request that its client may repeat itself; returns whether there is time left."""
-    operation = current()
-    if operation is None:
-        return False
-    operation.contact.failed(operation.start)
-    return operation.seconds_left() > 0
+    return operation or Operation(Contact(), "")
 
 
 @contextlib.contextmanager

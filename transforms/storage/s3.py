@@ -14,7 +14,7 @@ from typing import Any
 
 from shardwright.schemas.errors import EngineError
 from shardwright.transforms.storage.faults import Service
-from shardwright.transforms.storage.object_store import Buckets, ObjectStore, certificates
+from shardwright.transforms.storage.object_store import Buckets, ObjectStore, certificates, variable
 
 #: Setting of obstore -> its name in the files of Amazon's tools.
 _OF_PROFILE = {
@@ -60,7 +60,7 @@ class S3Store(ObjectStore):
 
         profile = _profile()
         settings: dict[str, Any] = {}
-        if "region" in profile and not _variable("AWS_REGION", "AWS_DEFAULT_REGION"):
+        if "region" in profile and not variable("AWS_REGION", "AWS_DEFAULT_REGION"):
             settings["region"] = profile["region"]
         given: dict[str, Any] = {}
         client: dict[str, Any] = certificates(["AWS_CA_BUNDLE"])
@@ -79,18 +79,14 @@ class S3Store(ObjectStore):
         if "access_key_id" not in given and not os.environ.get("AWS_ACCESS_KEY_ID"):
             settings |= _credentials(profile)
         settings |= given
-        endpoint = settings.get("aws_endpoint_url_s3") or _variable("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+        endpoint = settings.get("aws_endpoint_url_s3") or variable("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
         client["allow_http"] = endpoint.startswith("http://")
         return Buckets(Kind, {**settings, "disable_bulk_delete": True}, client)
 
 
-def _variable(*names: str) -> str:
-    return next(filter(None, (os.environ.get(name, "") for name in names)), "")
-
-
 def _profile() -> dict[str, str]:
     """Returns the profile that Amazon's tools would use, with its name."""
-    name = _variable("AWS_PROFILE", "AWS_DEFAULT_PROFILE") or "default"
+    name = variable("AWS_PROFILE", "AWS_DEFAULT_PROFILE") or "default"
     files, folder = configparser.ConfigParser(interpolation=None), Path.home() / ".aws"
     config = os.environ.get("AWS_CONFIG_FILE") or folder / "config"
     files.read([config, os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or folder / "credentials"])

@@ -56,7 +56,7 @@ class ListedPage(NamedTuple):
 
     Attributes:
       objects: objects in the storage's order.
-      folders: names of the folders directly in the listed directory, from the root of the bucket, with `/`.
+      folders: names of the folders directly in the listed directory.
       token: where the listing goes on after this page; empty if this is known to be the last page.
     """
 

@@ -33,6 +33,7 @@ from shardwright.transforms.storage import ranges
 from shardwright.transforms.storage.local import read_fully
 from shardwright.transforms.storage.ranges import RangeReader
 from shardwright.transforms.storage.retries import Contact, Operation
+from shardwright.transforms.storage.stored_object import ListedPage
 
 
 class Clock:
@@ -212,7 +213,14 @@ def _list_folders(clock: Clock, tmp_path: Path) -> None:
 
 def _list_objects(clock: Clock, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        store = SimpleNamespace(list_objects=lambda folder: (clock.pass_by(0.02) for _ in range(40_000)))
+
+        def pages(*_: object) -> Iterator[ListedPage]:
+            for number in range(40):
+                clock.pass_by(20)
+                names = (f"gs://b/{number:02}/{file:03}" for file in range(1000))
+                yield ListedPage([storage.StoredObject(name, 1, "1") for name in names], [], f"{number}")
+
+        store = SimpleNamespace(run=lambda doing, path, send: send(), list_pages=pages)
         patch.setattr(storage, "_store", lambda path: store)
         assert sum(1 for _ in storage.list_objects("gs://b/")) == 40_000
 
