@@ -81,7 +81,7 @@ class ImageRoot:
         bare = path.strip()
         if not bare:
             raise RowFault("it names no image")
-        if self._remote or _SCHEME.match(bare) or not os.path.lexists(self._base + path):
+        if bare != path and (self._remote or _SCHEME.match(bare) or not os.path.lexists(self._base + path)):
             path = bare
         match = _SCHEME.match(path)
         if match and match[1].lower() != "file":

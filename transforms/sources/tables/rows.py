@@ -106,6 +106,7 @@ class Rows:
     def __post_init__(self) -> None:
         self._images = ImageRoot(self.root)
         self._folder = self.root or "."
+        self._row = f"{printable(self.shown)}, {self.unit} "
         self._own_key = self.prefix + key_from_bytes(self.shown.encode("utf-8", "surrogateescape"))
         self._separator = self.settings.label_separator
         self._extra = self.settings.parsed_extra_columns
@@ -143,13 +144,12 @@ class Rows:
         ref = self._ref(*row, moved.path)
         return ref if moved.path else self._quarantined(ref, row[0], moved.fault, QuarantineReason.UNREADABLE)
 
-    def _message(self, number: int) -> str:
-        return f"{printable(self.shown)}, {self.unit} {number}"
+    def _quarantined(self, ref: ImageRef, number: int, problem: object, reason: str) -> ImageRef:
+        return ref.quarantined(reason, f"{self._row}{number}: {problem}")
 
-    def _quarantined(
-        self, ref: ImageRef, number: int, problem: object, reason: str = QuarantineReason.BAD_ROW
-    ) -> ImageRef:
-        return ref.quarantined(reason, f"{self._message(number)}: {problem}")
+    def _without_image(self, number: int, problem: object) -> ImageRef:
+        ref = ImageRef(key=f"{self._own_key}:{number}", uri=self.manifest, split=NO_SPLIT)
+        return self._quarantined(ref, number, problem, QuarantineReason.BAD_ROW)
 
     def _ref(self, number: int, values: Sequence[Any] | str, inner: str = "") -> ImageRef:
         """Returns the reference of a row.
@@ -159,24 +159,30 @@ class Rows:
           values: Values of the row, or what is wrong with it.
           inner: Path of the image relative to the root, if it differs from the path in the row.
         """
-        ref = ImageRef(key=f"{self._own_key}:{number}", uri=self.manifest, split=NO_SPLIT)
         if isinstance(values, str):
-            return self._quarantined(ref, number, values)
+            return self._without_image(number, values)
         try:
             key, uri = self._find(number, values[0], inner)
-            ref = ImageRef(key, uri)
-            ref = self._with_values(ref, values)
-            ref = self._with_state(ref, values[0])
-            lacks = "" if ref.label or self._reads_objects else " has no class"
-            ref = ref._replace(message=self._message(number) + lacks)
-            if self._reads_objects:
-                objects = values[len(ROLES) + len(self._extra) :] or [None]
-                ref = annotated(ref, objects_of(*objects))
         except RowFault as fault:
+            return self._without_image(number, fault)
+        label = split = group = sha256 = extra = ""
+        try:
+            label, split, group, sha256, extra = self._values(values)
+            uri, size, version, place = _state(uri, values[0])
+        except RowFault as fault:
+            ref = ImageRef(key, uri, label, split, group, sha256=sha256, extra=extra)
             return self._quarantined(ref, number, fault, fault.reason)
+        lacks = "" if label or self._reads_objects else " has no class"
+        ref = ImageRef(
+            key, uri, label, split, group, size, version, sha256, place=place,
+            message=f"{self._row}{number}{lacks}", extra=extra,
+        )  # fmt: skip
+        if not self._reads_objects:
+            return ref
+        try:
+            return annotated(ref, objects_of(*(values[len(ROLES) + len(self._extra) :] or [None])))
         except AnnotationFault as fault:
             return self._quarantined(ref, number, fault, QuarantineReason.BAD_ANNOTATION)
-        return ref
 
     def _find(self, number: int, image: Any, inner: str) -> tuple[str, str]:
         """Returns (key, URI) of the image of a row.
@@ -191,36 +197,20 @@ class Rows:
             key, uri = key_of(inner), join(self._folder, inner)
         return self.prefix + self.key_folder + key, uri
 
-    def _with_values(self, ref: ImageRef, values: Sequence[Any]) -> ImageRef:
-        """Returns a reference with the values of a row, except its objects.
+    def _values(self, values: Sequence[Any]) -> tuple[str, str, str, str, str]:
+        """Returns class, split, group, sha256 and extra values of a row.
 
         Raises:
           RowFault: If a value is wrong.
         """
-        _, label, split, group, sha256 = values[: len(ROLES)]
-        return ref._replace(
-            label=self._label(label) if self._reads_classes else "",
-            split=self._split(split) if split else self.folder_split,
-            group=_text(group, "group"),
-            sha256=_sha256(sha256) if sha256 else "",
-            extra=self._extra_values(values) if self._extra else "",
+        _, label, split, group, sha256, *_ = values
+        return (
+            self._label(label) if self._reads_classes else "",
+            self._split(split) if split else self.folder_split,
+            _text(group, "group"),
+            _sha256(sha256) if sha256 else "",
+            self._extra_values(values) if self._extra else "",
         )
-
-    @staticmethod
-    def _with_state(ref: ImageRef, image: Any) -> ImageRef:
-        """Returns a reference with the size and version of its image, unless only a request would tell.
-
-        Raises:
-          RowFault: If the image is missing or cannot be read.
-        """
-        if isinstance(image, EmbeddedImage):
-            if image.reason:
-                raise RowFault(image.message, image.reason)
-            return ref._replace(place=image.place, size=image.size, version=image.version)
-        if storage.is_remote(ref.uri):
-            return ref
-        uri, size, version = state_of(ref.uri)
-        return ref._replace(uri=uri, size=size, version=version)
 
     def _label(self, value: Any) -> str:
         """Returns the class names of a row, joined."""
@@ -228,10 +218,11 @@ class Rows:
             if any(isinstance(item, list | tuple | dict) for item in value):
                 raise RowFault("its class is not text, a number or a list of them")
             names = [self._class(item) for item in value]
+        elif self._separator:
+            names = self._class(value).split(self._separator)
         else:
-            text = self._class(value)
-            names = text.split(self._separator) if self._separator else [text]
-        names = list(dict.fromkeys(filter(None, (name.strip() for name in names))))
+            names = [self._class(value)]
+        names = list(dict.fromkeys(filter(None, map(str.strip, names))))
         check_several(names, self._separator)
         if any(LABEL_SEPARATOR in name for name in names):
             raise RowFault("its class holds the control character 0x1F")
@@ -265,6 +256,19 @@ class Rows:
         except (TypeError, ValueError) as error:
             raise RowFault(printable(str(error))[:_SHOWN]) from None
         return encode_extra(extra)
+
+
+def _state(uri: str, image: Any) -> tuple[str, int, str, str]:
+    """Returns (URI, size, version, place) of an image; nothing is known if only a request would tell.
+
+    Raises:
+      RowFault: If the image is missing or cannot be read.
+    """
+    if isinstance(image, EmbeddedImage):
+        if image.reason:
+            raise RowFault(image.message, image.reason)
+        return uri, image.size, image.version, image.place
+    return (uri, -1, "", "") if storage.is_remote(uri) else (*state_of(uri), "")
 
 
 def check_several(names: Sequence[str], separator: str) -> None:
@@ -306,10 +310,10 @@ def _path(value: Any) -> str:
 
 def _text(value: Any, what: str) -> str:
     """Returns a value as text; empty if it is missing."""
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "surrogateescape")
     if isinstance(value, str):
         text = value.strip()
+    elif isinstance(value, bytes):
+        text = value.decode("utf-8", "surrogateescape").strip()
     elif value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     elif isinstance(value, bool):
