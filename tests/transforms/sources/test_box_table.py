@@ -142,7 +142,7 @@ def test_messages_about_faults_name_the_line(tmp_path: Path, photos: list[Photo]
         "gone.jpg": "BAD_ANNOTATION",
     }
     messages = {key: ref.message for key, ref in found.refs.items()}
-    assert messages[names[0]] == "line 10 of boxes.csv: it has 4 cells instead of 8"  # a quote never closes
+    assert messages[names[0]] == "line 10 of boxes.csv: it has 3 cells instead of 8"  # a quote never closes
     assert messages["boxes.csv:line 6"] == "line 6 of boxes.csv: it names no image"
     assert messages[names[1]] == "line 2 of boxes.csv: ymax is 'forty', which is not a number"
     assert messages[names[2]] == "line 3 of boxes.csv: it has 7 cells instead of 8"

@@ -93,7 +93,10 @@ BAD_ROWS = {
     "rose,x,/m/1,1,0.1,nan,0.1,0.2,0,0,0,0,0\n": ("rose.jpg", "XMax is 'nan'"),
     "rose,x,/m/1,1,0.1,0.2,0.1,,0,0,0,0,0\n": ("rose.jpg", "YMax is ''"),
     "rose,x,/m/1,1,0.1,0.2,0.1,0.3,7,0,0,0,0\n": ("rose.jpg", "IsOccluded is '7'"),
-    'rose,"x,/m/1,1,0.1,0.2,0.1,0.3,0,0,0,0,0\n': ("rose.jpg", "2 cells"),
+    'rose,"x,/m/1,1,0.1,0.2,0.1,0.3,0,0,0,0,0\n': (
+        "rose.jpg",
+        "line 12 of boxes.csv: it has 1 cell instead of 13",
+    ),
     ",x,/m/1,1,0.1,0.2,0.1,0.3,0,0,0,0,0\n": ("boxes.csv:line 12", "names no image"),
     "../rose,x,/m/1,1,0.1,0.2,0.1,0.3,0,0,0,0,0\n": ("boxes.csv:line 12", "names no image"),
     "r\0se,x,/m/1,1,0.1,0.2,0.1,0.3,0,0,0,0,0\n": ("boxes.csv:line 12", "names no image"),

@@ -148,13 +148,14 @@ def csv_cells(lines: Lines, number: int, delimiter: str, skip_spaces: bool) -> I
 
 
 def line_cells(lines: Lines, number: int, delimiter: str) -> Iterator[Row]:
-    """Yields (line, cells) for each line that is not blank, so that an unclosed quote loses one line only."""
+    """Yields (line, cells) for each line that is not blank; a cell whose quote is not closed is left out."""
 
     def parse(text: str) -> list[str] | str:
         try:
-            return next(csv.reader([text.rstrip("\r\n")], delimiter=delimiter))
+            cells = next(csv.reader([text.rstrip("\r\n"), _END], delimiter=delimiter))
         except csv.Error as error:
             return str(error)
+        return cells[:-1] if cells[-1].endswith(_END) else cells
 
     return text_rows(lines, number, parse)
 
