@@ -74,8 +74,8 @@ def head_rows(head: bytes, delimiter: str = ",", skip_spaces: bool = False) -> l
       delimiter: Delimiter of cells.
       skip_spaces: Whether blanks before a cell are ignored.
     """
-    found = csv_cells(Lines([head.removeprefix(codecs.BOM_UTF8)]), 1, delimiter, skip_spaces)
-    rows = [cells for _, cells in islice(found, _HEAD_ROWS + 1)]
+    parsed = csv_cells(Lines([head.removeprefix(codecs.BOM_UTF8)]), 1, delimiter, skip_spaces)
+    rows = [cells for _, cells in islice(parsed, _HEAD_ROWS + 1)]
     if len(head) >= HEAD_BYTES or len(rows) > _HEAD_ROWS:
         rows = rows[:-1]
     return [cells for cells in rows if isinstance(cells, list)]
