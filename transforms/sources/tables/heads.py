@@ -66,15 +66,14 @@ def check_text(shown: str, head: bytes) -> None:
         raise UsageError(f"--input {shown} is not UTF-8 text; save it as UTF-8.")
 
 
-def head_rows(head: bytes, delimiter: str = ",", skip_spaces: bool = False) -> list[list[str]]:
+def head_rows(head: bytes, delimiter: str = ",") -> list[list[str]]:
     """Returns the cells of the first rows.
 
     Args:
       head: First `HEAD_BYTES` of a file, or the whole file; else the last row may be incomplete.
       delimiter: Delimiter of cells.
-      skip_spaces: Whether blanks before a cell are ignored.
     """
-    parsed = csv_cells(Lines([head.removeprefix(codecs.BOM_UTF8)]), 1, delimiter, skip_spaces)
+    parsed = csv_cells(Lines([head.removeprefix(codecs.BOM_UTF8)]), 1, delimiter, skip_spaces=False)
     rows = [cells for _, cells in islice(parsed, _HEAD_ROWS + 1)]
     if len(head) >= HEAD_BYTES or len(rows) > _HEAD_ROWS:
         rows = rows[:-1]
