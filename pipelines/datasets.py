@@ -12,7 +12,7 @@ from itertools import islice
 from shardwright.schemas.dataset import DATASET_JSON, WORK_DIR
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.shell import shell_word
+from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.version import path_advice, version_name
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import read_dataset

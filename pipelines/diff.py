@@ -34,8 +34,8 @@ from shardwright.schemas.version import version_name
 from shardwright.schemas.violation import Violation
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import read_dataset, read_measured
+from shardwright.transforms.diff.compare import MAX_RECORDS, compare_small
 from shardwright.transforms.diff.rows import list_pairs
-from shardwright.transforms.diff.small import MAX_RECORDS, compare_small
 from shardwright.transforms.overwrite import repair_swap
 from shardwright.transforms.result_files import write_result
 from shardwright.transforms.versions.pointer import located

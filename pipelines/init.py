@@ -24,7 +24,7 @@ from shardwright.schemas.configuration.settings_values import (
 )
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.shell import shell_word
+from shardwright.schemas.plain_text import shell_word
 from shardwright.transforms import storage
 from shardwright.transforms.result_files import write_result
 from shardwright.transforms.sources.inputs import check_inputs

@@ -19,7 +19,7 @@ from shardwright.pipelines.versions import output_of, read_versions, redraw_inde
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.errors import DataRefused, UsageError, nearest
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.shell import shell_word
+from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.version import Acceptance, Pointer, VersionRecord, VersionState, split_version
 from shardwright.transforms.dataset_files import read_dataset
 from shardwright.transforms.report.version_view import accept_command, is_accepted

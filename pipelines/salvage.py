@@ -33,8 +33,8 @@ from shardwright.schemas.dataset import (
 from shardwright.schemas.errors import DataRefused, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.lost_records import LOST_JSONL
+from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.plan import shard_file
-from shardwright.schemas.shell import shell_word
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import left_behind, read_dataset, remove_work_leftovers

@@ -12,8 +12,8 @@ from shardwright.schemas.changes import Kind
 from shardwright.schemas.dataset import QUARANTINE_JSONL, REPORT_HTML
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs, layout_by_name
+from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.scrub import scrub_text
-from shardwright.schemas.shell import shell_word
 from shardwright.schemas.units import counted, format_size
 from shardwright.schemas.version import INDEX_HTML
 from shardwright.transforms import storage

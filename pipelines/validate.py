@@ -61,13 +61,13 @@ from shardwright.transforms.result_files import answer_path, remove_unfinished
 from shardwright.transforms.validation.dataset_json import (
     check_dataset_json,
     check_reports,
+    check_sidecars,
     recipes_of_dataset,
 )
 from shardwright.transforms.validation.directory import check_directory, stray_files
 from shardwright.transforms.validation.ledger import ShardTerms
 from shardwright.transforms.validation.results import ResultFiles, Results, read_unchanged, write_results
 from shardwright.transforms.validation.shard import ShardCheck, ShardTask, shard_task
-from shardwright.transforms.validation.sidecars import check_sidecars
 from shardwright.transforms.validation.version_files import check_version_files
 
 _STRAY = "dataset.json does not list it, but its name is like that of a shard"
@@ -158,7 +158,7 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     """
     import apache_beam as beam
 
-    from shardwright.transforms.validation.summary import added_findings, added_statistics
+    from shardwright.transforms.merging import added_findings, added_statistics
     from shardwright.transforms.validation.validate import ValidateShards
 
     target = request.target

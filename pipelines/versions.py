@@ -17,7 +17,7 @@ from shardwright.schemas.codes import Severity
 from shardwright.schemas.dataset import DATASET_JSON, DIGEST
 from shardwright.schemas.errors import ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.shell import shell_word
+from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.units import format_size
 from shardwright.schemas.version import (
     LATEST_JSON,

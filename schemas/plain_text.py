@@ -1,13 +1,17 @@
 """Text that is safe to show: it cannot break a line, control a terminal or change the direction.
 
+`shell_word` quotes a path for the commands that messages suggest.
+
 Text that is read is UTF-8, with or without a byte order mark.
 """
 
 from __future__ import annotations
 
 import codecs
+import shlex
 
 from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import printable
 
 #: What messages say about a text in UTF-16, after the name of the file and a verb.
 UTF16 = "not UTF-8 text but UTF-16; save it as UTF-8, such as with iconv -f UTF-16 -t UTF-8 FILE > NEW"
@@ -51,3 +55,8 @@ def escape_controls(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return text.translate({code: escaped for code, escaped in _ESCAPES.items() if chr(code) not in keep})
+
+
+def shell_word(path: str) -> str:
+    """Returns a path in a form that can be pasted into a shell."""
+    return shlex.quote(f"./{printable(path)}" if path.startswith("-") else printable(path))

@@ -2,10 +2,14 @@
 
 Readers choose the shards of a split by patterns such as `train*`. So at the top level of a dataset directory
 only shards have names that begin with the name of a split.
+
+The last line of `report.html` is a comment with the digest of everything before it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterable
 
 from shardwright.schemas.dataset import (
@@ -59,3 +63,26 @@ def check_split_names(splits: Iterable[str]) -> None:
                 f"split {split!r} needs another name, because the pattern {split}* that selects its shards "
                 f"would also match {file}"
             )
+
+
+_DIGEST_LINE = re.compile(rb"<!-- sha256 of the lines above: ([0-9a-f]{64}) -->\n?\Z")
+_DIGEST_BEGIN = b"<!-- sha256 of the lines above: "
+
+
+def with_page_digest(page: str) -> str:
+    """Returns a page with its digest as the last line. The line is a comment in HTML."""
+    page = page if page.endswith("\n") else page + "\n"
+    return f"{page}{_DIGEST_BEGIN.decode()}{hashlib.sha256(page.encode()).hexdigest()} -->\n"
+
+
+def states_page_digest(data: bytes) -> bool:
+    """Returns whether a page states a digest."""
+    return _DIGEST_BEGIN in data
+
+
+def has_page_digest(data: bytes) -> bool:
+    """Returns whether a page has its own digest as the last line."""
+    match = _DIGEST_LINE.search(data)
+    if match is None:
+        return False
+    return hashlib.sha256(data[: match.start()]).hexdigest().encode() == match[1]

@@ -47,6 +47,7 @@ from shardwright.transforms.dataset_files import (
 from shardwright.transforms.images.private_metadata import PRIVATE_KINDS
 from shardwright.transforms.lease import HeldLease, given_back, while_held, write_held
 from shardwright.transforms.lineage import report_sink
+from shardwright.transforms.merging import added_findings, added_statistics
 from shardwright.transforms.overwrite import discard_staging, swap
 from shardwright.transforms.preview.card_samples import draw_card_samples
 from shardwright.transforms.shards.quarantined import write_quarantine
@@ -59,7 +60,6 @@ from shardwright.transforms.validation.results import (
     stored_findings,
 )
 from shardwright.transforms.validation.shard import ShardCheck
-from shardwright.transforms.validation.summary import added_findings, added_statistics
 
 _SHOWN = 3
 #: Option in the message about an image of many channels, and bytes of the quarantine list that are searched.

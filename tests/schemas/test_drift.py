@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from shardwright.schemas.changes import MAX_LISTED, Change, Changes, Kind
 from shardwright.schemas.dataset import Dataset, Shard
-from shardwright.schemas.distributions import distance
-from shardwright.schemas.drift import Described, Pair, drift_between, numbers_in
+from shardwright.schemas.drift import Described, Pair, distance, drift_between, numbers_in
 from shardwright.schemas.layouts import LAYOUTS
 from shardwright.schemas.plan import Plan
 

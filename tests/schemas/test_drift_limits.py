@@ -14,8 +14,7 @@ from shardwright.schemas.codes import Severity
 from shardwright.schemas.configuration import thresholds as limits
 from shardwright.schemas.configuration.gate_file import gate_names, parse_gates
 from shardwright.schemas.configuration.thresholds import Policy, Thresholds, check
-from shardwright.schemas.distributions import Distance
-from shardwright.schemas.drift import ClassDrift, Drift, Pair
+from shardwright.schemas.drift import ClassDrift, Distance, Drift, Pair
 from shardwright.schemas.errors import UsageError
 
 SAME = Drift(

@@ -12,8 +12,8 @@ from shardwright.schemas.dataset import DATASET_JSON, Dataset
 from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.input_state import INPUT_JSON, InputState
+from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.plan import Plan
-from shardwright.schemas.shell import shell_word
 from shardwright.schemas.version import VERSION_JSON, VersionRecord, VersionState, version_path
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import missing_shards, read_dataset

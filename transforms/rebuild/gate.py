@@ -40,10 +40,10 @@ from shardwright.transforms.rebuild.scrub import repaired_shards
 from shardwright.transforms.rebuild.task import RebuildTask
 from shardwright.transforms.report.gather import as_time, gather
 from shardwright.transforms.report.render import render
+from shardwright.transforms.validation.dataset_json import check_sidecars
 from shardwright.transforms.validation.directory import check_directory
 from shardwright.transforms.validation.results import ResultFiles, Results, write_results
 from shardwright.transforms.validation.shard import ShardCheck
-from shardwright.transforms.validation.sidecars import check_sidecars
 from shardwright.transforms.versions.listing import read_version_record, write_version_record
 
 _READS_AT_ONCE = 16

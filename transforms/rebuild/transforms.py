@@ -19,6 +19,7 @@ from shardwright.transforms.dataset_files import read_dataset
 from shardwright.transforms.diff.rows import LedgerPair, list_pairs
 from shardwright.transforms.diff.transforms import CompareDatasets
 from shardwright.transforms.lease import renew
+from shardwright.transforms.merging import added_findings, added_statistics
 from shardwright.transforms.rebuild.begin import PreviousState
 from shardwright.transforms.rebuild.commit import commit_version
 from shardwright.transforms.rebuild.decision import Decision
@@ -29,7 +30,6 @@ from shardwright.transforms.shards.finish import ShardPlace
 from shardwright.transforms.shards.reuse import near
 from shardwright.transforms.validation.compare_ledgers import CompareLedgers
 from shardwright.transforms.validation.shard import DEPTHS, Depth, ShardCheck, ShardTask, shard_task_of
-from shardwright.transforms.validation.summary import added_findings, added_statistics
 from shardwright.transforms.validation.validate import Validated, ValidateShards
 
 

@@ -7,8 +7,8 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from shardwright.schemas.drift_tables import as_mapping, drift_tables
-from shardwright.schemas.page_digest import with_page_digest
-from shardwright.schemas.shell import shell_word
+from shardwright.schemas.plain_text import shell_word
+from shardwright.schemas.side_files import with_page_digest
 from shardwright.transforms.report.data import MAX_PAGE_BYTES, Checked, ReportData
 from shardwright.transforms.report.flow import draw_flow, flow_nodes
 from shardwright.transforms.report.meanings import MEANINGS

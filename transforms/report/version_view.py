@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardwright.schemas.codes import Severity
-from shardwright.schemas.shell import shell_word
+from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.version import (
     VersionRecord,
     VersionState,

@@ -13,7 +13,6 @@ from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.transforms import storage
-from shardwright.transforms.validation.dropped_objects import drops_objects, find_dropped_objects
 from shardwright.transforms.validation.duplicate_keys import (
     bucket_rows,
     buckets_of_rows,
@@ -21,6 +20,7 @@ from shardwright.transforms.validation.duplicate_keys import (
     rows_of_ledger,
 )
 from shardwright.transforms.validation.duplicates import Bucket
+from shardwright.transforms.validation.objects import drops_objects, find_dropped_objects
 
 _ROWS = "rows"
 

@@ -33,8 +33,8 @@ from shardwright.schemas.image_ref import NO_SPLIT
 from shardwright.schemas.layouts import features_json
 from shardwright.schemas.ledger import LedgerTotals
 from shardwright.schemas.lost_records import LOST_JSONL
-from shardwright.schemas.page_digest import has_page_digest, states_page_digest
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
+from shardwright.schemas.side_files import has_page_digest, states_page_digest
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
@@ -523,3 +523,26 @@ def check_dataset_json(
         message = f"its fields are not those that its field {DIGEST!r} was made of: one of them was changed"
         found.append(Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON))
     return found
+
+
+def check_sidecars(dataset: Dataset, directory: str) -> Iterator[Finding]:
+    """Yields a finding for each sidecar that is missing or was changed.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    for file, sha256 in dataset.sidecars.items():
+        path = storage.join(directory, file)
+        try:
+            found = hashlib.sha256(storage.read_bytes(path)).hexdigest()
+        except FileNotFoundError:
+            yield Finding(FindingCode.SIDECAR_MISMATCH, "the file is missing; convert wrote it", file)
+            continue
+        except OSError as error:
+            raise storage.fault(error, "read", path) from error
+        if found != sha256:
+            yield Finding(
+                FindingCode.SIDECAR_MISMATCH,
+                f"its sha256 begins {found[:12]}, dataset.json says {sha256[:12]}",
+                file,
+            )

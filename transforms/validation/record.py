@@ -26,9 +26,14 @@ from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.records.encodings import WrongEncoding, plain_feature, plain_spec
 from shardwright.transforms.records.record_schema import Problem, RecordSchema
 from shardwright.transforms.validation.image import SIDES, DeclaredImage, Seen, check_image
-from shardwright.transforms.validation.keypoints import check_keypoints
 from shardwright.transforms.validation.masks import MASKS, check_masks
-from shardwright.transforms.validation.objects import box_sizes, check_class, check_objects, lists_of
+from shardwright.transforms.validation.objects import (
+    box_sizes,
+    check_class,
+    check_keypoints,
+    check_objects,
+    lists_of,
+)
 from shardwright.transforms.validation.values import presence_problems, sound_test, value_problems
 
 #: Roles of features that contain the class name.

@@ -32,8 +32,8 @@ from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.records.recovery import DamagedRange, read_records
 from shardwright.transforms.storage.random_access import RandomAccessFile
 from shardwright.transforms.validation.compared_records import ComparedRecord, ComparedRecords
-from shardwright.transforms.validation.dropped_objects import dropped_objects
 from shardwright.transforms.validation.ledger import DISORDERED, LedgerCheck, LedgerSummary, ShardTerms
+from shardwright.transforms.validation.objects import dropped_objects
 from shardwright.transforms.validation.record import CheckedRecord, RecordChecker, after_crash
 
 #: Adds a finding: code, message, record number, offset, key.

@@ -15,8 +15,8 @@ from helpers.resealing import read_ledger, write_ledger
 
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.findings import Finding
-from shardwright.schemas.page_digest import with_page_digest
 from shardwright.schemas.plan import ledger_file
+from shardwright.schemas.side_files import with_page_digest
 from shardwright.transforms.validation import dataset_json
 from shardwright.transforms.validation.dataset_json import DatasetLedgers
 from shardwright.transforms.validation.ledger import LedgerCheck, LedgerSummary, ShardTerms
