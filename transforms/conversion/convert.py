@@ -240,7 +240,7 @@ def _convert_candidate(read: ReadImage, recipe: ShardRecipe) -> Converted:
     reserve = working_budget().reserve
     try:
         if settings.map:
-            return _convert_mapped(read, recipe, load_hook(settings.map), reserve)
+            return _map_candidate(read, recipe, load_hook(settings.map), reserve)
         check_labels(ref, recipe.layout, recipe.ids)
         with UNDERWAY.working_on(ref.location, "decode"):
             image = convert_image(read.data, ref.key, settings, reserve)
@@ -307,7 +307,7 @@ def _build(
     )
 
 
-def _convert_mapped(read: ReadImage, recipe: ShardRecipe, hook: Hook, reserve: Reserve) -> Converted:
+def _map_candidate(read: ReadImage, recipe: ShardRecipe, hook: Hook, reserve: Reserve) -> Converted:
     """Converts the images that a hook makes of one image.
 
     Raises:
@@ -430,7 +430,7 @@ def convert_refs(
     unchanged = {key: item for key, item in known.items() if item.unchanged}
     others = [ref for ref in refs if ref.key not in unchanged]
     before = {key: item.source_digests for key, item in known.items() if item.source_digests}
-    results = iter(map_reads(partial(_convert_changed, recipe), others, recipe, before))
+    results = iter(map_reads(partial(_convert_if_changed, recipe), others, recipe, before))
     for ref in refs:
         done = _as_before(ref, unchanged[ref.key]) if ref.key in unchanged else next(results)
         if isinstance(done, Unchanged):
@@ -450,7 +450,7 @@ class Unchanged(NamedTuple):
     source_bytes: int
 
 
-def _convert_changed(recipe: ShardRecipe, read: ReadImage) -> Converted | Unchanged:
+def _convert_if_changed(recipe: ShardRecipe, read: ReadImage) -> Converted | Unchanged:
     return Unchanged(read.size) if read.same else convert_read(read, recipe)
 
 

@@ -133,9 +133,9 @@ def convert_image(
     opened = open_chosen(data, name, settings)
     with transform_faults(opened.kind):
         if opened.deep is None:
-            image = _convert_picture(data, opened, settings, reserve)
+            image = _transform_picture(data, opened, settings, reserve)
         else:
-            image = _convert_samples(data, opened, opened.deep, settings, reserve)
+            image = _transform_samples(data, opened, opened.deep, settings, reserve)
         if settings.record_layout.pixel_type not in ("", image.dtype):
             image = _widened(image, settings, reserve)
         return image
@@ -315,7 +315,7 @@ def _plan_frame(opened: OpenedImage, settings: ConvertSettings) -> Frame:
     return Frame(opened.image.size, opened.orientation, geometry)
 
 
-def _convert_picture(
+def _transform_picture(
     data: bytes, opened: OpenedImage, settings: ConvertSettings, reserve: Reserve
 ) -> ConvertedImage:
     """Converts a picture that has 8 bits per channel when it is decoded."""
@@ -343,7 +343,7 @@ def _convert_picture(
         return image
 
 
-def _convert_samples(
+def _transform_samples(
     data: bytes, opened: OpenedImage, header: DeepHeader, settings: ConvertSettings, reserve: Reserve
 ) -> ConvertedImage:
     """Converts a picture with more than 8 bits per channel, or one whose channels are stored as they are."""
@@ -413,7 +413,7 @@ def decode_deep(opened: OpenedImage, settings: ConvertSettings) -> np.ndarray:
 
 
 def _deep_bytes(opened: OpenedImage, header: DeepHeader, geometry: Geometry) -> int:
-    """Returns the number of bytes that the steps of `_convert_samples` hold at once, at most."""
+    """Returns the number of bytes that the steps of `_transform_samples` hold at once, at most."""
     channels = max(header.channels, 3)
     pixel = channels * header.sample_bytes
     source, target = math.prod(opened.size), math.prod(geometry.canvas)

@@ -27,6 +27,7 @@ from shardwright.schemas.bounds import Bounds
 from shardwright.schemas.errors import ImageFault, words_of
 from shardwright.transforms.images.faults import corrupt, truncated, unsupported
 from shardwright.transforms.images.formats.ccitt import BadFaxData, decode_group3, decode_group4, decode_rle
+from shardwright.transforms.images.formats.jpeg import words_of_libjpeg
 from shardwright.transforms.storage.random_access import RandomAccessFile
 
 _FILL_ORDER, _SAMPLES, _ROWS_PER_STRIP, _PLANES, _T4_OPTIONS, _PREDICTOR = 266, 277, 278, 284, 292, 317
@@ -469,7 +470,7 @@ def _refuse_damaged(segment: bytes) -> None:
     try:
         simplejpeg.decode_jpeg(segment, "GRAY", min_height=1, min_width=1, min_factor=8, strict=True)
     except ValueError as error:
-        message = words_of(error).partition("(): ")[2] or words_of(error)
+        message = words_of_libjpeg(error)
         lowered = message.lower()
         if "premature end" in lowered:
             raise truncated(f"tiff: jpeg: {message}") from error
