@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from array import array
 from typing import IO
 
 import google_crc32c
 
-#: Bytes between two stored checksums, which take 4 bytes of memory each.
+from shardwright.transforms.concurrency.underway import UNDERWAY
+
+#: Fewest bytes between two stored checksums.
 STRIDE = 1024
 _READ_BYTES = 1 << 20
 _BITS = 32
@@ -44,19 +47,24 @@ class RangeChecksums:
 
     The CRC of a range is the CRC of all bytes before its end, without the CRC of all bytes before its
     beginning, shifted by the length. It is the reverse of zlib's `crc32_combine`.
+
+    Args:
+      file: A real file, opened for reading in binary mode.
+      most: Largest number of checksums to store, which take 4 bytes of memory each.
     """
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], most: int = 1 << 22) -> None:
         self._file = file
         self._shifts: list[list[list[int]]] = []
         self._sums = array("I")
-        crc = position = 0
+        self._stride = max(STRIDE, -(-os.fstat(file.fileno()).st_size // most))
+        crc = 0
         file.seek(0)
-        while chunk := file.read(_READ_BYTES):
-            for begin in range(0, len(chunk), STRIDE):
+        while chunk := file.read(self._stride * max(1, _READ_BYTES // self._stride)):
+            UNDERWAY.progress()
+            for begin in range(0, len(chunk), self._stride):
                 self._sums.append(crc)
-                crc = google_crc32c.extend(crc, chunk[begin : begin + STRIDE])
-            position += len(chunk)
+                crc = google_crc32c.extend(crc, chunk[begin : begin + self._stride])
         self._sums.append(crc)
 
     def value(self, begin: int, end: int) -> int:
@@ -64,7 +72,7 @@ class RangeChecksums:
         return self._until(end) ^ self._moved(self._until(begin), end - begin)
 
     def _until(self, position: int) -> int:
-        number, rest = divmod(position, STRIDE)
+        number, rest = divmod(position, self._stride)
         if not rest:
             return self._sums[number]
         self._file.seek(position - rest)

@@ -252,7 +252,7 @@ class ArrayFile:
         parse = parse_idx_header if self.kind == IDX else parse_npy_header
         try:
             return parse(self.read_first(_HEADER_BYTES))
-        except ValueError as error:
+        except (ValueError, KeyError) as error:  # the archive may have changed since it was listed
             raise UsageError(f"--input {self.name}: {error}.") from None
 
     def read_first(self, length: int) -> bytes:
