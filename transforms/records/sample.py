@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from typing import IO, NamedTuple
+from contextlib import contextmanager
+from typing import NamedTuple
 
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import Shard
@@ -14,7 +14,7 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.ledger import written_entries
 from shardwright.schemas.plan import ledger_file
 from shardwright.transforms import storage
-from shardwright.transforms.records.compression import compression_of, decompress
+from shardwright.transforms.records.compression import compression_of, uncompressed
 from shardwright.transforms.records.framing import (
     FRAME_BYTES,
     HEADER_BYTES,
@@ -28,9 +28,6 @@ from shardwright.transforms.storage.ranges import RangeReader, open_ranges
 
 #: Records above this size are not read by their offset.
 MAX_RECORD_BYTES = 64_000_000
-#: Number of bytes of a compressed shard that are unpacked first, and the factor for each next attempt.
-_FIRST_BYTES = 1 << 20
-_GROWTH = 4
 
 
 class RecordLocation(NamedTuple):
@@ -41,32 +38,27 @@ class RecordLocation(NamedTuple):
     label: str
 
 
-class _Head:
-    """The first bytes of a file, as a file object."""
-
-    def __init__(self, file: IO[bytes], size: int) -> None:
-        self._file = file
-        self._left = size
-
-    def read(self, size: int) -> bytes:
-        """Returns up to `size` bytes; an empty result at the end."""
-        data = self._file.read(min(size, self._left))
-        self._left -= len(data)
-        return data
-
-
 def read_lazily(path: str) -> Generator[Record | DamagedRange, None, None]:
-    """Yields the records of a shard like `read_records`, and unpacks only what the caller consumes.
+    """Yields the records of a shard like `read_records`, and reads only what the caller consumes.
+
+    A compressed shard is unpacked into a temporary file first.
 
     Raises:
-      EngineError: if the file is missing or cannot be read.
+      EngineError: If the file is missing or cannot be read.
     """
-    with _translated_errors(path), storage.open_local(path) as file:
-        compression = _compression(file, path)
-        if compression == "none":
-            yield from read_records(file)
-        else:
-            yield from _read_packed(file, compression)
+    with (
+        _translated_errors(path),
+        storage.open_local(path) as file,
+        uncompressed(file, path) as (plain, _, error),
+    ):
+        number, end = 0, os.fstat(plain.fileno()).st_size
+        for item in read_records(plain):
+            yield item
+            number = item.number + 1
+            if isinstance(item, DamagedRange) and item.end == end:
+                error = None  # the damaged range reports it
+        if error:
+            yield DamagedRange(number, end, end, FindingCode.SHARD_TRUNCATED, error)
 
 
 @contextmanager
@@ -79,38 +71,6 @@ def _translated_errors(path: str) -> Iterator[None]:
         if isinstance(error.__cause__, FileNotFoundError):
             raise EngineError(f"{printable(path)} is missing; restore it or convert again.") from error
         raise
-
-
-def _compression(file: IO[bytes], path: str) -> str:
-    compression = compression_of(path, file.read(2))
-    file.seek(0)
-    return compression
-
-
-def _read_packed(file: IO[bytes], compression: str) -> Iterator[Record | DamagedRange]:
-    """Unpacks the beginning of a shard; if that was too little, unpacks more, from the beginning again."""
-    size = os.fstat(file.fileno()).st_size
-    limit = _FIRST_BYTES
-    number = 0
-    while True:
-        file.seek(0)
-        unpacked, error = decompress(_Head(file, limit), compression)  # type: ignore[arg-type]
-        with closing(unpacked):
-            end = os.fstat(unpacked.fileno()).st_size
-            for item in read_records(unpacked):
-                cut_off = isinstance(item, DamagedRange) and item.end == end
-                if cut_off and limit < size:
-                    break  # it only looks damaged, because the rest is not unpacked yet
-                if cut_off:
-                    error = None  # the damaged range reports it
-                if item.number >= number:
-                    yield item
-                    number += 1
-        if limit >= size:
-            break
-        limit *= _GROWTH
-    if error:
-        yield DamagedRange(number, end, end, FindingCode.SHARD_TRUNCATED, error)
 
 
 def records_at(path: str, offsets: Collection[int]) -> Iterator[tuple[int, bytes]]:
