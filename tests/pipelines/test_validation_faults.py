@@ -78,9 +78,10 @@ class _Failing:
         self._file = file
 
     def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
         if self._file.tell() > 1000:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return self._file.read(size)
+        return data
 
     def __enter__(self) -> _Failing:
         return self
