@@ -337,7 +337,8 @@ def test_an_earlier_run_of_this_process_blocks_nobody(
 ) -> None:
     output = tmp_path / "out"
     with monkeypatch.context() as patch, pytest.raises(EngineError, match="gone"):
-        patch.setattr(storage, "remove_if_match", lambda *_: fail())
+        write = storage.write_if_match
+        patch.setattr(storage, "write_if_match", lambda *args: write(*args) if args[1] else fail())
         patch.setattr(storage, "move_into_place", lambda *_: fail())
         convert(input=str(tree), output=str(output))
     assert (output / LEASE).exists()
