@@ -17,6 +17,7 @@ from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.pool import (
+    CONNECTIONS,
     IN_FLIGHT_BYTES,
     READS_AHEAD,
     OrderedMap,
@@ -93,7 +94,7 @@ def map_refs(
         weigh=expected_bytes,
         max_items=READS_AHEAD,
         max_weight=max_weight,
-        chunk_items=1,  # a thread waits for each of them
+        chunk_items=READS_AHEAD // CONNECTIONS,  # so that each connection has one
     )
 
 
