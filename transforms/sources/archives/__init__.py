@@ -43,7 +43,7 @@ from shardwright.transforms.sources.archives.kinds import (
     is_archive_name,
     kind_of_archive,
 )
-from shardwright.transforms.sources.archives.members import ArchiveDamage, Member, member_key
+from shardwright.transforms.sources.archives.members import ArchiveDamage, Member, is_hidden, member_key
 from shardwright.transforms.sources.archives.metadata import MemberMetadata
 from shardwright.transforms.sources.class_folders import NO_FOLDER, list_labelled
 from shardwright.transforms.sources.files_beside import MetadataReader, check_columns
@@ -53,8 +53,6 @@ from shardwright.transforms.sources.label_regex import take_apart
 from shardwright.transforms.sources.source import Context, InputSplit, Source
 from shardwright.transforms.storage.ranges import open_ranges
 
-#: Files and folders that operating systems add to folders and archives.
-_LEFT_BEHIND = frozenset(("__MACOSX", "Thumbs.db", "desktop.ini", "$RECYCLE.BIN"))
 #: Extensions of zip files that are not archives of images.
 _NOT_FOR_US = frozenset(("npz", "docx", "xlsx", "pptx", "odt", "jar", "apk", "whl", "pt", "pth", "keras"))
 #: Members whose first bytes are read in one batch, and at once from remote storage.
@@ -155,7 +153,7 @@ def _image_paths(opened: OpenArchive) -> Iterator[str]:
         if member.fault or member.is_folder:
             continue
         path = member_key(member.name)
-        if _is_hidden(path):
+        if is_hidden(path):
             continue
         folder, _, name = path.rpartition("/")
         if is_image_name(name):
@@ -198,17 +196,13 @@ def _references(
 def why_filtered(path: str) -> str:
     """Returns the reason to leave a member out by its name; empty if there is none."""
     name = path.rpartition("/")[2]
-    if _is_hidden(path):
+    if is_hidden(path):
         return FilterReason.DOTFILE
     if claims_to_be_image(name):
         return ""
     if is_archive_name(name):
         return FilterReason.NESTED_ARCHIVE
     return FilterReason.NOT_AN_IMAGE if not could_be_image(name) else ""
-
-
-def _is_hidden(path: str) -> bool:
-    return any(part.startswith(".") or part in _LEFT_BEHIND for part in path.split("/"))
 
 
 def _looked_into(opened: OpenArchive, refs: Iterable[tuple[ImageRef, bool]]) -> Iterator[ImageRef]:

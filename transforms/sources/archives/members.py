@@ -31,6 +31,8 @@ SMALL_BYTES = 10**9
 #: Bytes of members kept in memory before a temporary file is used, and members written at once.
 _IN_MEMORY_BYTES = 16 << 20
 _BATCH = 1000
+#: Files and folders that operating systems add to folders and archives.
+_LEFT_BEHIND = frozenset(("__MACOSX", "Thumbs.db", "desktop.ini", "$RECYCLE.BIN"))
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
@@ -130,6 +132,11 @@ def tidy_name(name: str) -> str:
     return "/".join(
         part for i, part in enumerate(parts) if part != "." and (part or i in (0, len(parts) - 1))
     )
+
+
+def is_hidden(path: str) -> bool:
+    """Returns whether a member has a hidden name, or is of an operating system and not of the user."""
+    return any(part.startswith(".") or part in _LEFT_BEHIND for part in path.split("/"))
 
 
 def why_unsafe(name: str) -> str:

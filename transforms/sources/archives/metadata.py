@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.transforms.images.byte_ranges import read_part
 from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.archives.files import OpenArchive
-from shardwright.transforms.sources.archives.members import Member, member_key
+from shardwright.transforms.sources.archives.members import Member, is_hidden, member_key
 from shardwright.transforms.sources.files_beside import is_metadata_name, stem_of
 from shardwright.transforms.sources.image_metadata import MAX_METADATA_BYTES, BadMetadata
 from shardwright.transforms.sources.name_hash import name_hash
@@ -26,33 +23,25 @@ class MemberMetadata:
     def __init__(self, opened: OpenArchive) -> None:
         self._opened = opened
         self._members: dict[str, Member] = {}
-        self._images: frozenset[int] = frozenset()
-        kinds = Counter(is_metadata_name(path) for path, _ in self._paths())
-        if kinds[False] and kinds[True] >= kinds[False]:  # else some image has no metadata file
-            self._remember()
-
-    def _paths(self) -> Iterator[tuple[str, Member]]:
-        """Yields the paths of all images and of all possible metadata files."""
-        for member in self._opened.members:
-            if not member.fault and not member.is_folder:
-                path = member_key(member.name)
-                shown = not any(part.startswith(".") or part == "__MACOSX" for part in path.split("/"))
-                if shown and (is_image_name(path) or is_metadata_name(path)):
-                    yield path, member
-
-    def _remember(self) -> None:
-        with_metadata = {name_hash(stem_of(path)) for path, _ in self._paths() if is_metadata_name(path)}
-        images = frozenset(name_hash(stem_of(path)) for path, _ in self._paths() if is_image_name(path))
-        if images <= with_metadata:
-            self._images = images
-            self._members = {
-                path: member
-                for path, member in self._paths()
-                if is_metadata_name(path) and name_hash(stem_of(path)) in images
-            }
+        images: set[int] = set()
+        for member in opened.members:
+            path = member_key(member.name)
+            if member.fault or member.is_folder or is_hidden(path):
+                continue
+            if is_image_name(path):
+                images.add(name_hash(stem_of(path)))
+            elif is_metadata_name(path):
+                self._members[path] = member
+        beside = {path: name_hash(stem_of(path)) for path in self._members}
+        self._is_complete = bool(images) and images.issubset(beside.values())
+        self._members = {
+            path: member
+            for path, member in self._members.items()
+            if self._is_complete and beside[path] in images
+        }
 
     def __bool__(self) -> bool:
-        return bool(self._images)
+        return self._is_complete
 
     def holds(self, path: str) -> bool:
         """Returns whether a member is the metadata of an image."""

@@ -13,7 +13,6 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
-from shardwright.transforms.images.signatures import kind_of
 from shardwright.transforms.sources.parquet.columns import ImageTable, table_of
 from shardwright.transforms.sources.parquet.files import ARROW
 from shardwright.transforms.sources.parquet.spooled import (
@@ -21,6 +20,7 @@ from shardwright.transforms.sources.parquet.spooled import (
     columns_of_batch,
     copy_images,
     image_values,
+    shows_images,
     spooled_rows,
 )
 from shardwright.transforms.sources.spool import Spool
@@ -32,7 +32,6 @@ from shardwright.transforms.storage.stored_object import StoredObject
 _FILE = b"ARROW1"
 #: Last bytes of a stream. Without them it may have been cut off between two messages.
 _END = b"\xff\xff\xff\xff\0\0\0\0"
-_ROWS_TRIED = 20
 #: Rows after which a worker process returns what it has read.
 _ROWS_AT_ONCE = 20_000
 
@@ -123,9 +122,9 @@ def _table(file: StoredObject, settings: ConvertSettings) -> ImageTable | None:
     with _open(file) as opened:
 
         def holds_images(name: str) -> bool:
-            images = (image for batch in opened.batches([name]) for image in image_values(batch.column(0)))
-            first = next((image for image in islice(images, _ROWS_TRIED) if image is not None), b"")
-            return kind_of(first) is not None
+            return shows_images(
+                value for batch in opened.batches([name]) for value in image_values(batch.column(0))
+            )
 
         table = table_of(printable(file.path), ARROW, opened.schema, settings, holds_images)
         if table is None:

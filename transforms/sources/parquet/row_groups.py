@@ -13,7 +13,6 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.units import counted
-from shardwright.transforms.images.signatures import kind_of
 from shardwright.transforms.sources.parquet.columns import (
     BYTES,
     PATH,
@@ -27,6 +26,7 @@ from shardwright.transforms.sources.parquet.spooled import (
     columns_of_batch,
     copy_images,
     image_values,
+    shows_images,
     spooled_rows,
 )
 from shardwright.transforms.sources.spool import Spool
@@ -38,8 +38,8 @@ from shardwright.transforms.storage.stored_object import StoredObject
 _BYTES_A_PART, _ROWS_A_PART = 32 << 20, 20_000
 #: Most rows of a row group; a file that states more is damaged.
 _MAX_ROWS = 50_000_000
-#: Number of rows whose other values are read at once, and in which an image is searched.
-_ROWS_AT_ONCE, _ROWS_TRIED = 1024, 20
+#: Number of rows whose other values are read at once.
+_ROWS_AT_ONCE = 1024
 
 
 def parquet_table(file: StoredObject, settings: ConvertSettings) -> ImageTable | None:
@@ -56,11 +56,7 @@ def _table(file: StoredObject, settings: ConvertSettings) -> ImageTable | None:
 
         def holds_images(name: str) -> bool:
             batches = opened.iter_batches(batch_size=1, columns=[name], use_threads=False)
-            values = (
-                value for batch in islice(batches, _ROWS_TRIED) for value in image_values(batch.column(0))
-            )
-            first = next((value for value in values if value is not None), b"")
-            return kind_of(first) is not None
+            return shows_images(value for batch in batches for value in image_values(batch.column(0)))
 
         table = table_of(printable(file.path), PARQUET, opened.schema_arrow, settings, holds_images)
         return replace(table, rows=opened.metadata.num_rows) if table else None

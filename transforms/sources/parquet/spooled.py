@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import IO, Any, NamedTuple
 
 from shardwright.schemas.byte_range import ByteRange
@@ -15,6 +16,7 @@ from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.underway import UNDERWAY
+from shardwright.transforms.images.signatures import kind_of
 from shardwright.transforms.sources.content_digest import content_digest
 from shardwright.transforms.sources.parquet.columns import BYTES, PATH, ImageTable
 from shardwright.transforms.sources.spool import Spool
@@ -24,6 +26,8 @@ from shardwright.transforms.storage.stored_object import StoredObject
 
 #: The images in a spool file may take this many bytes, or else this many times the bytes of their file.
 SMALL_BYTES, MAX_RATIO = 10**9, 200
+#: Number of rows in which the first image is searched.
+_VALUES_TRIED = 20
 
 
 class CopiedImage(NamedTuple):
@@ -121,6 +125,12 @@ def image_values(column: Any) -> Iterator[bytes | None]:
         column = column.flatten()[column.type.get_field_index(BYTES)]  # respects missing structs
     for value in column:
         yield value.as_py()
+
+
+def shows_images(values: Iterable[bytes | None]) -> bool:
+    """Returns whether the first value of a column of bytes is an image."""
+    first = next((value for value in islice(values, _VALUES_TRIED) if value is not None), b"")
+    return kind_of(first) is not None
 
 
 def columns_of_batch(batch: Any, table: ImageTable) -> list[list[Any]]:
