@@ -1,10 +1,11 @@
-"""Archives in buckets: one request per member, few requests to list them, and only one generation is read."""
+"""Archives and tables of images in buckets: few requests, one per member, and only one generation is read."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from helpers.embedded import png, table_of, write_arrow, write_parquet
 from helpers.hostile import picture
 from helpers.packing import PACKERS, by_key, list_refs, read_all, tar_of, tree_members, zip_of
 from helpers.storage.buckets import Bucket
@@ -29,6 +30,22 @@ def test_what_was_unpacked_is_gone_again(bucket: Bucket, tree: Path) -> None:
     assert not [name for name in before if "spool" in name]
     assert validate(f"{bucket.url}/out", against=f"{bucket.url}/in").counts == {}
     assert set(bucket.names()) - before <= {"out/findings.json", "out/report.html"}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+@pytest.mark.parametrize("in_bucket", [False, True])
+def test_images_of_rows_are_copied_into_the_output_bucket_and_removed(
+    bucket: Bucket, tmp_path: Path, kind: str, in_bucket: bool
+) -> None:
+    table = table_of([png(number) for number in range(12)], label=["ant", "bee"] * 6)
+    path = (write_arrow if kind == "arrow" else write_parquet)(tmp_path / f"rows.{kind}", table)
+    source = str(path)
+    if in_bucket:
+        bucket.put(f"in/rows.{kind}", path.read_bytes())
+        source = f"{bucket.url}/in"
+    made = convert(input=source, output=f"{bucket.url}/out")
+    assert made.dataset.ledger["written"] == 12
+    assert not [name for name in bucket.names() if "spool" in name]
 
 
 def test_archives_are_listed_and_read_with_few_requests(bucket: Bucket, proxy: Proxy, tmp_path: Path) -> None:
