@@ -414,8 +414,9 @@ def _image_of(value: Any, settings: ConvertSettings) -> ImagePaths:
     name = value.get("file_name")
     if not isinstance(name, str) or not name:
         raise AnnotationFault("its entry has no file_name")
-    fault = f"its file_name {name!r} leads out of the folder of the images"
-    return ImagePaths(name, (name,), is_path=bool(inner_path(name)), fault=fault)
+    is_path = bool(inner_path(name))
+    fault = "" if is_path else f"its file_name {name!r} leads out of the folder of the images"
+    return ImagePaths(name, (name,), is_path=is_path, fault=fault)
 
 
 def _size_of(values: Mapping[str, Any]) -> tuple[int, int] | None:

@@ -67,4 +67,5 @@ SOURCE = DocumentFormat(
     image_of=_image_of,
     annotate=lambda ref, entry, settings: annotated(ref, objects_of(entry)),
     summarize=lambda *_: ", boxes by their centers",
+    settings=frozenset({"image_root"}),
 ).source()

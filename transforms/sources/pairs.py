@@ -148,6 +148,45 @@ class _SplitLists:
     seen: set[str] = field(default_factory=set)
 
 
+class _Partners:
+    """The annotation files in a folder, and which image each belongs to. Paths are relative to the folders.
+
+    Attributes:
+      files: Annotation file -> its state.
+      by_stem: Key without suffix -> annotation file.
+      matches: What the format knows about the pairs.
+    """
+
+    def __init__(
+        self,
+        folders: PairedFolders,
+        match: Callable[[PairedFolders, Mapping[str, storage.StoredObject], str], Matches] | None,
+        prefix: str,
+    ) -> None:
+        files = _annotation_files(folders)
+        self.matches = match(folders, files, prefix) if match else Matches()
+        self.files = {path: state for path, state in files.items() if path not in self.matches.others}
+        self.by_stem = _by_stem(self.files, folders.suffixes)
+        self._taken = {*self.matches.files.values(), *self.matches.embedded}
+        self._used = {*self._taken}
+
+    def file_of(self, path: str, stem: str) -> str:
+        """Returns the annotation file of an image; empty if it has none."""
+        beside = self.by_stem.get(stem, "")
+        self._used.add(beside)
+        return self.matches.files.get(path) or ("" if beside in self._taken else beside)
+
+    def use(self, file: str) -> None:
+        """Notes that an annotation file has an image."""
+        self._used.add(file)
+
+    def alone(self) -> list[str]:
+        """Returns the annotation files without an image."""
+        return sorted(
+            {*self.by_stem.values()} - self._used | (self.matches.faults.keys() & self.files.keys())
+        )
+
+
 @dataclass(frozen=True)
 class PairFormat:
     """A format with an annotation file for each image.
@@ -243,16 +282,11 @@ class PairFormat:
     ) -> Iterator[_Pair]:
         """Yields the references of a folder, and of its annotation files without an image."""
         prefix = self._prefix(item, folders, settings)
-        files = _annotation_files(folders)
-        matches = self.match(folders, files, prefix) if self.match else Matches()
-        files = {path: state for path, state in files.items() if path not in matches.others}
-        by_stem = _by_stem(files, folders.suffixes)
-        taken = {*matches.files.values(), *matches.embedded}
-        used = {*taken}
-        lists.seen.update(by_stem)
+        partners = _Partners(folders, self.match, prefix)
         tree = split_tree(folders.images) if folders.split_by_folder else FolderTree()
+        lists.seen.update(partners.by_stem)
         for ref in _images(folders, prefix):
-            if _is_annotation_file(ref, folders, files):
+            if _is_annotation_file(ref, folders, partners.files):
                 continue
             key = ref.key.removeprefix(prefix)
             stem = stem_of(key).removesuffix(folders.image_suffix)
@@ -262,33 +296,21 @@ class PairFormat:
                 yield _Pair(ref)
                 continue
             path = below(ref.uri, folders.images) or ref.uri
-            beside = by_stem.get(stem, "")
-            file = matches.files.get(path) or ("" if beside in taken else beside)
+            file = partners.file_of(path, stem)
             if self.file_of:
                 file = below(self.file_of(ref.uri), folders.annotations) or ""
-            used.update((beside, file))
+                partners.use(file)
             lists.seen.add(stem)
-            is_listed = stem in lists.splits if lists.splits else file or not folders.only_annotated
-            why = lists.twice.get(stem) or matches.faults.get(path)
-            if not is_listed or not folders.annotations:
-                yield _Pair(ref.filtered(FilterReason.NOT_LISTED))
-            elif not ref.is_candidate:
-                yield _Pair(ref)
-            elif why:
-                yield _Pair(ref.quarantined(QuarantineReason.BAD_ANNOTATION, why))
-            elif folders.has_masks:
-                yield _Pair(_with_mask(ref, files.get(file)))
-            else:
-                yield self._pair(ref, path, file, folders, files, settings)
-        alone = {*by_stem.values()} - used | (matches.faults.keys() & files.keys())
-        for file in sorted(alone):
+            ref = _judged(ref, path, stem, file, folders, partners, lists)
+            needs_file = ref.is_candidate and not folders.has_masks
+            yield self._pair(ref, path, file, folders, partners, settings) if needs_file else _Pair(ref)
+        for file in partners.alone():
             path = join(folders.annotations, file)
             if self.is_surplus(folders, path):
-                yield _Pair(
-                    bad_entry(_key_of_file(item, folders, file), path, matches.faults.get(file, MISSING))
-                )
-        for file, (path, place) in matches.embedded.items():
-            uri, version = join(folders.annotations, file), files[file].version
+                why = partners.matches.faults.get(file, MISSING)
+                yield _Pair(bad_entry(_key_of_file(item, folders, file), path, why))
+        for file, (path, place) in partners.matches.embedded.items():
+            uri, version = join(folders.annotations, file), partners.files[file].version
             key, split = item.prefix + key_of(path), folders.split or tree.place(path)[0]
             yield _Pair(ImageRef(key, uri, split=split, version=version, place=place), uri)
 
@@ -298,7 +320,7 @@ class PairFormat:
         path: str,
         file: str,
         folders: PairedFolders,
-        files: Collection[str],
+        partners: _Partners,
         settings: ConvertSettings,
     ) -> _Pair:
         """Returns an image with its annotation file.
@@ -308,7 +330,7 @@ class PairFormat:
         if self.file_of:
             return _Pair(ref, self.file_of(ref.uri))
         usual = stem_of(path).removesuffix(folders.image_suffix) + folders.suffixes[0]
-        if not file and usual in files:  # it belongs to another image
+        if not file and usual in partners.files:  # it belongs to another image
             return _Pair(self._without_file(ref, settings))
         return _Pair(ref, join(folders.annotations, file or usual))
 
@@ -397,6 +419,26 @@ def _is_annotation_file(ref: ImageRef, folders: PairedFolders, files: Collection
     if storage.is_remote(ref.uri) or storage.is_remote(folders.annotations):
         return below(ref.uri, folders.annotations) is not None
     return below(os.path.abspath(ref.uri), os.path.abspath(folders.annotations)) is not None
+
+
+def _judged(
+    ref: ImageRef,
+    path: str,
+    stem: str,
+    file: str,
+    folders: PairedFolders,
+    partners: _Partners,
+    lists: _SplitLists,
+) -> ImageRef:
+    """Returns an image with its mask, or with the reason why it is left out or bad."""
+    is_listed = stem in lists.splits if lists.splits else file or not folders.only_annotated
+    if not is_listed or not folders.annotations:
+        return ref.filtered(FilterReason.NOT_LISTED)
+    if not ref.is_candidate:
+        return ref
+    if why := lists.twice.get(stem) or partners.matches.faults.get(path):
+        return ref.quarantined(QuarantineReason.BAD_ANNOTATION, why)
+    return _with_mask(ref, partners.files.get(file)) if folders.has_masks else ref
 
 
 def _with_mask(ref: ImageRef, mask: storage.StoredObject | None) -> ImageRef:
