@@ -30,7 +30,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.schemas.key_rules import KeyRules
 from shardwright.transforms.conversion.convert import ShardRecipe, map_reads
-from shardwright.transforms.conversion.fingerprint_read import fingerprint_read
+from shardwright.transforms.conversion.fingerprint import fingerprint_read
 from shardwright.transforms.images.near_duplicates import bands_of, similar_pairs
 
 #: Number of buckets in which values meet, and so of workers that can share the comparison.

@@ -205,7 +205,7 @@ def test_a_report_lacks_the_thumbnail_whose_decoder_crashes(
 def test_an_image_whose_fingerprint_crashes_is_no_copy(
     images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    met = accident(tmp_path, monkeypatch, _SEGFAULT, "conversion.fingerprint_read:fingerprint")
+    met = accident(tmp_path, monkeypatch, _SEGFAULT, "conversion.fingerprint:fingerprint")
     argv = ("convert", images, tmp_path / "out", "--dedupe=near", "--pool=processes")
     assert run(capfd, *argv).code == 0 and met.exists()
     assert check_books(tmp_path / "out")[BAD]["outcome"] == "written"

@@ -22,14 +22,13 @@ from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.transforms.conversion.convert import ShardRecipe, read_ref
-from shardwright.transforms.conversion.fingerprint_read import fingerprint_read
+from shardwright.transforms.conversion.fingerprint import fingerprint, fingerprint_read
 from shardwright.transforms.dedupe_near import (
     Row,
     bucketed_fingerprints,
     find_shared,
     join_groups,
 )
-from shardwright.transforms.images.fingerprint import fingerprint
 from shardwright.transforms.images.near_duplicates import similar_pairs
 
 PHOTOS = Path(__file__).parents[2] / "examples" / "photos"

@@ -12,7 +12,7 @@ from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.schemas.image_formats import SUPPORTED_KINDS, WITHOUT_SIGNATURE
-from shardwright.transforms.images import deep_pixels, memory
+from shardwright.transforms.images import deep_pixels
 from shardwright.transforms.images.deep_header import UINT8, DeepHeader
 from shardwright.transforms.images.faults import corrupt, unsupported
 from shardwright.transforms.images.formats import format_of
@@ -30,6 +30,14 @@ from shardwright.transforms.images.signatures import (
     kind_of,
     unsupported_kind_by_name,
 )
+
+#: Bytes that a decoder may hold for each pixel that `--max_pixels` allows. A picture takes 4 per pixel. The
+#: coefficients of a progressive JPEG take 3 (with chroma subsampling) or 6 (without).
+MAX_BYTES_PER_PIXEL = 5
+#: The same for a large file. A file of a few bytes that needs gigabytes is not a picture. A file that needs a
+#: few hundred times its size may be a photograph of 50 megapixels.
+MAX_BYTES_PER_PIXEL_OF_LARGE_FILES = 20
+_BYTES_PER_BYTE_OF_FILE = 256
 
 #: EXIF orientation (TIFF 6.0, tag 274) -> operation that makes the stored pixels upright.
 _UPRIGHT = {
@@ -183,7 +191,7 @@ def load_checked(opened: OpenedImage, max_pixels: int, keep_damaged: bool = Fals
         picture.info = {"icc_profile": profile} if profile else {}
         return LoadedImage(picture)
     with decoder_faults(opened.kind, max_pixels):
-        memory.check_memory(decoder_bytes(opened), max_pixels, len(opened.data))
+        check_memory(decoder_bytes(opened), max_pixels, len(opened.data))
         return opened.decode(keep_damaged)
 
 
@@ -202,7 +210,7 @@ def load_samples(opened: OpenedImage, max_pixels: int) -> np.ndarray:
 
 def _load_samples(opened: OpenedImage, header: DeepHeader, max_pixels: int) -> np.ndarray:
     with decoder_faults(opened.kind, max_pixels):
-        memory.check_memory(decoder_bytes(opened), max_pixels, len(opened.data))
+        check_memory(decoder_bytes(opened), max_pixels, len(opened.data))
         samples = opened.read_samples(header)
         samples = samples.reshape(*samples.shape[:2], -1)
         width, height = header.size
@@ -243,3 +251,25 @@ def reduced_box(
         min(right + pad_x, reduced_size[0]),
         min(lower + pad_y, reduced_size[1]),
     )
+
+
+def check_memory(needed: int, max_pixels: int, file_bytes: int) -> None:
+    """Checks that a decoder does not need far more memory than the allowed pixels.
+
+    Args:
+      needed: number of bytes, from `decoder_bytes`.
+      max_pixels: number of pixels of the largest accepted picture.
+      file_bytes: size of the file in bytes.
+
+    Raises:
+      ImageFault: if it needs more.
+    """
+    of_file = min(file_bytes * _BYTES_PER_BYTE_OF_FILE, max_pixels * MAX_BYTES_PER_PIXEL_OF_LARGE_FILES)
+    most = max(max_pixels * MAX_BYTES_PER_PIXEL, of_file)
+    if needed > max(most, 1 << 24):
+        raise ImageFault(
+            QuarantineReason.TOO_MUCH_MEMORY,
+            Stage.DECODE,
+            f"decoding takes {needed // 10**6} MB, more than the {most // 10**6} MB that a file of its size "
+            f"may take with --max_pixels {max_pixels}; raise --max_pixels to accept it",
+        )

@@ -18,7 +18,13 @@ from shardwright.transforms.sources.documents import (
     ImagePaths,
     usual_folders,
 )
-from shardwright.transforms.sources.image_files import annotated, class_name, inner_path, number_in
+from shardwright.transforms.sources.image_files import (
+    annotated,
+    class_name,
+    inner_path,
+    number_in,
+    split_name,
+)
 from shardwright.transforms.sources.moved_files import with_slashes
 from shardwright.transforms.sources.shapes import (
     MIN_CORNERS,
@@ -29,7 +35,6 @@ from shardwright.transforms.sources.shapes import (
     mask_outline,
     rotated_box,
 )
-from shardwright.transforms.sources.split_names import split_name
 from shardwright.transforms.sources.xml_items import XmlElement, XmlItems, XmlReader
 
 _ROOT, _IMAGE, _TRACK, _TAG = "annotations", "image", "track", "tag"

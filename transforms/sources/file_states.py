@@ -15,8 +15,8 @@ from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.transforms import storage
 from shardwright.transforms.sources.annotation_files import side_by_side
+from shardwright.transforms.sources.hashing import name_hash
 from shardwright.transforms.sources.image_files import MISSING, below, is_file
-from shardwright.transforms.sources.name_hash import name_hash
 
 #: Fewest objects that are listed before the listing is given up.
 _MIN_LISTED = 10_000

@@ -15,6 +15,8 @@ from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT, ImageRef, k
 from shardwright.transforms import storage
 from shardwright.transforms.sources.class_folders import walk
 
+_SPLIT_NAME = re.compile(r"[a-z0-9_]{1,64}\Z")
+
 #: Names of splits in names of files and folders; no other letter may be directly beside them.
 _SPLIT_TOKEN = re.compile(r"(?:\A|[^a-z])(train|training|val|valid|validation|dev|test|testing)(?![a-z])")
 MISSING = "its image is missing"
@@ -209,3 +211,17 @@ def annotated(ref: ImageRef, annotations: Annotations) -> ImageRef:
 def bad_entry(key: str, uri: str, message: str, reason: str = QuarantineReason.BAD_ANNOTATION) -> ImageRef:
     """Returns the reference for an entry of an annotation file without an image."""
     return ImageRef(key=key, uri=uri, split=NO_SPLIT).quarantined(reason, message)
+
+
+def split_name(text: str) -> str:
+    """Returns a split name in lower case; empty for no split and for AutoML's UNASSIGNED.
+
+    Raises:
+      ValueError: If the text cannot be the name of a split.
+    """
+    name = text.strip().lower()
+    if name in ("", "unassigned"):
+        return ""
+    if not _SPLIT_NAME.match(name) or name == NO_SPLIT:
+        raise ValueError(f"{text!r} cannot be a split's name; use letters, digits and _")
+    return name

@@ -6,7 +6,7 @@ import re
 
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.image_ref import ImageRef, one_label
-from shardwright.transforms.sources.split_names import split_name
+from shardwright.transforms.sources.image_files import split_name
 
 
 def take_apart(ref: ImageRef, pattern: re.Pattern[str], prefix: str) -> ImageRef:

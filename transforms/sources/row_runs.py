@@ -10,7 +10,7 @@ from typing import IO
 import numpy as np
 
 from shardwright.transforms.concurrency.underway import UNDERWAY
-from shardwright.transforms.sources.name_hash import name_hash
+from shardwright.transforms.sources.hashing import name_hash
 from shardwright.transforms.sources.tables.lines import Lines, Row
 
 

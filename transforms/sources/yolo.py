@@ -31,13 +31,13 @@ from shardwright.transforms.sources.image_files import (
     is_folder,
     join,
     parent_of,
+    split_name,
     split_token,
 )
 from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.listed_images import possible_paths, resolve
 from shardwright.transforms.sources.moved_files import with_slashes
 from shardwright.transforms.sources.pairs import PairedFolders, PairFormat
-from shardwright.transforms.sources.split_names import split_name
 
 _SPLITS, _YAML, _DATA, _LISTS = ("train", "val", "test"), (".yaml", ".yml"), ".data", (".txt", ".list")
 _MAX_BYTES = 2_000_000

@@ -17,10 +17,9 @@ from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.transforms.images import color
 from shardwright.transforms.images.convert import convert_image
-from shardwright.transforms.images.decode import decoder_bytes, open_image, reduce_jpeg
+from shardwright.transforms.images.decode import check_memory, decoder_bytes, open_image, reduce_jpeg
 from shardwright.transforms.images.formats import png
 from shardwright.transforms.images.formats.jpeg import read_header
-from shardwright.transforms.images.memory import check_memory
 from shardwright.transforms.images.read import read_image
 
 SIDE = 64

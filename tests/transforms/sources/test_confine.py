@@ -15,11 +15,10 @@ from shardwright.pipelines import cli
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.transforms.sources.confinement import Confinement
 from shardwright.transforms.sources.input_probe import look_at
 from shardwright.transforms.sources.inputs import recognize
 from shardwright.transforms.sources.label_rules import make_label_rules
-from shardwright.transforms.sources.listing import list_part, split_inputs
+from shardwright.transforms.sources.listing import Confinement, list_part, split_inputs
 from shardwright.transforms.sources.source import Context, Input
 from shardwright.transforms.sources.spool import Spool
 

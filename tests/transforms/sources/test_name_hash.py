@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 
 from shardwright.transforms import storage
-from shardwright.transforms.sources.archives.unique_names import UniqueNames
-from shardwright.transforms.sources.name_hash import name_hash
+from shardwright.transforms.sources.archives.files import UniqueNames
+from shardwright.transforms.sources.hashing import name_hash
 
 
 def test_the_number_of_a_name_depends_on_its_bytes() -> None:

@@ -9,8 +9,8 @@ from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.archives.files import OpenArchive
 from shardwright.transforms.sources.archives.members import Member, is_hidden, member_key
 from shardwright.transforms.sources.files_beside import is_metadata_name, stem_of
+from shardwright.transforms.sources.hashing import name_hash
 from shardwright.transforms.sources.image_metadata import MAX_METADATA_BYTES, BadMetadata
-from shardwright.transforms.sources.name_hash import name_hash
 
 
 class MemberMetadata:

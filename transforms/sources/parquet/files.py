@@ -12,9 +12,8 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import is_image_name
-from shardwright.transforms.sources.image_files import files_below
+from shardwright.transforms.sources.image_files import files_below, split_name
 from shardwright.transforms.sources.input_probe import InputProbe
-from shardwright.transforms.sources.split_names import split_name
 from shardwright.transforms.sources.tfrecord.files import split_of
 
 PARQUET, ARROW = "parquet", "arrow"

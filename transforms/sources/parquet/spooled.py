@@ -17,7 +17,7 @@ from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.images.signatures import kind_of
-from shardwright.transforms.sources.content_digest import content_digest
+from shardwright.transforms.sources.hashing import content_digest
 from shardwright.transforms.sources.parquet.columns import BYTES, PATH, ImageTable
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.sources.tables.parquet import python_values

@@ -14,7 +14,7 @@ from shardwright.schemas.byte_range import BASE64, ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import words_of
 from shardwright.transforms.images.signatures import is_image_name, kind_of
-from shardwright.transforms.sources.content_digest import content_digest
+from shardwright.transforms.sources.hashing import content_digest
 from shardwright.transforms.sources.tables.lines import named_value
 from shardwright.transforms.sources.tables.rows import EmbeddedImage
 from shardwright.transforms.storage.stored_object import StoredObject

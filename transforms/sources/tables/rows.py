@@ -17,9 +17,8 @@ from shardwright.schemas.labels import MAX_OWN_ID, UNLABELLED, ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.transforms import storage
 from shardwright.transforms.sources.annotation_files import AnnotationFault
-from shardwright.transforms.sources.image_files import annotated, join, key_of
+from shardwright.transforms.sources.image_files import annotated, join, key_of, split_name
 from shardwright.transforms.sources.moved_files import MovedFile, find_moved
-from shardwright.transforms.sources.split_names import split_name
 from shardwright.transforms.sources.tables.columns import ROLES
 from shardwright.transforms.sources.tables.lines import Row
 from shardwright.transforms.sources.tables.objects import objects_of

@@ -35,9 +35,9 @@ from shardwright.transforms import storage
 from shardwright.transforms.records.compression import decompress_into
 from shardwright.transforms.records.framing import HEADER_BYTES, Record, masked_crc32c
 from shardwright.transforms.records.recovery import DamagedRange, read_records
+from shardwright.transforms.sources.image_files import split_name
 from shardwright.transforms.sources.input_probe import InputProbe, is_pattern, look_at
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
-from shardwright.transforms.sources.split_names import split_name
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.sources.tfrecord import files as record_files
 from shardwright.transforms.sources.tfrecord.checks import check_sample, first_records, sample

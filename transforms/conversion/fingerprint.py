@@ -1,4 +1,4 @@
-"""Fingerprints of source images, by which near duplicates are found before the conversion."""
+"""Fingerprints of images that a conversion would write, by which near duplicates are found. Without Beam."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ import math
 from typing import NamedTuple
 
 from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import ImageFault, LeftOut, NotACandidate
+from shardwright.transforms.concurrency.pool import reserve_working_bytes
+from shardwright.transforms.concurrency.underway import UNDERWAY
+from shardwright.transforms.conversion.convert import ReadImage
+from shardwright.transforms.conversion.selection import check_quality
 from shardwright.transforms.images import color, decode, deep_pixels
 from shardwright.transforms.images.convert import (
     BYTES_PER_PIXEL,
     Reserve,
+    convert_image,
     decode_deep,
     decode_upright,
     open_chosen,
@@ -66,3 +72,24 @@ def fingerprint(
             image, _ = decode_upright(opened, settings)
             image = color.to_color(image, settings.color, settings.background_rgb)
         return Fingerprint(width * height, *fingerprints_of(image))
+
+
+def fingerprint_read(settings: ConvertSettings, read: ReadImage) -> Fingerprint | None:
+    """Returns the fingerprint of an image; None if the conversion will leave it out.
+
+    Such an image must not be kept in favor of one that would become a record.
+
+    Args:
+      settings: checked settings.
+      read: the image, whose bytes are read.
+    """
+    if read.fault or read.left_out:
+        return None
+    data, key, reserve = read.data, read.ref.key, reserve_working_bytes
+    try:
+        with UNDERWAY.working_on(read.ref.location, "decode"):
+            if settings.drop:  # only the stored image can show this
+                check_quality(convert_image(data, key, settings, reserve), settings, reserve)
+            return fingerprint(data, key, settings, reserve)
+    except (ImageFault, LeftOut, NotACandidate):
+        return None
