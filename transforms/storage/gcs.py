@@ -249,6 +249,8 @@ class GcsStore(RemoteStore):
 
         try:
             return read(Reader(client.buckets.open(bucket), name, "version"))
+        except ObjectTooLarge:
+            raise
         except Exception as error:
             is_emulator = bool(os.environ.get("STORAGE_EMULATOR_HOST"))
             if object_store.is_refusal(error) or (is_emulator and object_store.is_foreign(error)):

@@ -195,9 +195,15 @@ class Reader:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Returns whether the same request will always fail."""
+    """Returns whether the same request will always fail, or cannot be sent."""
     answer = answer_of(error)
-    return _is_about_certificates(error) or (bool(answer.status) and not answer.is_transient)
+    if answer.status:
+        return not answer.is_transient
+    return _is_about_certificates(error) or not (_is_about_network(error) or is_foreign(error))
+
+
+def _is_about_network(error: Exception) -> bool:
+    return any(part in str(error) for part in ("Error performing", "HTTP error"))
 
 
 def _is_about_certificates(error: Exception) -> bool:
@@ -270,7 +276,7 @@ class ObjectStore(RemoteStore):
                     f"name the region of the {self.service.kind} with --s3_region_name."
                 )
             )
-        if not answer.status and not any(part in text for part in ("Error performing", "HTTP error")):
+        if not answer.status and not _is_about_network(error):
             return Fault(EngineError(f"Cannot use {self.paths}: {answer.text}; check its settings."))
         return self.service.fault(doing, path, answer)
 
