@@ -18,7 +18,7 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 
-from shardwright.pipelines import inspect
+from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.plan import plan, print_forecast
 from shardwright.schemas.errors import UsageError
@@ -379,7 +379,7 @@ def test_gaps_in_ids_are_not_classes(
     assert label_map.count("item") == 2 and "id: 3" in label_map and "id: 16" in label_map
     croissant = json.loads((tmp_path / "out" / "croissant.json").read_text())
     assert " of 2 classes" in croissant["description"]
-    assert inspect.main([str(tmp_path / "out")]) == 0
+    assert main(["inspect", str(tmp_path / "out")]) == 0
     shown = capsys.readouterr().out
     assert "thing" in shown and " 15 " not in shown
     print_forecast(plan(**settings))
