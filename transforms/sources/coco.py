@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import re
@@ -77,7 +78,7 @@ class _Coco(JsonItems):
 
     Attributes:
       annotations: Places of the annotations, by the id of their image.
-      ids: Ids of the images, and those that several images have.
+      ids: Ids of the images.
       twice: Ids that several images have.
       strays: (Number from 1, fault) of annotations without the id of an image.
       kinds: Keys of the annotations that identify their kind.
@@ -226,30 +227,25 @@ def _is_coco(head: bytes) -> bool:
     if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         return False
     arrays = set()
-    try:
+    with contextlib.suppress(JsonFault):
         for item in stream_object(io.BytesIO(head)):
-            value = item.value if isinstance(item.value, dict) else {}
-            if item.name == "images" and {"id", "file_name"} <= value.keys():
+            keys = item.value.keys() if isinstance(item.value, dict) else set()
+            is_image = item.name == "images" and {"id", "file_name"} <= keys
+            if is_image or (item.name == "annotations" and "image_id" in keys):
                 return True
-            if item.name == "annotations" and "image_id" in value:
-                return True
-            if not item.length:
-                arrays.add(item.name)
-    except JsonFault:
-        return False
-    return {"images", "annotations"} <= arrays
+            arrays |= {item.name} if not item.length else set()
+        return {"images", "annotations"} <= arrays
+    return False
 
 
 def _first_images(head: bytes) -> list[Any]:
     """Returns the entries of the first images; none if the file begins with annotations."""
     images: list[Any] = []
-    try:
+    with contextlib.suppress(JsonFault):
         for item in stream_object(io.BytesIO(head)):
             images += [item.value] if item.name == "images" and item.length else []
             if len(images) == _FIRST_IMAGES:
                 break
-    except JsonFault:
-        pass
     return images
 
 
@@ -363,7 +359,11 @@ def _summarize(file: DocumentFile, images: Sequence[Any], settings: ConvertSetti
 def _begin(
     documents: Sequence[Document], settings: ConvertSettings
 ) -> Iterator[ClassId | tuple[Document, str, str]]:
-    """Yields the ids of classes, and the annotations without an image, after checking the files."""
+    """Yields the ids of classes, and the annotations without an image.
+
+    Raises:
+      UsageError: If the files have no annotations of the kind that the layout stores.
+    """
     files: list[_Coco] = [document.entries for document in documents]  # type: ignore[misc]
     path, layout = printable(documents[0].file.path), settings.record_layout
     kinds = set().union(*(file.kinds for file in files))
@@ -376,34 +376,26 @@ def _begin(
         raise UsageError(
             f"--layout {layout.name}: {path} has panoptic segments only; choose --layout panoptic."
         )
-    names = tuple(dict.fromkeys(name for file in files for points in file.points.values() for name in points))
+    names: tuple[str, ...] = ()
     if _stores_key_points(settings):
-        _check_key_points(kinds, names, path, settings)
+        points = (points for file in files for points in file.points.values())
+        names = tuple(dict.fromkeys(name for several in points for name in several))
+        spec = layout.by_role().get(FeatureRole.KEYPOINT_X)
+        if "keypoints" in kinds and not names:
+            raise UsageError(
+                f"--layout {layout.name}: {path} does not name its key points; add an array keypoints with "
+                "their names to its categories."
+            )
+        if kinds & _OBJECT_KEYS and "keypoints" not in kinds and spec is not None and not spec.optional:
+            raise UsageError(
+                f"--layout {layout.name}: {path} has no key points; name the folder that also has its "
+                "person_keypoints file, or choose --layout detection."
+            )
     for document, file in zip(documents, files):
-        file.point_names = names if _stores_key_points(settings) else ()
+        file.point_names = names
         yield from (ClassId(name, found) for found, name in file.categories.items() if isinstance(found, int))
         for rank, why in file.orphans():
             yield document, f"annotation {rank}", why
-
-
-def _check_key_points(kinds: set[str], names: Sequence[str], path: str, settings: ConvertSettings) -> None:
-    """Checks that there are key points with names if the layout stores them.
-
-    Raises:
-      UsageError: If the layout requires key points and there are none, or their names are missing.
-    """
-    layout = settings.record_layout
-    if "keypoints" in kinds and not names:
-        raise UsageError(
-            f"--layout {layout.name}: {path} does not name its key points; add an array keypoints with their "
-            "names to its categories."
-        )
-    spec = layout.by_role().get(FeatureRole.KEYPOINT_X)
-    if kinds & _OBJECT_KEYS and "keypoints" not in kinds and spec is not None and not spec.optional:
-        raise UsageError(
-            f"--layout {layout.name}: {path} has no key points; name the folder that also has its "
-            "person_keypoints file, or choose --layout detection."
-        )
 
 
 def _image_of(value: Any, settings: ConvertSettings) -> ImagePaths:
