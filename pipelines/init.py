@@ -16,12 +16,7 @@ from shardwright.pipelines.prepare import as_beam_options, make_request
 from shardwright.pipelines.result_places import check_result_place
 from shardwright.schemas.configuration.job import RebuildSettings
 from shardwright.schemas.configuration.setting import settings_of
-from shardwright.schemas.configuration.settings_values import (
-    not_for_rebuilds,
-    setting_fields,
-    settings_from,
-    stored_value,
-)
+from shardwright.schemas.configuration.settings_values import not_for_rebuilds, setting_fields, settings_from
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import shell_word
@@ -101,7 +96,8 @@ def init(
         detected_as = [item.detected_as for item in make_request(values, with_output=True).inputs]
     except EngineError as error:  # an input that only the cloud can read is checked there
         unseen = error.message
-    settings = {name: stored_value(setting_fields()[name], value) for name, value in values.items()}
+    stored = settings_from(values)
+    settings = {name: getattr(stored, name) for name in values}
     text = job_text(settings, keep=keep, runner=_by_name(beam_options), detected_as=detected_as)
     if file:
         write_result(file, text.encode(), "--file", "job file")
