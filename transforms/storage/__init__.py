@@ -59,8 +59,7 @@ def is_remote(path: str) -> bool:
 
 def _scheme(path: str) -> str:
     """Returns the scheme of a path, such as `gs`; empty for a local path."""
-    scheme, found, _ = path.partition("://")
-    return scheme if found else ""
+    return path.partition("://")[0] if is_remote(path) else ""
 
 
 @cache

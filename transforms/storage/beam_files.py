@@ -23,7 +23,6 @@ class BeamStore(RemoteStore):
 
     paths = "A storage other than gs://, s3:// and az://"
     has_folders = False
-    has_conditions = False
 
     def connect(self, options: Any) -> Any:
         """Returns Beam's file systems, which know the options themselves."""

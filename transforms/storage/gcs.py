@@ -11,9 +11,8 @@ import io
 import math
 import os
 import re
-import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC
 from http import HTTPStatus
 from typing import IO, Any
@@ -64,22 +63,12 @@ class _Client:
       user_project: project that pays for requests to buckets whose requesters pay; None for none.
       credentials: credentials of google-auth.
       buckets: buckets of obstore; None if it cannot do what the environment asks for.
-      lock: held by the thread that gets a new token.
     """
 
     google: Any
     user_project: str | None
     credentials: Any
     buckets: object_store.Buckets | None
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def refresh(self) -> None:
-        """Gets a new token, for all threads."""
-        from google.auth.transport.requests import Request
-
-        with self.lock:
-            if not self.credentials.valid:
-                self.credentials.refresh(Request())
 
 
 class GcsStore(RemoteStore):
@@ -245,8 +234,7 @@ class GcsStore(RemoteStore):
         if client.buckets is None or object_store.was_forked() or not object_store.keeps_name(name):
             return None
         if not client.credentials.valid:
-            client.refresh()
-
+            self._renew_token(client.credentials)
         try:
             return read(Reader(client.buckets.open(bucket), name, "version"))
         except ObjectTooLarge:
@@ -256,6 +244,13 @@ class GcsStore(RemoteStore):
             if object_store.is_refusal(error) or (is_emulator and object_store.is_foreign(error)):
                 return None
             raise
+
+    def _renew_token(self, credentials: Any) -> None:
+        from google.auth.transport.requests import Request
+
+        with self._lock:  # one thread does it for all
+            if not credentials.valid:
+                credentials.refresh(Request())
 
     def write(self, path: str, data: bytes) -> None:
         """Writes an object in one upload."""

@@ -261,34 +261,13 @@ def link(source: str, target: str, inside: str = "") -> None:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        if _is_copy(source, target):
-            return
-        _copy(source, temporary)
+        with open(source, "rb") as file:
+            _write(target, lambda copy: shutil.copyfileobj(file, copy, _COPY_BYTES), inside)
+        return
     try:
         os.replace(temporary, target)
     finally:
         remove(temporary)  # still there if both are one file since
-
-
-def _is_copy(source: str, target: str) -> bool:
-    """Returns whether a copy has been made before; it has the time of its original."""
-    try:
-        one, other = os.stat(source), os.stat(target)
-    except FileNotFoundError:
-        return False
-    return (one.st_size, one.st_mtime_ns) == (other.st_size, other.st_mtime_ns)
-
-
-def _copy(source: str, temporary: str) -> None:
-    try:
-        shutil.copyfile(source, temporary)
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        status = os.stat(source)
-        os.utime(temporary, ns=(status.st_atime_ns, status.st_mtime_ns))
-    except BaseException:
-        remove(temporary)
-        raise
 
 
 def move_into_place(temporary: str, path: str) -> None:

@@ -32,11 +32,9 @@ class Store(ABC):
 
     Attributes:
       has_folders: whether one level of folders can be listed without what is below.
-      has_conditions: whether `write_if` is supported.
     """
 
     has_folders: ClassVar[bool] = True
-    has_conditions: ClassVar[bool] = True
 
     def run(self, doing: str, path: str, send: Callable[[], Result]) -> Result:
         """Calls a function that sends requests with the other methods.
