@@ -167,7 +167,8 @@ class Reader:
         chunks: list[bytes] = []
         done, size = 0, 1
         while done < size and (answer := self._answer(version, done, PART_BYTES)) is not None:
-            size, version = answer.meta["size"], answer.meta[self._mark].strip('"')
+            meta = answer.meta  # makes a new dictionary
+            size, version = meta["size"], meta[self._mark].strip('"')
             if 0 <= limit < size:
                 raise ObjectTooLarge(size)
             chunks.append(bytes(answer.bytes().to_bytes()))
