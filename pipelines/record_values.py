@@ -8,9 +8,9 @@ from typing import Any
 
 from shardwright.pipelines.tables import one_line
 from shardwright.schemas.example import Feature
+from shardwright.schemas.image_formats import FORMAT_NAMES
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.units import format_size
-from shardwright.transforms.images.encode import FORMAT_NAMES
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.preview.decoded_values import is_bare_pixels, without_encodings
 from shardwright.transforms.records.encodings import plain_spec

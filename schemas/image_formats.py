@@ -95,3 +95,7 @@ def parse_formats(text: str) -> frozenset[str]:
             raise ValueError(f"there is no image format {item!r}{advice}")
         found.add(_KIND_OF_NAME[name])
     return frozenset(found)
+
+
+#: Stored format -> value of `image/format`.
+FORMAT_NAMES = {"jpeg": "jpg", "png": "png", "webp": "webp", "raw": "raw"}

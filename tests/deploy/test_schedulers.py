@@ -200,7 +200,7 @@ def test_the_parts_of_the_cron_job_fit_together(manifests: dict[str, Any], tmp_p
     (tmp_path / file).write_text(manifests["ConfigMap"]["data"][file])
     job = read_job(str(tmp_path / file), environ={})
     wait = container["command"][container["command"].index("--wait") + 1]
-    assert float(wait) > job.lease_minutes, "or the lease of a pod that was killed outlasts the next one"
+    assert float(wait) > job.rules.lease_minutes, "or the lease of a killed pod outlasts the next one"
 
 
 def test_the_command_knows_all_options_of_the_schedulers(capsys: pytest.CaptureFixture[str]) -> None:

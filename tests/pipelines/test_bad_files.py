@@ -119,7 +119,7 @@ def test_a_copy_in_an_unknown_class_does_not_replace_the_known_one(capfd: Captur
         (b"input: [a, [b]]", "write one path or a list of paths"),
         (b"seed: 1.5", "is not a whole number"),
         (b"seed: .inf", "is not a number"),
-        (b"quality: true", "is not a whole number"),
+        (b"quality: true", "is not a number"),
         (b"overwrite: 3", "write true or false"),
         (b"background: #ffffff", "background has no value; quote one that begins with #."),
         (b"class_names: [ant, bee]", "takes one value, not several"),

@@ -32,7 +32,7 @@ from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.input_state import INPUT_JSON, InputState
 from shardwright.transforms import storage
 from shardwright.transforms.images import read as reading
-from shardwright.transforms.rebuild import events, remembered_input, unchanged
+from shardwright.transforms.rebuild import events, finish, unchanged
 from shardwright.transforms.sources import listing_digest
 
 JOB: dict[str, Any] = {
@@ -338,10 +338,10 @@ def test_an_input_that_cannot_be_remembered_is_a_warning(here: Path, monkeypatch
             raise OSError(28, "No space left on device", path)
         writing(path, *rest, **more)
 
-    writing = remembered_input.storage.write_bytes
+    writing = finish.storage.write_bytes
     Path("in/a/new.bmp").write_bytes(picture(50, "BMP", 8))
     with monkeypatch.context() as patch:
-        patch.setattr(remembered_input.storage, "write_bytes", failing)
+        patch.setattr(finish.storage, "write_bytes", failing)
         result = rebuild(**JOB)
     assert result.changed and any(INPUT_JSON in warning for warning in result.outcome["warnings"])
     assert not ends_early()

@@ -12,6 +12,7 @@ from helpers.from_nothing import Rebuilt, begin, entries_of
 from PIL import Image
 
 from shardwright.pipelines import convert, plan, report
+from shardwright.pipelines.cli import main
 from shardwright.pipelines.prepare import make_request
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import UsageError
@@ -92,7 +93,7 @@ def test_groups_stay_whole(mode: str, tmp_path: Path, capsys: Capture) -> None:
     write(tmp_path / "in", "dog", range(30, 140))
     out = tmp_path / "out"
     options = [str(tmp_path / "in"), str(out), "--splits", SPLITS, "--split_mode", mode]
-    assert convert.main([*options, "--split_by", r"(p\d+)_", "--folds", "3"]) == 0
+    assert main(["convert", *options, "--split_by", r"(p\d+)_", "--folds", "3"]) == 0
     splits = split_of_keys(out)
     groups = {(key.split("/")[1][:4], split) for key, split in splits.items()}
     assert len(groups) == len({patient for patient, _ in groups})
@@ -115,7 +116,8 @@ def test_groups_stay_whole(mode: str, tmp_path: Path, capsys: Capture) -> None:
 def test_plan_shows_the_numbers(tmp_path: Path, capsys: Capture) -> None:
     write(tmp_path / "in", "cat", range(33))
     assert (
-        plan.main([str(tmp_path / "in"), "--splits", SPLITS, "--split_mode", "exact", "--limit", "30"]) == 0
+        main(["plan", str(tmp_path / "in"), "--splits", SPLITS, "--split_mode", "exact", "--limit", "30"])
+        == 0
     )
     message = "exact splits: train 21 (wanted 21), validation 6 (wanted 6), test 3 (wanted 3)"
     assert message in " ".join(capsys.readouterr().out.split())
@@ -124,7 +126,7 @@ def test_plan_shows_the_numbers(tmp_path: Path, capsys: Capture) -> None:
 def test_splits_of_the_source_are_kept(tmp_path: Path, capsys: Capture) -> None:
     for split in ("train", "test"):
         write(tmp_path / "in" / split, "cat", range(7))
-    assert plan.main([str(tmp_path / "in"), "--splits", SPLITS, "--split_mode", "exact"]) == 0
+    assert main(["plan", str(tmp_path / "in"), "--splits", SPLITS, "--split_mode", "exact"]) == 0
     message = "--split_mode has no effect because the source names the split of every image."
     streams = capsys.readouterr()
     assert message in " ".join((streams.out + streams.err).split())

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from shardwright.pipelines import convert, plan, report
+from shardwright.pipelines import plan, report
+from shardwright.pipelines.cli import main
 
 Capture = pytest.CaptureFixture[str]
 
@@ -37,10 +38,10 @@ def uneven(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_plan_warns_before_anything_is_written(uneven: Path, capsys: Capture) -> None:
-    assert plan.main(["--input", str(uneven)]) == 0
+    assert main(["plan", "--input", str(uneven)]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert f"warning: {UNEVEN}" in out and f"warning: {MISSING}" in out
-    assert plan.main(["--input", str(uneven), "--json"]) == 0
+    assert main(["plan", "--input", str(uneven), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["warnings"] == [UNEVEN, MISSING]
     assert printed["split_class_counts"] == {name: dict(sorted(c.items())) for name, c in COUNTS.items()}
@@ -49,7 +50,7 @@ def test_plan_warns_before_anything_is_written(uneven: Path, capsys: Capture) ->
 
 def test_convert_and_the_report_state_the_same_numbers(uneven: Path, tmp_path: Path, capsys: Capture) -> None:
     out = tmp_path / "out"
-    assert convert.main(["--input", str(uneven), "--output", str(out)]) == 0
+    assert main(["convert", "--input", str(uneven), "--output", str(out)]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert f"warning: {UNEVEN}" in printed and f"warning: {MISSING}" in printed
     data = report.report(out).data

@@ -165,7 +165,7 @@ def test_an_archive_that_unpacks_forever_is_named(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     with tarfile.open(tmp_path / "in" / "a.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "tree", "tree")
-    line = _ended_in_source(tmp_path, "archives.files", "write_unpacked")
+    line = _ended_in_source(tmp_path, "archives.files", "unpack_tar")
     assert f"stuck: {tmp_path}/in/a.tar.gz has taken " in line and "minutes (unpack); to leave it out" in line
 
 

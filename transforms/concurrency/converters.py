@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import hashlib
+import os
 import pickle
 import queue
 import signal
@@ -287,8 +288,16 @@ def call_in_process(function: Callable[..., Result], *args: Any) -> Result:
     """
     if not can_start_processes():
         return function(*args)
-    found = _current if _current is not None and _current.in_processes else _own_converters()
-    return found.call(function, *args)
+    if _current is not None and _current.in_processes:
+        return _current.call(function, *args)
+    # The process may have been started when this one worked in another folder.
+    result: Result = _own_converters().call(_call_in_folder, os.getcwd(), function, *args)
+    return result
+
+
+def _call_in_folder(folder: str, function: Callable[..., Result], *args: Any) -> Result:
+    os.chdir(folder)
+    return function(*args)
 
 
 def current_tasks() -> list[Task]:

@@ -14,6 +14,7 @@ from PIL import Image
 from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, ImageFault, LeftOut, NotACandidate
+from shardwright.schemas.image_formats import FORMAT_NAMES
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.key_rules import KeyRules
 from shardwright.schemas.layouts import Layout
@@ -39,7 +40,6 @@ from shardwright.transforms.images.annotate import (
 from shardwright.transforms.images.boxes import upright_size
 from shardwright.transforms.images.convert import ConvertedImage, Frame, Reserve, convert_image, map_image
 from shardwright.transforms.images.decode import no_image
-from shardwright.transforms.images.encode import FORMAT_NAMES
 from shardwright.transforms.images.map_hook import Hook, MappedImage, call_hook, load_hook
 from shardwright.transforms.images.mapped_refs import decoded_image, mapped_ref
 from shardwright.transforms.images.private_metadata import private_metadata

@@ -17,10 +17,11 @@ from PIL import Image
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, LeftOut, words_of
+from shardwright.schemas.image_formats import FORMAT_NAMES
 from shardwright.schemas.units import counted
 from shardwright.transforms.images import color, decode, deep_pixels
 from shardwright.transforms.images.deep_header import FLOAT32, UINT8, UINT16, DeepHeader
-from shardwright.transforms.images.encode import FORMAT_NAMES, encode_image
+from shardwright.transforms.images.encode import encode_image
 from shardwright.transforms.images.faults import unsupported
 from shardwright.transforms.images.formats.opened_image import OpenedImage
 from shardwright.transforms.images.geometry import Geometry, plan_geometry

@@ -19,9 +19,6 @@ from shardwright.schemas.image_formats import MAX_STORED_SIDE
 from shardwright.transforms.images.formats.heif import installed_heif_version
 from shardwright.transforms.images.formats.plugin import plugin_versions
 
-#: Stored format -> value of `image/format`.
-FORMAT_NAMES = {"jpeg": "jpg", "png": "png", "webp": "webp", "raw": "raw"}
-
 CODEC = "pillow"
 #: Name of the version of the decoder of HEIF in `dataset.json`.
 HEIF_DECODER = "pillow_heif"

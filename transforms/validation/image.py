@@ -14,6 +14,7 @@ from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import PictureShape
 from shardwright.schemas.errors import ImageFault, NotACandidate
+from shardwright.schemas.image_formats import FORMAT_NAMES
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.units import counted
@@ -27,7 +28,6 @@ from shardwright.transforms.images.decode import (
 )
 from shardwright.transforms.images.deep_header import DeepHeader
 from shardwright.transforms.images.deep_pixels import decode_raw, displayed
-from shardwright.transforms.images.encode import FORMAT_NAMES
 from shardwright.transforms.images.formats.opened_image import OpenedImage
 from shardwright.transforms.images.quality_metrics import eight_bits
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of

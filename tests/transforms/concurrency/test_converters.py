@@ -15,7 +15,13 @@ import psutil
 import pytest
 
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.transforms.concurrency.converters import Converters, Crashed, converters, current_converters
+from shardwright.transforms.concurrency.converters import (
+    Converters,
+    Crashed,
+    call_in_process,
+    converters,
+    current_converters,
+)
 from shardwright.transforms.concurrency.underway import UNDERWAY
 
 
@@ -168,3 +174,12 @@ def test_a_script_need_not_guard_its_main_module(tmp_path: Path) -> None:
     found = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
     assert (found.stdout, found.returncode) == ("[1, 2]\n", 0), found.stderr
     assert script.with_suffix(".runs").read_text() == "run\n"
+
+
+def test_a_process_that_serves_several_commands_works_in_the_folder_of_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        assert call_in_process(os.getcwd) == str(tmp_path / name)

@@ -15,9 +15,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from shardwright.schemas.configuration.settings import FITS, RESAMPLES
+from shardwright.schemas.configuration.settings_values import setting_fields
+from shardwright.schemas.units import FITS
 from shardwright.transforms.images import resize
 from shardwright.transforms.images.geometry import plan_geometry
+
+RESAMPLES = setting_fields()["resample"].kind.choices
 
 SIDES = st.integers(1, 90)
 LARGE_SIDES = st.integers(1, 20_000)

@@ -28,7 +28,7 @@ def _listed(path: Path, **values: Any) -> dict[str, str]:
     settings = ConvertSettings(input=(str(path),), **values)
     settings.check()
     item = recognize(Input(str(path), ""), look_at(str(path)), settings)
-    context, rules = Context(settings, Spool("unused")), make_label_rules(settings, (), 0)
+    context, rules = Context(settings, Spool(str(path.parent.parent))), make_label_rules(settings, (), 0)
     return {
         os.path.basename(found.uri): found.reason
         for part in split_inputs([item], context)

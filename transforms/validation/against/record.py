@@ -12,6 +12,7 @@ import numpy as np
 from shardwright.schemas.codes import FilterReason, FindingCode, Outcome, QuarantineReason
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import parse_example
+from shardwright.schemas.image_formats import FORMAT_NAMES
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import FeatureRole, FeatureSpec
@@ -19,7 +20,6 @@ from shardwright.schemas.ledger import Entry
 from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.transforms.conversion.convert import Converted, ReadImage
 from shardwright.transforms.images.decode import load, load_samples, open_image
-from shardwright.transforms.images.encode import FORMAT_NAMES
 from shardwright.transforms.images.metadata import strip_metadata
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.records.encodings import WrongEncoding, plain_feature
