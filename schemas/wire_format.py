@@ -11,8 +11,6 @@ from collections.abc import Iterator
 #: Wire types.
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 _GROUP, _GROUP_END = 3, 4
-#: Number of bytes of the longest varint.
-MAX_VARINT_BYTES = 10
 #: Largest tag (protobuf: field numbers have 29 bits) and largest depth of nested groups.
 _MAX_TAG, _MAX_DEPTH = (1 << 32) - 1, 100
 _ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))

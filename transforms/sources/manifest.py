@@ -213,7 +213,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     elif settings.image_root:
         check_folder("--image_root", settings.image_root)
     manifest = _manifest(file, name, names, settings)
-    check_layout(printable(file.path), manifest.table.names, manifest.table.header, settings)
+    check_layout(printable(file.path), manifest.table.names, manifest.table.header, settings, "manifest")
     if probe.is_file and not manifest.table.any_rows:
         raise UsageError(f"--input {printable(file.path)} has columns but no rows; add a row for each image.")
     described = manifest.table.describe() + missing_images(file, manifest.table, manifest.root, settings)

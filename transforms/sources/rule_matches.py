@@ -88,10 +88,6 @@ class RuleMatcher:
             if line is not None:
                 matches.similar.setdefault(line, ref.key)
 
-    def add_part(self, matches: RuleMatches) -> None:
-        """Adds what matched in a part that was listed before."""
-        self._matches.merge(matches)
-
     def taken(self) -> RuleMatches:
         """Returns what has matched since the last call."""
         matches, self._matches = self._matches, RuleMatches()

@@ -10,9 +10,9 @@ from typing import Any
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.layouts import Needs
 from shardwright.transforms.sources.tables.columns import (
     OBJECTS,
+    check_layout,
     choose_columns,
     names_shown,
     usual_names,
@@ -36,7 +36,6 @@ class ImageTable:
       classes: Names of the classes whose numbers the rows have; empty if there are none.
       object_classes: The same for the objects, by name of the field that has the numbers.
       rows: Number of rows; -1 if unknown.
-      header: Names of all columns, for messages.
     """
 
     kind: str
@@ -45,7 +44,6 @@ class ImageTable:
     classes: tuple[str, ...] = ()
     object_classes: Mapping[str, tuple[str, ...]] | None = None
     rows: int = -1
-    header: str = ""
 
     def encode(self) -> dict[str, object]:
         """Returns the table as a JSON object."""
@@ -140,7 +138,7 @@ def table_of(
         if not column:
             return None
         table = _choose_table(shown, kind, schema, column, settings)
-        _check_layout(shown, table, schema.names, settings)
+        check_layout(shown, table.names, schema.names, settings, "parquet")
     except UsageError as error:
         raise ColumnFault(str(error)) from None
     return table
@@ -172,34 +170,6 @@ def _choose_table(shown: str, kind: str, schema: Any, column: str, settings: Con
         has_path=_has_path(schema.field(column).type),
         classes=_names_of(features.get(names[1])),
         object_classes=_object_classes(features.get(OBJECTS)),
-        header=names_shown(schema.names),
-    )
-
-
-def _check_layout(
-    shown: str, table: ImageTable, schema_names: Sequence[str], settings: ConvertSettings
-) -> None:
-    """Checks that a file has what the layout needs.
-
-    Raises:
-      UsageError: If it has not.
-    """
-    needs = settings.record_layout.needs
-    if needs is Needs.OBJECTS and OBJECTS not in schema_names:
-        raise UsageError(
-            f"--layout {settings.record_layout.name}: {shown} is read as parquet, but it has no column "
-            f"{OBJECTS}, only {table.header}; choose --layout classification, or another --source."
-        )
-    if needs is not Needs.LABEL or settings.unlabelled == "keep" or table.names[1]:
-        return
-    if OBJECTS in schema_names:
-        raise UsageError(
-            f"--layout {settings.record_layout.name}: the rows of {shown} have objects and no class; choose "
-            "--layout detection."
-        )
-    raise UsageError(
-        f"--input {shown}: none of its columns ({table.header}) has a usual name for classes; name the "
-        "column with --label_column, or keep images without a class with --unlabelled keep."
     )
 
 

@@ -156,7 +156,9 @@ def choose_columns(
     return tuple(chosen)
 
 
-def check_layout(shown: str, names: Sequence[str], header: Sequence[str], settings: ConvertSettings) -> None:
+def check_layout(
+    shown: str, names: Sequence[str], header: Sequence[str], settings: ConvertSettings, source: str
+) -> None:
     """Checks that a table has what the layout needs.
 
     Args:
@@ -164,6 +166,7 @@ def check_layout(shown: str, names: Sequence[str], header: Sequence[str], settin
       names: Names of the columns for `ROLES`.
       header: Names of all columns.
       settings: Checked settings.
+      source: Name of the source that reads it.
 
     Raises:
       UsageError: If it has not.
@@ -171,8 +174,8 @@ def check_layout(shown: str, names: Sequence[str], header: Sequence[str], settin
     layout = settings.record_layout
     if layout.needs is Needs.OBJECTS and OBJECTS not in header:
         raise UsageError(
-            f"--layout {layout.name}: {shown} is read as manifest, but it has no column {OBJECTS}; choose "
-            "--layout classification, or another --source."
+            f"--layout {layout.name}: {shown} is read as {source}, but it has no column {OBJECTS}, only "
+            f"{names_shown(header)}; choose --layout classification, or another --source."
         )
     if layout.needs is not Needs.LABEL or settings.unlabelled == "keep" or names[1]:
         return
