@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
 
+# A shell that starts the suite in the background has it ignore Ctrl-C, and so would all that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 register_profiles()
 convert_in_threads()
 sketch_drawings()

@@ -6,6 +6,8 @@ import importlib
 import json
 import os
 import signal
+import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import Callable
@@ -56,6 +58,30 @@ def test_a_stuck_file_ends_the_command_and_is_named() -> None:
         "stuck: a/stuck.gif has taken 2.0 minutes (decode); to leave it out, move it out of the input, or "
         "else raise --stuck_after, then run again."
     ]
+
+
+_COMMAND_THAT_ENDS_DURING_A_LOOK = """
+import threading, time
+from shardwright.transforms.concurrency.watchdog import Watchdog
+
+looking = threading.Event()
+
+def tasks():
+    looking.set()
+    time.sleep(0.2)
+    return []
+
+watchdog = Watchdog(tasks, print, print)
+watchdog.stuck_after = -59.5  # Python ends the process half a second after a look
+with watchdog.watching():
+    looking.wait()
+time.sleep(1.5)
+"""
+
+
+def test_a_program_goes_on_after_a_command_that_ended_during_a_look() -> None:
+    program = [sys.executable, "-c", _COMMAND_THAT_ENDS_DURING_A_LOOK]
+    assert subprocess.run(program, capture_output=True, text=True).stderr == ""
 
 
 def test_waiting_for_memory_is_not_being_stuck() -> None:

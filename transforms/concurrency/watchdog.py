@@ -89,18 +89,21 @@ class Watchdog:
         each thread is and ends the process, with exit code 1. Decoders in worker processes cannot cause this.
         """
         done = threading.Event()
-        self.start(done)
+        thread = self.start(done)
         try:
             yield
         finally:
             done.set()
+            thread.join()  # or it might ask Python for an end after the next line
             faulthandler.cancel_dump_traceback_later()
 
-    def start(self, done: threading.Event) -> None:
-        """Starts a thread that looks every second until an event is set."""
-        threading.Thread(
+    def start(self, done: threading.Event) -> threading.Thread:
+        """Starts a thread that looks every second until an event is set, and returns it."""
+        thread = threading.Thread(
             target=self._keep_looking, args=(done,), name="shardwright-watchdog", daemon=True
-        ).start()
+        )
+        thread.start()
+        return thread
 
     def _keep_looking(self, done: threading.Event) -> None:
         looked = time.monotonic()
