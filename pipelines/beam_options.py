@@ -1,14 +1,26 @@
-"""Beam's options without the work that Beam repeats. Imports Beam."""
+"""Beam's options without the work that Beam repeats, and the options that this package adds. Imports Beam."""
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from shardwright.transforms.concurrency.pool_options import PoolOptions
+from shardwright.transforms.concurrency.workers import POOLS
 
-__all__ = ["OptionsParsedOnce", "PoolOptions"]  # Beam knows the options of imported classes
+
+class WorkerOptions(PipelineOptions):  # type: ignore[misc]
+    """Options of this package that every engine passes to its workers, because Beam knows them."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--pool", default="", choices=("", *POOLS), help="threads or processes")
+        parser.add_argument(
+            "--gcs_user_project",
+            default=None,
+            help="project that pays for requests to gs:// buckets whose requesters pay",
+        )
 
 
 class OptionsParsedOnce(PipelineOptions):  # type: ignore[misc]

@@ -491,7 +491,7 @@ def _beam_parser() -> argparse.ArgumentParser:
     """Returns a parser of all options that Beam knows, with those that this package adds to Beam's."""
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    importlib.import_module("shardwright.transforms.storage.bucket_options")
+    importlib.import_module("shardwright.pipelines.beam_options")
 
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
     classes = [PipelineOptions]

@@ -11,7 +11,7 @@ from shardwright.pipelines.options import DEFAULT_RUNNER
 from shardwright.schemas.units import counted
 from shardwright.transforms.concurrency.converters import converters
 from shardwright.transforms.concurrency.worker_process import can_start_processes
-from shardwright.transforms.concurrency.workers import PROCESSES, pool_of, usable_cpus, worker_threads
+from shardwright.transforms.concurrency.workers import PROCESSES, usable_cpus, values_of, worker_threads
 
 #: Module that worker processes import when they start. This process needs it later.
 _CONVERSION = "shardwright.transforms.conversion.convert"
@@ -66,11 +66,9 @@ def uses_processes(pool: str) -> bool:
 
 def workers_of(options: Any) -> Workers:
     """Returns what decodes and encodes in a run with Beam's options."""
-    from apache_beam.options.pipeline_options import DirectOptions, StandardOptions
-
-    cpus = usable_cpus()
-    if options.view_as(StandardOptions).runner not in _RUNNERS_HERE:
+    cpus, values = usable_cpus(), values_of(options)
+    if values["runner"] not in _RUNNERS_HERE:
         return Workers(0, 0, cpus)
-    if options.view_as(DirectOptions).direct_running_mode == "multi_processing":
-        return Workers(0, worker_threads(), cpus)
-    return Workers(cpus, 1, cpus) if uses_processes(pool_of(options)) else Workers(0, worker_threads(), cpus)
+    if values["direct_running_mode"] == "in_memory" and uses_processes(values.get("pool") or ""):
+        return Workers(cpus, 1, cpus)
+    return Workers(0, worker_threads(), cpus)

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardwright.pipelines import options
+from shardwright.pipelines.beam_options import WorkerOptions
 from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
 from shardwright.schemas.errors import UsageError
 from shardwright.transforms.sources.setting_choices import check_settings
-from shardwright.transforms.storage.bucket_options import BucketOptions
 
 FOLDER = ROOT / "deploy" / "dataflow"
 DOCUMENT = json.loads((FOLDER / "metadata.json").read_text())
@@ -117,7 +117,7 @@ def test_every_setting_is_a_parameter_and_every_parameter_an_option() -> None:
     assert ours <= set(PARAMETERS)
     _, rest = parser.parse_known_args([f"--{name}=x" for name in ours])
     assert rest == []
-    assert issubclass(BucketOptions, PipelineOptions)  # so Beam knows its option
+    assert issubclass(WorkerOptions, PipelineOptions)  # so Beam knows its option
     known = PipelineOptions([f"--{name}={value}" for name, value in values.items()]).get_all_options(True)
     assert set(values) <= set(known)
 

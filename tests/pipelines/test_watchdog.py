@@ -18,7 +18,6 @@ import pytest
 from helpers.hostile import Done, make_tree, picture, run_forked, start, wait
 
 from shardwright.pipelines.watchdog import WATCHDOG
-from shardwright.transforms.concurrency import workers
 from shardwright.transforms.concurrency.pool import ByteBudget
 from shardwright.transforms.concurrency.underway import Underway
 from shardwright.transforms.concurrency.watchdog import (
@@ -26,6 +25,7 @@ from shardwright.transforms.concurrency.watchdog import (
     STUCK_EXPERIMENT,
     Watchdog,
 )
+from shardwright.transforms.concurrency.workers import experiment, values_of
 
 
 def _watchdog(board: Underway) -> tuple[Watchdog, list[str], list[str]]:
@@ -154,18 +154,30 @@ def test_a_stuck_command_ends_its_log_of_json_lines(tmp_path: Path) -> None:
     assert lines[-1]["level"] == "ERROR" and lines[-1]["error"].startswith("stuck: ")
 
 
-def test_workers_of_a_cluster_learn_of_stuck_after(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_of_a_cluster_learn_of_stuck_after() -> None:
     from shardwright.pipelines.options import beam_options
 
+    argv = ["--runner=PortableRunner"]
     try:
         WATCHDOG.stuck_after = 150.0
-        options = beam_options(["--runner=PortableRunner"], [])
+        options = beam_options(argv, [])
     finally:
         WATCHDOG.stuck_after = 60 * STUCK_AFTER_MINUTES
-    monkeypatch.setattr(workers, "job_options", lambda: options)
-    assert workers.job_experiment(STUCK_EXPERIMENT) == "2.5"
-    options = beam_options(["--runner=PortableRunner"], [])
-    assert workers.job_experiment(STUCK_EXPERIMENT) == ""
+    assert experiment(values_of(options), STUCK_EXPERIMENT) == "2.5"
+    assert experiment(values_of(beam_options(argv, [])), STUCK_EXPERIMENT) is None
+
+
+def test_workers_of_a_cluster_have_the_options_that_beam_lacks() -> None:
+    """They do not import the launcher's modules, so Beam does not know these options there."""
+    given = ["--pool=processes", "--gcs_user_project=payer", "--sdk_worker_parallelism=0"]
+    program = (
+        "from apache_beam.options.pipeline_options import PipelineOptions\n"
+        "from shardwright.transforms.concurrency.workers import values_of\n"
+        f"values = values_of(PipelineOptions({given}))\n"
+        "print(values['pool'], values['gcs_user_project'], values['sdk_worker_parallelism'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["processes", "payer", "0"]
 
 
 def endless_function(module: str, name: str) -> None:

@@ -29,8 +29,8 @@ from shardwright.transforms.concurrency.worker_process import (
 from shardwright.transforms.concurrency.workers import (
     PROCESSES,
     job_options,
-    pool_of,
     usable_cpus,
+    values_of,
     worker_threads,
 )
 
@@ -312,8 +312,7 @@ def _own_converters() -> Converters:
     An engine mostly starts a process for each processor, so threads do the work unless `--pool` says
     otherwise.
     """
-    options = job_options()
-    found = Converters(worker_threads(), options is not None and pool_of(options) == PROCESSES)
+    found = Converters(worker_threads(), values_of(job_options()).get("pool") == PROCESSES)
     atexit.register(found.close)
     watch_engine_worker(lambda: [*UNDERWAY.tasks(), *found.tasks()])
     return found

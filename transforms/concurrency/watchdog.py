@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.concurrency.underway import Task
-from shardwright.transforms.concurrency.workers import job_experiment
+from shardwright.transforms.concurrency.workers import experiment, job_options, values_of
 
 #: Beam experiment that passes `--stuck_after` in minutes to workers, unless it has the default value.
 STUCK_EXPERIMENT = "shardwright_stuck_after"
@@ -135,5 +135,6 @@ def watch_engine_worker(tasks: Callable[[], Sequence[Task]]) -> None:
         os._exit(ExitCode.ENGINE)
 
     watchdog = Watchdog(tasks, _LOGGER.warning, end)
-    watchdog.stuck_after = 60 * float(job_experiment(STUCK_EXPERIMENT) or STUCK_AFTER_MINUTES)
+    minutes = experiment(values_of(job_options()), STUCK_EXPERIMENT)
+    watchdog.stuck_after = 60 * float(minutes or STUCK_AFTER_MINUTES)
     watchdog.start(threading.Event())

@@ -7,6 +7,7 @@ import ctypes
 import functools
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +30,20 @@ def job_options() -> Any:
     return module.FileSystems._pipeline_options if module else None
 
 
-def job_experiment(name: str) -> str:
-    """Returns the value of a Beam experiment of the current job; empty without one."""
-    options = job_options()
-    if options is None:
-        return ""
-    from apache_beam.options.pipeline_options import DebugOptions
+def values_of(options: Any) -> Mapping[str, Any]:
+    """Returns the values of Beam's options by name; none without options.
 
-    return str(options.view_as(DebugOptions).lookup_experiment(name, ""))
+    A worker does not know the options that only this package has, and has their values as texts.
+
+    Args:
+      options: Beam's options of a job, or None.
+    """
+    return {} if options is None else options.get_all_options(retain_unknown_options=True)
 
 
-def pool_of(options: Any) -> str:
-    """Returns `--pool` in Beam's options; empty if it is not given."""
-    from shardwright.transforms.concurrency.pool_options import PoolOptions
-
-    return str(options.view_as(PoolOptions).pool)
+def experiment(values: Mapping[str, Any], name: str) -> str | None:
+    """Returns the value of a Beam experiment, which may be empty; None if the experiment is not given."""
+    return dict(item.partition("=")[::2] for item in values.get("experiments") or ()).get(name)
 
 
 def usable_cpus(cgroup: Path = _CGROUP) -> int:
@@ -108,7 +108,7 @@ def set_worker_processes(count: int) -> None:
 
 def worker_processes() -> int:
     """Returns the number of worker processes on this machine, at most one for each processor."""
-    return _told_processes or min(usable_cpus(), _processes_here(job_options()))
+    return _told_processes or min(usable_cpus(), _processes_here(values_of(job_options())))
 
 
 def has_one_worker(options: Any) -> bool:
@@ -117,12 +117,10 @@ def has_one_worker(options: Any) -> bool:
     Args:
       options: Beam's options of the job.
     """
-    from apache_beam.options.pipeline_options import DirectOptions, StandardOptions
-
-    direct = options.view_as(DirectOptions)
-    if options.view_as(StandardOptions).runner != "FnApiRunner":
+    values = values_of(options)
+    if values["runner"] != "FnApiRunner":
         return False
-    return bool(direct.direct_running_mode == "in_memory" and direct.direct_num_workers == 1)
+    return bool(values["direct_running_mode"] == "in_memory" and values["direct_num_workers"] == 1)
 
 
 def uses_resource_hints(options: Any) -> bool:
@@ -134,11 +132,9 @@ def uses_resource_hints(options: Any) -> bool:
     Args:
       options: Beam's options of the job.
     """
-    from apache_beam.options.pipeline_options import GoogleCloudOptions, StandardOptions
-
-    services = options.view_as(GoogleCloudOptions).dataflow_service_options or ()
-    runner = options.view_as(StandardOptions).runner or ""
-    return "dataflow" in runner.lower() and "enable_prime" in services
+    values = values_of(options)
+    services = values["dataflow_service_options"] or ()
+    return "dataflow" in (values["runner"] or "").lower() and "enable_prime" in services
 
 
 def usable_memory(cgroup: Path = _CGROUP, meminfo: Path = _MEMINFO) -> int:
@@ -157,23 +153,11 @@ def usable_memory(cgroup: Path = _CGROUP, meminfo: Path = _MEMINFO) -> int:
     return min(found, default=_ASSUMED_MEMORY)
 
 
-def _processes_here(options: Any) -> int:
-    """Returns the number of worker processes on this machine, according to the options."""
-    if options is None:
-        return 1
-    from apache_beam.options.pipeline_options import (
-        DebugOptions,
-        DirectOptions,
-        PortableOptions,
-        StandardOptions,
-    )
-
-    runner = (options.view_as(StandardOptions).runner or "").lower()
-    if "dataflow" in runner:  # one SDK process per vCPU by default
-        single = options.view_as(DebugOptions).lookup_experiment("no_use_multiple_sdk_containers")
-        return 1 if single else sys.maxsize
-    direct = options.view_as(DirectOptions)
-    if direct.direct_running_mode == "multi_processing":
-        return direct.direct_num_workers or sys.maxsize
-    count = int(options.view_as(PortableOptions).sdk_worker_parallelism or 1)  # a text, if given
+def _processes_here(values: Mapping[str, Any]) -> int:
+    """Returns the number of worker processes on this machine, according to Beam's options."""
+    if "dataflow" in (values.get("runner") or "").lower():  # one SDK process per vCPU by default
+        return sys.maxsize if experiment(values, "no_use_multiple_sdk_containers") is None else 1
+    if values.get("direct_running_mode") == "multi_processing":
+        return values["direct_num_workers"] or sys.maxsize
+    count = int(values.get("sdk_worker_parallelism") or 1)  # a text, if given
     return count or sys.maxsize  # 0: the engine decides

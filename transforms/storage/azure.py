@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,17 +53,13 @@ class AzureStore(ObjectStore):
         "may have no empty folders, no `.` or `..` as a folder, no backslashes, and no control characters"
     )
 
-    def connect(self, options: Any) -> Buckets:
+    def connect(self, options: Mapping[str, Any]) -> Buckets:
         """Returns the containers for Beam's options, or for the environment."""
         from obstore.store import AzureStore as Kind
 
-        connection = url = identity = ""
-        if options is not None:
-            from apache_beam.options.pipeline_options import AzureOptions
-
-            chosen = options.view_as(AzureOptions)
-            connection, url = chosen.azure_connection_string or "", chosen.blob_service_endpoint or ""
-            identity = chosen.azure_managed_identity_client_id or ""
+        connection = options.get("azure_connection_string") or ""
+        url = options.get("blob_service_endpoint") or ""
+        identity = options.get("azure_managed_identity_client_id") or ""
         if not connection and not url:
             connection = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "")
             account = variable(*_ACCOUNT)

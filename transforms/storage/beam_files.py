@@ -6,7 +6,7 @@ import contextlib
 import errno
 import glob
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 from shardwright.schemas.errors import EngineError, ShardwrightError, words_of
@@ -24,7 +24,7 @@ class BeamStore(RemoteStore):
     paths = "A storage other than gs://, s3:// and az://"
     has_folders = False
 
-    def connect(self, options: Any) -> Any:
+    def connect(self, options: Mapping[str, Any]) -> Any:
         """Returns Beam's file systems, which know the options themselves."""
         from apache_beam.io.filesystems import FileSystems
 

@@ -11,7 +11,7 @@ import io
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC
 from http import HTTPStatus
@@ -88,7 +88,7 @@ class GcsStore(RemoteStore):
         certificates=_CERTIFICATES[0],
     )
 
-    def connect(self, options: Any) -> _Client:
+    def connect(self, options: Mapping[str, Any]) -> _Client:
         """Returns the clients for Beam's options."""
         from google.api_core.client_info import ClientInfo
         from google.cloud import storage
@@ -362,7 +362,7 @@ class _ReportedFile:
         return data
 
 
-def _credentials(options: Any) -> tuple[Any, str | None]:
+def _credentials(options: Mapping[str, Any]) -> tuple[Any, str | None]:
     """Returns the credentials of google-auth that Beam's options select, and the project that pays.
 
     Raises:
@@ -370,21 +370,13 @@ def _credentials(options: Any) -> tuple[Any, str | None]:
     """
     from google.auth.credentials import AnonymousCredentials
 
-    impersonate, no_auth, user_project = "", False, None
-    if options is not None:
-        from apache_beam.options.pipeline_options import GoogleCloudOptions
-
-        from shardwright.transforms.storage.bucket_options import BucketOptions
-
-        chosen = options.view_as(GoogleCloudOptions)
-        no_auth, impersonate = bool(chosen.no_auth), chosen.impersonate_service_account or ""
-        user_project = options.view_as(BucketOptions).gcs_user_project
-    if no_auth or os.environ.get("STORAGE_EMULATOR_HOST"):
+    user_project = options.get("gcs_user_project")
+    if options.get("no_auth") or os.environ.get("STORAGE_EMULATOR_HOST"):
         return AnonymousCredentials(), user_project
     import google.auth
 
     credentials, _ = google.auth.default(scopes=[_SCOPE])
-    if impersonate:
+    if impersonate := options.get("impersonate_service_account"):
         from google.auth import impersonated_credentials
 
         *delegates, principal = impersonate.split(",")

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -247,8 +247,8 @@ class ObjectStore(RemoteStore):
         self._without_md5 = set[str]()
 
     @abstractmethod
-    def connect(self, options: Any) -> Buckets:
-        """Returns the stores for Beam's options, which are None if Beam is not in use."""
+    def connect(self, options: Mapping[str, Any]) -> Buckets:
+        """Returns the stores for the values of Beam's options; there are none if Beam is not in use."""
 
     def fault(self, doing: str, path: str, error: Exception) -> Fault | None:
         """Explains an error of obstore."""

@@ -51,7 +51,7 @@ class S3Store(ObjectStore):
         certificates="AWS_CA_BUNDLE",
     )
 
-    def connect(self, options: Any) -> Buckets:
+    def connect(self, options: Mapping[str, Any]) -> Buckets:
         """Returns the buckets for Beam's options, the environment, or a profile, in this order.
 
         obstore itself reads the environment, and asks for the credentials of containers and machines.
@@ -62,20 +62,15 @@ class S3Store(ObjectStore):
         settings: dict[str, Any] = {}
         if "region" in profile and not variable("AWS_REGION", "AWS_DEFAULT_REGION"):
             settings["region"] = profile["region"]
-        given: dict[str, Any] = {}
+        given = {key: options[name] for key, name in _OF_OPTIONS.items() if options.get(name)}
         client: dict[str, Any] = certificates(["AWS_CA_BUNDLE"])
-        if options is not None:
-            from apache_beam.options.pipeline_options import S3Options
-
-            chosen = options.view_as(S3Options)
-            given = {key: getattr(chosen, name) for key, name in _OF_OPTIONS.items() if getattr(chosen, name)}
-            verify = str(chosen.s3_verify if chosen.s3_verify is not None else True)
-            if verify.lower() == "false":
-                client = {"allow_invalid_certificates": True}
-            elif verify.lower() != "true":
-                client = {"root_certificate": Path(verify).read_bytes()}
-            if chosen.s3_disable_ssl:
-                settings["aws_endpoint_url_s3"] = "http://s3.amazonaws.com"
+        verify = options.get("s3_verify")
+        if str(verify).lower() == "false":
+            client = {"allow_invalid_certificates": True}
+        elif verify is not None and str(verify).lower() != "true":
+            client = {"root_certificate": Path(verify).read_bytes()}
+        if options.get("s3_disable_ssl"):
+            settings["aws_endpoint_url_s3"] = "http://s3.amazonaws.com"
         if "access_key_id" not in given and not os.environ.get("AWS_ACCESS_KEY_ID"):
             settings |= _credentials(profile)
         settings |= given

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any, ClassVar, TypeVar
 
 from shardwright.schemas.missing_packages import needed_by
-from shardwright.transforms.concurrency.workers import job_options
+from shardwright.transforms.concurrency.workers import job_options, values_of
 from shardwright.transforms.storage.faults import Fault
 from shardwright.transforms.storage.retries import Contact, retried
 from shardwright.transforms.storage.stored_object import ListedPage, ObjectState
@@ -107,8 +107,8 @@ class RemoteStore(Store):
         self._client_key: tuple[Any, ...] = ()
 
     @abstractmethod
-    def connect(self, options: Any) -> Any:
-        """Returns a new client for Beam's options, which are None if Beam is not in use."""
+    def connect(self, options: Mapping[str, Any]) -> Any:
+        """Returns a new client for the values of Beam's options; there are none if Beam is not in use."""
 
     @abstractmethod
     def fault(self, doing: str, path: str, error: Exception) -> Fault | None:
@@ -122,7 +122,7 @@ class RemoteStore(Store):
             with self._lock:
                 if self._client is None or key != self._client_key:
                     self._contact.forget()
-                    self._client, self._client_key = self.connect(options), key
+                    self._client, self._client_key = self.connect(values_of(options)), key
         return self._client
 
     def split_path(self, path: str) -> tuple[str, str]:
