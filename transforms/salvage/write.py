@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import IO, Any
+from typing import IO
 
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
-from shardwright.transforms.records.compression import decompress
-from shardwright.transforms.records.framing import FOOTER_BYTES, HEADER_BYTES, FrameDamage, read_frames
+from shardwright.transforms.records.compression import WBITS, decompress
 from shardwright.transforms.shards.finish import discard
 
 
@@ -25,7 +25,7 @@ def write_frames(
 ) -> str:
     """Writes the records of the given frames of a file to a temporary file; returns its path.
 
-    It uses the sink that wrote the dataset, so equal records give equal bytes.
+    Equal records give the bytes that Beam's sink writes.
 
     Args:
       source: File that contains the frames, uncompressed. None if there are none.
@@ -39,53 +39,40 @@ def write_frames(
     Raises:
       EngineError: If the storage failed, or the file does not read back as it was written.
     """
-    import apache_beam as beam
-    from apache_beam.io.filesystem import CompressionTypes
-
-    compressions = {
-        "none": CompressionTypes.UNCOMPRESSED,
-        "gzip": CompressionTypes.GZIP,
-        "zlib": CompressionTypes.DEFLATE,
-    }
-    sink: Any = beam.io.WriteToTFRecord(
-        directory, beam.coders.BytesCoder(), compression_type=compressions[compression]
-    )._sink
     path = storage.join(directory, file)
     with storage.translated_errors("write", path):
         temporary = storage.temporary_path(directory, file, existing)
         try:
-            handle = sink.open(temporary)
-            try:
-                for data in _records(source, source_path, frames):
-                    sink.write_record(handle, data)
-            finally:
-                sink.close(handle)
-            _read_back(temporary, _records(source, source_path, frames), compression, printable(path))
+            with open(temporary, "wb") as target:
+                compressor = zlib.compressobj(wbits=WBITS[compression]) if compression != "none" else None
+                for frame in _frames(source, source_path, frames):
+                    target.write(compressor.compress(frame) if compressor else frame)
+                if compressor:
+                    target.write(compressor.flush())
+            _read_back(temporary, _frames(source, source_path, frames), compression, printable(path))
         except BaseException:
             discard(temporary)
             raise
     return temporary
 
 
-def _records(source: IO[bytes] | None, path: str, frames: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+def _frames(source: IO[bytes] | None, path: str, frames: Sequence[tuple[int, int]]) -> Iterator[bytes]:
     for offset, length in frames if source else ():
         with storage.translated_errors("read", path):
-            source.seek(offset + HEADER_BYTES)  # type: ignore[union-attr]
-            data = source.read(length - HEADER_BYTES - FOOTER_BYTES)  # type: ignore[union-attr]
-        yield data
+            source.seek(offset)  # type: ignore[union-attr]
+            frame = source.read(length)  # type: ignore[union-attr]
+        if len(frame) < length:
+            raise storage.changed(path)
+        yield frame
 
 
-def _read_back(temporary: str, wanted: Iterator[bytes], compression: str, shown: str) -> None:
-    """Compares the records of the written file with the wanted ones."""
+def _read_back(temporary: str, frames: Iterator[bytes], compression: str, name: str) -> None:
+    """Compares the written file with the frames that it should hold."""
     with open(temporary, "rb") as written:
         plain, error = decompress(written, compression) if compression != "none" else (written, None)
         with closing(plain):
-            try:
-                read = (record.data for record in read_frames(plain))
-                same = error is None and all(data == next(wanted, None) for data in read)
-            except FrameDamage:
-                same = False
-            if not same or next(wanted, None) is not None:
+            same = error is None and all(plain.read(len(frame)) == frame for frame in frames)
+            if not same or plain.read(1):
                 raise EngineError(
-                    f"{shown} does not read back as it was written; check the disk, then run again."
+                    f"{name} does not read back as it was written; check the disk, then run again."
                 )
