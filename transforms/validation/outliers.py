@@ -18,12 +18,25 @@ from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.pictures import Picture
 from shardwright.schemas.units import decimals_apart
-from shardwright.transforms.images.quality_metrics import describe_issue
+from shardwright.transforms.images.quality_metrics import describe_issue, score_of_issue
 
 _IQR_FACTOR = 3.0
 #: Areas are counted with this many significant bits, within 1/8,192, which keeps the number of counts small.
 _SIGNIFICANT_BITS = 14
 _SCORE_DIGITS = 4
+
+
+def odd_pictures(pictures: Iterable[Picture]) -> Iterator[Finding]:
+    """Yields findings about single images."""
+    for picture in pictures:
+        for issue in picture.quality.issues if picture.quality else ():
+            code = FindingCode(issue)
+            if code is not FindingCode.GRAYSCALE:  # only a finding among colored images
+                scores = picture.quality.scores if picture.quality else ()
+                yield Finding(
+                    code, describe_issue(issue, scores), picture.file, picture.number, picture.offset,
+                    picture.key, score=score_of_issue(issue, scores),
+                )  # fmt: skip
 
 
 class SizeRow(NamedTuple):

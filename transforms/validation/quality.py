@@ -7,10 +7,7 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 
-from shardwright.schemas.codes import FindingCode
-from shardwright.schemas.findings import Finding, FindingSummary
-from shardwright.schemas.pictures import Picture
-from shardwright.transforms.images.quality_metrics import describe_issue, score_of_issue
+from shardwright.schemas.findings import FindingSummary
 from shardwright.transforms.merging import MergeAll
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.validation.balance import ClassCounts, check_balance
@@ -18,19 +15,6 @@ from shardwright.transforms.validation.duplicate_candidates import duplicate_can
 from shardwright.transforms.validation.duplicates import Bucket, link_pictures, name_duplicates
 from shardwright.transforms.validation.outliers import ShardSizes, Sizes, add_shard, find_outliers
 from shardwright.transforms.validation.shard_totals import ShardTotals
-
-
-def odd_pictures(pictures: Iterable[Picture]) -> Iterator[Finding]:
-    """Yields findings about single images."""
-    for picture in pictures:
-        for issue in picture.quality.issues if picture.quality else ():
-            code = FindingCode(issue)
-            if code is not FindingCode.GRAYSCALE:  # only a finding among colored images
-                scores = picture.quality.scores if picture.quality else ()
-                yield Finding(
-                    code, describe_issue(issue, scores), picture.file, picture.number, picture.offset,
-                    picture.key, score=score_of_issue(issue, scores),
-                )  # fmt: skip
 
 
 class SeenPictures(NamedTuple):

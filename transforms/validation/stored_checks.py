@@ -38,7 +38,7 @@ from shardwright.transforms.lease import HeldLease, write_held
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.validation.compared_records import ComparedRecord, ComparedRecords
 from shardwright.transforms.validation.ledger import LedgerSummary
-from shardwright.transforms.validation.quality import odd_pictures
+from shardwright.transforms.validation.outliers import odd_pictures
 from shardwright.transforms.validation.shard import (
     Depth,
     Digest,
