@@ -11,7 +11,7 @@ from typing import Any
 
 import helpers.fewer_imports  # noqa: F401  before all that imports TensorFlow
 import pytest
-from helpers.converting import convert_in_threads
+from helpers.converting import lighten_commands
 from helpers.examples import register_profiles
 from helpers.hostile import make_tree
 from helpers.repository import PHOTOS
@@ -24,7 +24,7 @@ from shardwright.pipelines.results import ConvertResult
 # A shell that starts the suite in the background has it ignore Ctrl-C, and so would all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 register_profiles()
-convert_in_threads()
+lighten_commands()
 sketch_drawings()
 
 

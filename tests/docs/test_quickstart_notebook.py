@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.fewer_imports import late
-from helpers.repository import EXAMPLES, PHOTOS, ROOT
+from helpers.repository import PHOTOS, ROOT
 
 nbclient = late("nbclient")
 nbformat = late("nbformat")
 
 NOTEBOOK = ROOT / "examples" / "quickstart.ipynb"
-_SECONDS = 600
 
 
 def check_texts(output: str) -> None:
@@ -51,19 +49,3 @@ def test_the_cells_convert_look_train_and_rebuild(
     assert names["sheet"].getbbox() == (0, 0, 576, 192)
     assert sorted(PHOTOS.rglob("*")) == photos
     assert not names["work"].exists()
-
-
-@pytest.mark.slow  # its kernel imports Beam and TensorFlow anew
-def test_the_notebook_runs_in_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "TMPDIR"):
-        (tmp_path / name).mkdir()
-        monkeypatch.setenv(name, str(tmp_path / name))
-    photos = sorted(EXAMPLES.rglob("*"))
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    place = {"metadata": {"path": str(NOTEBOOK.parent)}}
-    nbclient.NotebookClient(notebook, timeout=_SECONDS, kernel_name="python3", resources=place).execute()
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-    check_texts("".join(output.text for output in outputs if output.output_type == "stream"))
-    assert len([output for output in outputs if "image/png" in output.get("data", {})]) == 1
-    assert sorted(EXAMPLES.rglob("*")) == photos
-    assert not list(Path(os.environ["TMPDIR"]).glob("shardwright-*"))

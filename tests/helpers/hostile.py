@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gzip
 import hashlib
 import importlib
@@ -201,10 +202,10 @@ def _child(before: Callable[[], None] | None, argv: list[str], log: str) -> None
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` ignores it
     os.environ.pop("PYTHONPATH", None)  # only the server needs it
-    from helpers.converting import convert_in_threads  # these import our modules
+    from helpers.converting import lighten_commands  # these import our modules
     from helpers.sketched_drawings import sketch_drawings
 
-    convert_in_threads()
+    lighten_commands()
     sketch_drawings()  # as in the process of the tests, with which tests compare the files
     if before:
         before()
@@ -225,13 +226,17 @@ def start(log: Path, *argv: object, before: Callable[[], None] | None = None) ->
     _ensure_server()
     process = _SERVER.Process(target=_child, args=(before, [str(item) for item in argv], str(log)))
     process.start()
+    atexit.register(process.kill)  # otherwise this process would wait for one that a failed test left behind
     return process
 
 
 def wait(process: Any, log: Path) -> Done:
     """Waits for the process that `start` started."""
-    process.join(60)
-    assert process.exitcode is not None, "it hangs"
+    process.join(120)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+        raise AssertionError("it hangs")
     out, err = (Path(f"{log}.{name}").read_text(errors="replace") for name in ("out", "err"))
     return ended(process.exitcode, out, err)
 

@@ -11,7 +11,6 @@ one process cannot import both.
 
 from __future__ import annotations
 
-import gzip
 import json
 import shutil
 import struct
@@ -79,15 +78,6 @@ def test_every_uncompressed_shard_has_the_same_index_as_from_the_tools(
         assert index.read_bytes() == theirs == dali_index(shard_of(index))
 
 
-def test_the_index_matches_the_ledger(sound_dataset: Path) -> None:
-    index = sound_dataset / INDEXES[0]
-    lines = gzip.decompress((sound_dataset / "_shards" / f"{index.stem}.jsonl.gz").read_bytes()).splitlines()
-    entries = [json.loads(line) for line in lines[1:]]
-    assert load_index(index.read_bytes()) == [
-        (entry["offset"], entry["length"]) for entry in entries if entry["outcome"] == "written"
-    ]
-
-
 SHARED = """
 import sys
 from tfrecord.reader import multi_tfrecord_loader, tfrecord_loader
@@ -118,20 +108,6 @@ print(len({record["image/filename"] for record in found}))
 def test_the_package_tfrecord_reads_shards_by_their_indexes(sound_dataset: Path) -> None:
     document = json.loads((sound_dataset / "dataset.json").read_text())
     assert int(run(SHARED, sound_dataset)) == document["splits"]["train"]["records"]
-
-
-def test_the_package_tfrecord_reads_shards_as_a_torch_dataset(sound_dataset: Path) -> None:
-    pytest.importorskip("torch")
-    script = """
-import sys
-from torch.utils.data import DataLoader
-from tfrecord.torch.dataset import TFRecordDataset
-
-data = TFRecordDataset(*sys.argv[1:], {"image/class/label": "int"})
-print(sum(len(batch["image/class/label"]) for batch in DataLoader(data, batch_size=4, num_workers=2)))
-"""
-    index = sound_dataset / INDEXES[0]
-    assert int(run(script, shard_of(index), index)) == len(load_index(index.read_bytes()))
 
 
 def test_compressed_shards_have_no_index(convert_photos: Callable[..., ConvertResult]) -> None:
@@ -178,20 +154,6 @@ def test_an_empty_shard_has_no_index(sparse: Path) -> None:
     assert validate(sparse, mode="full").counts == {}
     (sparse / "_index" / f"{min(shards)}.idx").unlink()
     assert validate(sparse, mode="fast").counts == {"INDEX_MISMATCH": 1}
-
-
-def test_empty_indexes_of_version_0_1_are_allowed_and_removed(sparse: Path) -> None:
-    before = sorted((sparse / "_index").iterdir())
-    for path in sparse.glob("*.tfrecord"):
-        if not path.stat().st_size:
-            (sparse / "_index" / f"{path.stem}.idx").touch()
-    assert len(list((sparse / "_index").iterdir())) == SPARSE
-    assert validate(sparse, mode="fast").counts == {}
-    settings = json.loads((sparse / "dataset.json").read_text())["settings"]
-    (sparse / "dataset.json").unlink()  # as if the conversion had not finished
-    convert(input=str(PHOTOS), output=str(sparse), resize=16, shards=SPARSE, verify="full", resume=True)
-    assert json.loads((sparse / "dataset.json").read_text())["settings"] == settings
-    assert sorted((sparse / "_index").iterdir()) == before
 
 
 @pytest.mark.sampled(4)

@@ -24,7 +24,6 @@ from shardwright.loader import Records, Resplit
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.dataset import picture_shape
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.schemas.example import parse_example
 
 tf = late("tensorflow")
 
@@ -246,18 +245,6 @@ next(records.batches(4, shuffle=True)), records.keys, records.pil(0), list(recor
 assert not {{"tensorflow", "apache_beam", "google.cloud.storage", "obstore"}} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
-
-
-def test_records_equal_the_parsers_output(datasets: dict[str, Path]) -> None:
-    records = Records(datasets["classification"])
-    for i in range(len(records)):
-        parsed = {name: feature.values[0] for name, feature in parse_example(records.raw(i)).items()}
-        assert parsed == records[i]
-
-
-def test_a_directory_without_a_dataset_is_reported_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"is not a dataset, because it has no dataset\.json"):
-        Records(tmp_path)
 
 
 @pytest.fixture

@@ -263,18 +263,6 @@ def test_other_directories_are_refused(tmp_path: Path, content: str | None, what
         open_dataset(tmp_path)
 
 
-def test_opening_and_selecting_load_neither_beam_nor_tensorflow(photos_dataset: Path) -> None:
-    code = (
-        "import sys; from shardwright.loader import open_dataset, select\n"
-        "dataset = open_dataset(sys.argv[1])\n"
-        "assert select(sys.argv[1], 'train[:50%]', keep=dataset.labels, resplit={'train': 1})\n"
-        "print([name for name in ('apache_beam', 'tensorflow') if name in sys.modules])"
-    )
-    command = [sys.executable, "-c", code, str(photos_dataset)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 def test_a_missing_tensorflow_is_reported() -> None:
     code = (
         "import sys; sys.modules['tensorflow'] = None\n"

@@ -6,9 +6,7 @@ import csv
 import json
 import shutil
 import struct
-import tarfile
-import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -286,20 +284,6 @@ def test_images_that_became_unreadable_are_reported(copy: Path) -> None:
     assert len(found) == 2
 
 
-def pack_zip(source: Path, target: Path) -> Path:
-    with zipfile.ZipFile(target, "w") as archive:
-        for file in sorted(source.rglob("*.*")):
-            archive.write(file, file.relative_to(source))
-    return target
-
-
-def pack_tar(source: Path, target: Path) -> Path:
-    with tarfile.open(target, "w:gz") as archive:
-        for file in sorted(source.rglob("*.*")):
-            archive.add(file, file.relative_to(source))
-    return target
-
-
 def list_csv(source: Path, target: Path) -> Path:
     with target.open("w", newline="") as file:
         writer = csv.writer(file)
@@ -330,24 +314,6 @@ def list_coco(source: Path, target: Path) -> Path:
 @pytest.fixture
 def source(photos: Path, tmp_path: Path) -> Path:
     return small_source(photos, tmp_path / "source", 4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("pack", "name"), [pytest.param(pack_zip, "all.zip", marks=pytest.mark.slow), (pack_tar, "all.tar.gz")]
-)
-def test_archives_are_compared(
-    source: Path, tmp_path: Path, pack: Callable[[Path, Path], Path], name: str
-) -> None:
-    packed = pack(source, tmp_path / name)
-    convert(input=str(packed), output=str(tmp_path / "out"), resize=32)
-    before = sorted(path for path in tmp_path.rglob("*") if path.name != "findings.json")
-    assert compare(tmp_path / "out", packed) == []
-    after = sorted(path for path in tmp_path.rglob("*") if path.name not in ("findings.json", "report.html"))
-    assert after == before, "what was unpacked is gone again"
-    next((source / "birds").iterdir()).unlink()
-    lost = {finding.code for finding in compare(tmp_path / "out", pack(source, packed))}
-    assert lost == {FindingCode.SOURCE_MISSING}
 
 
 def test_changed_classes_and_splits_in_a_manifest_are_reported(source: Path, tmp_path: Path) -> None:
@@ -415,17 +381,6 @@ def test_settings_of_all_kinds_can_be_compared(
         data = bytearray(image.read_bytes())
         (source / "flowers" / "zz_copy.png").write_bytes(data + b"\0")
         assert codes(compare(tmp_path / "out", source)) == [("SOURCE_CHANGED", "flowers/zz_copy.png")]
-
-
-@pytest.mark.slow
-def test_several_named_inputs_are_compared(source: Path, tmp_path: Path) -> None:
-    inputs = [f"a={source / 'birds'}", f"b={source / 'flowers'}"]
-    regex = r"(?:.*/)?(?P<label>\w)[^/]*"
-    convert(input=inputs, output=str(tmp_path / "out"), label_regex=regex, source="file_names", resize=32)
-    assert compare(tmp_path / "out", *inputs) == []
-    missing = compare(tmp_path / "out", inputs[0])
-    assert {finding.code for finding in missing} == {FindingCode.SOURCE_MISSING}
-    assert len(missing) == 4
 
 
 def test_impossible_comparisons_are_refused(

@@ -136,18 +136,3 @@ def test_wrong_job_files_are_refused(
     if not text.startswith(b"input"):
         argv += ["--input", tree]
     assert says in refused(capfd, tmp_path, *argv)
-
-
-def test_the_command_line_overrides_the_job_file(capfd: Capture, tmp_path: Path, tree: Path) -> None:
-    job = tmp_path / "job.yaml"
-    job.write_text(
-        f"input: {{one: {tree}, two: {tree}}}\noutput: {tmp_path / 'wrong'}\nresize: [8, 4]\n"
-        "seed: 3\nshards: 4\nsplits: {train: 0.5, test: 0.5}\noverwrite: false\n"
-    )
-    argv = ("convert", "--job", job, "--output", tmp_path / "out", "--seed=5", "--shard-size=1MB")
-    assert run(capfd, *argv).code == 0
-    made = document(tmp_path / "out")
-    settings = made["plan"]["settings"]
-    assert (settings["resize"], settings["seed"], settings["shards"]) == ("8x4", 5, "")
-    assert set(made["splits"]) == {"train", "test"} and made["ledger"]["listed"] == 12
-    assert not (tmp_path / "wrong").exists()

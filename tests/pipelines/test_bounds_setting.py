@@ -56,13 +56,6 @@ def test_a_job_file_may_have_a_mapping_of_bounds_and_a_plan_carries_it(
     assert code == 0 and not left_out and carried["fingerprint"] == made["fingerprint"]
 
 
-@pytest.mark.slow
-def test_a_resumed_run_with_other_bounds_converts_again(pictures: Path, tmp_path: Path) -> None:
-    _convert(pictures, tmp_path / "out")
-    code, made, left_out = _convert(pictures, tmp_path / "out", "--resume", f"--bounds={RAISED}")
-    assert code == 0 and not left_out and made["splits"]["train"]["records"] == 2
-
-
 @pytest.mark.parametrize("text", ["TOO_MANY_CATS=1", "TOO_MANY_SCANS=0"])
 def test_a_wrong_bound_ends_the_command_before_anything_is_written(
     pictures: Path, tmp_path: Path, text: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 from helpers.hostile import COMMAND, ended, run_command, sentence_of
 from helpers.repository import PHOTOS
-from helpers.versioned import V2, make_versions
+from helpers.versioned import make_versions
 from PIL import Image
 
 from shardwright.pipelines import cli
@@ -62,42 +61,6 @@ def test_a_conversion_works_with_closed_streams(
     assert cli.main(["convert", "--input", str(images), "--output", str(tmp_path / "out")]) == 0
     documents = [json.loads((path / "dataset.json").read_text()) for path in (made, tmp_path / "out")]
     assert documents[0]["fingerprint"] == documents[1]["fingerprint"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("closed", [("stdout",), ("stderr",), ("stdout", "stderr")])
-def test_every_command_works_with_closed_streams(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, images: Path, made: Path, closed: tuple[str, ...]
-) -> None:
-    for name in closed:
-        monkeypatch.setattr(sys, name, None)
-    make_versions(tmp_path / "versions", made)
-    new = {name: str(tmp_path / name) for name in ("converted", "rebuilt", "saved", "job.yaml")}
-    source = ["--input", str(images)]
-    copy = tmp_path / "copy"
-    shutil.copytree(made, copy)
-    commands = {
-        "convert": [*source, "--output", new["converted"]],
-        "rebuild": [*source, "--output", new["rebuilt"]],
-        "plan": source,
-        "validate": [str(copy)],
-        "salvage": [str(copy), "--output", new["saved"]],
-        "inspect": [str(copy)],
-        "report": [str(copy)],
-        "diff": [str(copy), str(copy)],
-        "init": [*source, "--output", new["rebuilt"], "--file", new["job.yaml"]],
-        "versions": [str(tmp_path / "versions")],
-        "rollback": [str(tmp_path / "versions")],
-        "publish": [f"{tmp_path}/versions@{V2}", "--accept", "rolled_back"],
-        "layouts": [],
-        "completion": ["bash"],
-    }
-    assert list(commands) == list(cli.COMMANDS)
-    codes = {name: cli.main([name, *argv]) for name, argv in commands.items()}
-    assert {name: code for name, code in codes.items() if code} == {}
-    for path in (f"{new['converted']}/dataset.json", f"{new['rebuilt']}/latest.json", new["job.yaml"]):
-        assert os.path.exists(path)
-    assert json.loads((tmp_path / "saved" / "dataset.json").read_text())["ledger"]["written"] == 4
 
 
 def test_closed_descriptors_are_not_reused_for_other_files(tmp_path: Path) -> None:

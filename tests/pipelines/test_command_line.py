@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import atexit
-import gc
 import io
 import os
 import subprocess
@@ -102,26 +100,6 @@ def test_every_command_that_runs_beam_takes_both_spellings(
     Path("other.yaml").write_text("input: in\noutput: out\n")
     assert cli.main([*command, *spelling]) == 2
     assert "--runner DirectRunnr: Beam has no such runner; did you mean" in capsys.readouterr().err
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("options", [["--runner", "DirectRunner", "--project", "p"],
-                                     ["--runner=DirectRunner", "--project=p"]])  # fmt: skip
-def test_every_command_on_a_dataset_takes_both_spellings(
-    capsys: Capture, tmp_path: Path, sound_dataset: Path, options: list[str]
-) -> None:
-    dataset = str(sound_dataset)
-    result = ["--report", str(tmp_path / "findings.json")]
-    for command in (
-        ["validate", "--dataset", dataset, "--fast", *result],
-        ["inspect", "--dataset", dataset],
-        ["diff", dataset, dataset],
-        ["report", "--dataset", dataset, "--output", str(tmp_path / "page.html")],
-        ["layouts", "classification"],
-    ):
-        assert cli.main([command[0], *options, *command[1:]]) == 0, capsys.readouterr().err
-    assert cli.main(["versions", dataset, *options]) == 2
-    assert "is a dataset without versions" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -267,27 +245,9 @@ def test_the_example_pipeline_explains_its_arguments() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_the_demo_names_the_page_to_open() -> None:
-    lines = (ROOT / "Makefile").read_text().splitlines()
-    begin = next(i for i, line in enumerate(lines) if line.startswith("demo:"))
-    end = lines.index("", begin)
-    assert "Open $(DEMO)/report.html" in lines[end - 1]
-    assert any("validate" in line for line in lines[begin:end])
-
-
 def test_a_space_in_the_value_of_a_beam_option_starts_no_argument() -> None:
     parser = options.make_parser("shardwright convert", "Converts.", "")
     options.add_input_and_output(parser)
     namespace, rest = options.parse(parser, ["in", '--labels={"a": "b"}', "out"])
     assert namespace.places == ["in", "out"]
     assert rest == ['--labels={"a": "b"}']
-
-
-def test_only_the_program_ends_without_a_last_collection(monkeypatch: pytest.MonkeyPatch) -> None:
-    registered: list[object] = []
-    monkeypatch.setattr(atexit, "register", registered.append)
-    monkeypatch.setattr(sys, "argv", ["shardwright", "--version"])
-    assert cli.main(["--version"]) == 0
-    assert gc.freeze not in registered  # it would freeze the objects of a notebook
-    assert cli.main() == 0
-    assert gc.freeze in registered

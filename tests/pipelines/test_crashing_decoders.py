@@ -47,7 +47,7 @@ _HANG = "ctypes.PyDLL(None).sleep(600)"
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    return make_tree(tmp_path / "in", 200)
+    return make_tree(tmp_path / "in", 60)
 
 
 def accident(
@@ -82,13 +82,13 @@ def test_a_crash_quarantines_its_image_and_the_run_goes_on(
 ) -> None:  # fmt: skip
     met = accident(tmp_path, monkeypatch, f"os.kill(os.getpid(), {int(number)})")
     out = tmp_path / "out"
-    fraction = 0.01 if code == 0 else 0.001
+    fraction = 0.05 if code == 0 else 0.001
     done = run(capfd, "convert", images, out, "--pool=processes", f"--max_bad_fraction={fraction}")
     assert done.code == code and met.exists()
     if code == 0:
         books = check_books(out)
         (bad,) = [entry for entry in books.values() if entry["outcome"] == "quarantined"]
-        assert document(out)["ledger"]["written"] == 199
+        assert document(out)["ledger"]["written"] == 59
         assert (bad["key"], bad["reason"], bad["stage"]) == ("ant/044.png", "DECODER_CRASHED", "decode")
         assert bad["message"] == f"the decoder crashed ({number.name})" and len(bad["sha256"]) == 64
         assert run(capfd, "validate", out).code == 0
@@ -185,7 +185,7 @@ def test_salvage_leaves_out_the_record_whose_decoder_crashes(
     assert met.exists()
     monkeypatch.setenv("BAD", "")
     assert run(capfd, "validate", tmp_path / "saved").code == 0
-    assert document(tmp_path / "saved")["ledger"]["written"] == 199
+    assert document(tmp_path / "saved")["ledger"]["written"] == 59
     lines = (tmp_path / "saved" / "lost.jsonl").read_text().splitlines()
     (lost,) = map(json.loads, lines)
     assert (lost["key"], lost["code"]) == (BAD, "UNDECODABLE")

@@ -366,13 +366,6 @@ def test_an_unlistable_folder_stops_the_job(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow  # test_closed_streams.py has a command that needs no Beam
-def test_a_reader_that_disconnects_does_not_matter(tmp_path: Path, small: Path) -> None:
-    line = f"'{COMMAND}' plan --input '{small}' | true; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) in (("3\n", ""), ("0\n", ""))
-
-
 @pytest.mark.slow
 def test_an_error_of_a_worker_process_arrives_as_one_sentence(tmp_path: Path, tree: Path) -> None:
     options = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")

@@ -129,15 +129,6 @@ def test_the_help_lists_every_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert words >= set(FindingCode)
 
 
-def test_commands_accept_a_positional_dataset_and_name_the_report(
-    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["validate", f"{dataset}/", "--fast", "--junit", str(tmp_path / "a.xml")]) == 0
-    out = capsys.readouterr().out
-    assert f"{dataset}/report.html" in out and f"{dataset}/findings.json" in out and "a.xml" in out
-    assert main(["salvage", str(dataset), "--fast", "--output", str(tmp_path / "saved")]) == 0
-
-
 def test_names_that_could_control_a_terminal_are_shown_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     finding = Finding(FindingCode.DATA_CRC, "wrong\x1b]0;x\x07", "s\x1b[2J", 1, 2, "a\nb\x9b31m")
     print_findings(ValidationReport("d\x1b[1m", "fast", None, 1, 1, 1, {"DATA_CRC": 1}, (finding,)))

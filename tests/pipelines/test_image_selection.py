@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.from_nothing import Rebuilt, begin, entries_of, inodes, unchanged, work
+from helpers.from_nothing import Rebuilt, begin, entries_of, unchanged, work
 from helpers.hostile import make_tree, picture
+from helpers.repository import PHOTOS
 from PIL import Image
 
 from shardwright.pipelines.convert import convert
@@ -100,8 +101,7 @@ def test_each_setting_leaves_out_its_images_and_the_ledger_says_why(tmp_path: Pa
 
 def test_what_is_dropped_is_what_validation_finds(tmp_path: Path) -> None:
     codes = "BLURRY,LOW_INFORMATION,LIGHT,ODD_ASPECT_RATIO"
-    photos = str(Path(__file__).parents[2] / "examples" / "photos")
-    values = {"input": photos, "verify": "none", "resize": "96x64", "fit": "contain"}
+    values = {"input": str(PHOTOS), "verify": "none", "resize": "96x64", "fit": "contain"}
     whole = convert(output=str(tmp_path / "whole"), **values)
     chosen = convert(output=str(tmp_path / "chosen"), drop=codes, **values)
     found = {
@@ -112,49 +112,6 @@ def test_what_is_dropped_is_what_validation_finds(tmp_path: Path) -> None:
     dropped = {key for key, entry in entries_of(tmp_path / "chosen").items() if entry.outcome == "filtered"}
     assert dropped == found and dropped
     assert chosen.dataset.ledger["written"] == whole.dataset.ledger["written"] - len(dropped)
-
-
-@pytest.mark.slow
-def test_a_longer_list_of_digests_changes_only_the_shards_of_its_images(make: Make, tmp_path: Path) -> None:
-    make_tree(tmp_path / "in", 24)
-    opt_out = tmp_path / "opt_out.txt"
-    opt_out.write_text("")
-    rebuilt = make(exclude=f"@{opt_out}", shards="6")
-    before, files = entries_of(rebuilt.latest), inodes(rebuilt.latest)
-    gone = sorted((tmp_path / "in").rglob("*.*"))[0]
-    key = gone.relative_to(tmp_path / "in").as_posix()
-    opt_out.write_text(f"{'0' * 64}\n")
-    assert unchanged(rebuilt)
-    opt_out.write_text(f"{'0' * 64}\n{digest_of(gone)}\n")
-    reused, copied, converted = work(rebuilt)
-    assert (reused, converted) == (5, 0) and copied < 24
-    after = entries_of(rebuilt.latest)
-    assert {name for name in before if before[name].outcome != after[name].outcome} == {key}
-    assert left_out(after) == {key: ("excluded", "read")}
-    assert sum(inodes(rebuilt.latest)[name] == number for name, number in files.items()) == 5
-    assert unchanged(rebuilt)
-    opt_out.write_text(f"{key}\n")  # by its key instead: known before it is read
-    assert work(rebuilt)[0] == 5
-    assert left_out(entries_of(rebuilt.latest)) == {key: ("excluded", "")}
-    opt_out.write_text("")
-    assert work(rebuilt)[::2] == (5, 1)
-    assert written(entries_of(rebuilt.latest)) == before.keys()
-
-
-@pytest.mark.slow
-def test_other_sides_convert_only_what_they_newly_let_in(make: Make, tmp_path: Path) -> None:
-    for number in range(12):
-        save(tmp_path / "in" / "ab"[number % 2] / f"{number}.png", noise((20 + number, 40), number))
-    rebuilt = make(min_side=25)
-    assert left_out(entries_of(rebuilt.latest)).keys() == {f"{'ab'[n % 2]}/{n}.png" for n in range(5)}
-    assert unchanged(rebuilt)
-    assert work(rebuilt, min_side=28) == (0, 4, 0)
-    assert work(rebuilt, min_side=26) == (0, 4, 2)
-    assert work(rebuilt, min_side=26, max_aspect=1.45) == (0, 4, 0)
-    assert work(rebuilt, min_side=0, max_aspect=0)[1:] == (4, 8)
-    save(tmp_path / "in" / "a" / "12.png", noise((40, 41), 12))
-    assert work(rebuilt)[2] == 1
-    assert work(rebuilt, drop="BLURRY")[2] == 13  # the pixels of all have to be measured
 
 
 def test_a_resumed_run_follows_the_present_lists(tmp_path: Path) -> None:
@@ -240,13 +197,6 @@ def test_more_shards_than_images_are_reported(tmp_path: Path) -> None:
     assert warnings == [
         "--shards 9: split train has 6 images, so 3 shards will be empty; write --shards 6 or fewer."
     ]
-
-
-def test_one_image_is_bad(tmp_path: Path) -> None:
-    make_tree(tmp_path / "in", 6, ("ant", "bee"))
-    (tmp_path / "in" / "ant" / "bad.jpg").write_bytes(b"x")
-    with pytest.raises(DataRefused, match="1 of 7 images is bad"):
-        convert(input=str(tmp_path / "in"), output=str(tmp_path / "out"))
 
 
 def test_lines_that_match_no_image_are_counted(tmp_path: Path) -> None:

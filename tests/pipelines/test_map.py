@@ -23,7 +23,7 @@ from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import ConvertResult, RebuildResult
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.dataset import Dataset
-from shardwright.schemas.errors import DataRefused, UsageError
+from shardwright.schemas.errors import DataRefused
 from shardwright.transforms.dataset_files import read_dataset
 from shardwright.transforms.images.map_hook import hook_version, load_hook
 
@@ -171,29 +171,6 @@ def test_a_changed_hook_converts_everything_again(photos: Path, tmp_path: Path) 
     load_hook.cache_clear()
     again = rebuild(input=photos, output=tmp_path / "versions", **settings)
     assert again.changed and again.outcome["work"]["copied"] == 0
-
-
-@pytest.mark.slow
-def test_worker_processes_run_hooks(photos: Path, tmp_path: Path) -> None:
-    made = [
-        convert(
-            input=photos, output=tmp_path / name, map="embedding:embed", extra_columns="embedding:float[]",
-            beam_options=options,
-        )
-        for name, options in (
-            ("one", []),
-            ("two", ["--runner=DirectRunner", "--direct_running_mode=multi_processing"]),
-        )
-    ]  # fmt: skip
-    assert made[0].dataset.fingerprint == made[1].dataset.fingerprint
-    assert all(len(features["embedding"].float_list.value) == 8 for features in records(made[0]).values())
-
-
-@pytest.mark.parametrize("spec", ["no colon", "module:", "os.path:no_such_function"])
-def test_a_wrong_hook_is_refused_before_anything_is_written(spec: str, photos: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--map"):
-        convert(input=photos, output=tmp_path / "out", map=spec)
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_refusal_names_the_hook_and_what_it_raised(photos: Path, tmp_path: Path) -> None:

@@ -56,12 +56,6 @@ def test_a_switch_that_is_off_does_not_override_the_job_file(tmp_path: Path) -> 
     assert (settings.resume, settings.overwrite) == (False, True)
 
 
-def test_help_shows_that_a_switch_may_have_a_value(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["convert", "--help"])
-    assert "--resume [true|false]" in capsys.readouterr().out
-
-
 def test_the_main_session_is_not_staged_by_default() -> None:
     dataflow = ["--runner=DataflowRunner"]
     assert options.beam_options(dataflow, ()).view_as(SetupOptions).save_main_session is False

@@ -149,24 +149,6 @@ def test_resume_with_other_settings_repeats_all_and_leaves_no_stale_shard(
     assert not list(made.glob("*.tfrecord")) and len(list(made.glob("*.tfrecord.gz"))) == 3
 
 
-@pytest.mark.slow
-def test_resume_with_other_settings_leaves_no_stale_file_beside_the_shards(
-    capfd: Capture, tree: Path, made: Path
-) -> None:
-    described, first = files_beside_the_shards(made), hashes_beside_the_shards(made)
-    assert {"dataset_info.json", "features.json", f"_index/{shard(0)}.idx"} <= described
-    resume(capfd, tree, made, *SETTINGS, "--compression=gzip")
-    gone = described - files_beside_the_shards(made)
-    assert gone == {"dataset_info.json", "features.json", *(f"_index/{shard(i)}.idx" for i in range(4))}
-    resume(capfd, tree, made, *SETTINGS, "--layout=tfds")
-    assert files_beside_the_shards(made) == described
-    assert hashes_beside_the_shards(made).keys() == first.keys()
-    assert hashes_beside_the_shards(made)["features.json"] != first["features.json"]
-    assert run(capfd, "validate", "--dataset", made).code == 0
-    resume(capfd, tree, made)
-    assert hashes_beside_the_shards(made) == first
-
-
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("next_file", ["parse.py", "dataset.json"])
 def test_resume_works_after_a_kill_between_the_files_beside_the_shards(

@@ -104,12 +104,6 @@ def test_findings_do_not_depend_on_how_pictures_are_stored(
     assert counts[0] == counts[1] and "ODD_SIZE" not in many.counts
 
 
-@pytest.mark.slow
-def test_a_gate_on_quality_measures_pictures(small: tuple[Path, ValidationReport]) -> None:
-    for codes, status in (("EXACT_DUPLICATE", 1), ("BLURRY", 0)):
-        assert main(["validate", "--dataset", str(small[0]), "--fail_on", codes]) == status
-
-
 def test_without_quality_pictures_are_not_measured(small: tuple[Path, ValidationReport]) -> None:
     output, report = small
     full = validate(str(output))

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers.from_nothing import (
@@ -29,7 +28,6 @@ from shardwright.schemas.errors import DataRefused
 from shardwright.schemas.ledger import Entry
 from shardwright.transforms import storage
 from shardwright.transforms.conversion.reusable import ReusableRecord
-from shardwright.transforms.images import read as reading
 from shardwright.transforms.rebuild import compare as comparison
 
 Make = Callable[..., Rebuilt]
@@ -172,18 +170,6 @@ def test_changed_groups_move_records_and_convert_nothing(make: Make, tmp_path: P
     assert work(rebuilt, split_by=r"(\d)\.")[2] == 0
 
 
-@pytest.mark.slow
-def test_sources_without_a_state_are_compared_by_their_bytes(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(storage, "local_version", lambda status: "")
-    paths = write_bmps(tmp_path / "in")
-    rebuilt = make()
-    assert unchanged(rebuilt)
-    alter_in_secret(paths[0], other_pixels(paths[0]))
-    assert work(rebuilt)[2] == 1
-
-
 def test_hidden_changes_are_found_by_the_change_time(make: Make, tmp_path: Path) -> None:
     paths = write_bmps(tmp_path / "in", 8)
     rebuilt = make(shards="3")
@@ -236,36 +222,6 @@ def test_records_of_a_refused_version_are_not_trusted_more_than_its_sources(
         rebuilt.again(max_bad_fraction=0.0)
     alter_in_secret(paths[1], other_pixels(paths[1]))
     assert work(rebuilt, max_bad_fraction=1.0, verify_sources=state == "known")[2] == 2
-
-
-def test_a_changed_file_time_decodes_nothing(make: Make, tmp_path: Path) -> None:
-    paths = write_bmps(tmp_path / "in")
-    rebuilt = make()
-    for path in paths:
-        os.utime(path, (1, 1))
-    assert work(rebuilt) == (0, 6, 0)
-
-
-def test_unreadable_images_are_tried_again(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    paths = write_bmps(tmp_path / "in")
-    forbidden = {str(paths[0])}
-    read = reading._read_local
-
-    def guarded(ref: Any, max_bytes: int) -> bytes:
-        if ref.uri in forbidden:
-            raise PermissionError(13, "Permission denied")
-        return read(ref, max_bytes)
-
-    monkeypatch.setattr(reading, "_read_local", guarded)
-    rebuilt = make()
-    assert unchanged(rebuilt)
-    (paths[1].parent / "new.bmp").write_bytes(paths[1].read_bytes())
-    assert work(rebuilt)[2] == 1
-    forbidden.clear()
-    assert work(rebuilt)[2] == 1
-    assert unchanged(rebuilt)
 
 
 def flip(path: Path, place: int) -> None:
@@ -335,23 +291,3 @@ def test_missing_files_of_the_latest_version_are_restored(make: Make, tmp_path: 
     assert reused == (2 if kind == "index" else 1)
     assert (converted == 0) == (kind == "index")
     assert unchanged(rebuilt)
-
-
-@pytest.mark.slow
-def test_a_damaged_index_is_not_reused(make: Make, tmp_path: Path) -> None:
-    paths = write_bmps(tmp_path / "in", 6)
-    rebuilt = make(shards="3")
-    for path in (rebuilt.latest / "_index").iterdir():
-        flip(path, 0)
-    paths[0].write_bytes(picture(77, "BMP", 8))
-    assert work(rebuilt)[2] == 1
-
-
-def test_untouched_shards_are_the_same_files(make: Make, tmp_path: Path) -> None:
-    paths = write_bmps(tmp_path / "in", 10)
-    rebuilt = make(shards="4")
-    before = inodes(rebuilt.latest)
-    paths[0].write_bytes(picture(77, "BMP", 8))
-    assert work(rebuilt)[0] == 3
-    after = inodes(rebuilt.latest)
-    assert sum(before[name] == after[name] for name in before) == 3

@@ -146,29 +146,6 @@ def _in_split(place: Place, names: list[str], split: str) -> str:
 
 
 @pytest.mark.slow
-def test_previous_checks_are_reused_to_their_depth(place: Place) -> None:
-    """A fast check decodes nothing that could be reused, a deeper one everything."""
-    steps = [
-        ("fast", 5, 0),  # all shards of the first version are read
-        ("quality", 5, 22),
-        ("full", 1, 1),  # deeper checks are reused
-        # The last version was checked less deeply, so its new picture and this one are decoded.
-        ("quality", 2, None),
-        ("quality", 1, 1),
-    ]
-    for number, (mode, shards, decoded) in enumerate(steps):
-        draw(place.source / "ant" / f"more{number}.png", 5000 + number)
-        made = place.rebuild(mode)
-        new = {place.written(made)[f"ant/more{number}.png"]}
-        assert new <= set(place.watched.shards)
-        assert len(place.watched.shards) <= shards
-        if decoded is not None:
-            assert place.watched.decoded == decoded + (number == 1)
-        if mode != "fast":
-            place.agrees(made, mode)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_findings_are_right_after_any_changes(place: Place, seed: int) -> None:
     """After images are added, removed, changed, moved and relabelled, findings equal a whole validation."""

@@ -9,14 +9,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.hostile import make_tree, start, wait
+from helpers.hostile import at_call, make_tree, run_forked, signal_self, start, wait
 from PIL import Image
 
 from shardwright.pipelines import cli
@@ -194,30 +194,12 @@ def test_the_second_rebuild_names_the_first(folder: Path, capsys: pytest.Capture
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_end_a_rebuild_in_order(
-    folder: Path, capsys: pytest.CaptureFixture[str], number: signal.Signals
-) -> None:
-    began, real = threading.Event(), storage.move_into_place
-
-    def interrupt() -> None:
-        began.wait()
-        os.kill(os.getpid(), number)
-
-    def move_into_place(temporary: str, path: str) -> None:
-        began.set()
-        time.sleep(0.3)
-        real(temporary, path)
-
-    thread = threading.Thread(target=interrupt)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background ignores it
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "move_into_place", move_into_place)
-        thread.start()
-        argv = ["rebuild", "--input", str(folder / "in"), "--output", str(folder / "out"), "--shards=4"]
-        assert cli.main(argv) == 130
-    thread.join()
-    err = capsys.readouterr().err
-    assert "shardwright: interrupted; " in err and "run again" in err and "--resume" not in err
+def test_signals_end_a_rebuild_in_order(folder: Path, tmp_path: Path, number: signal.Signals) -> None:
+    argv = ("rebuild", "--input", folder / "in", "--output", folder / "out", "--shards=4")
+    during = "shardwright.transforms.storage:move_into_place", "", 1, partial(signal_self, number)
+    done = run_forked(tmp_path / "log", *argv, before=partial(at_call, *during))
+    assert done.code == 130
+    assert "shardwright: interrupted; " in done.err and "run again" in done.err and "--resume" not in done.err
     assert not (folder / "out" / LEASE_JSON).exists()
     assert _rebuild(folder).changed
     _check_sound(folder, 2)

@@ -279,13 +279,6 @@ def read_by_tensorflow(dataset: Path) -> bool:
 
 
 @pytest.mark.slow
-@hypothesis.settings(max_examples=2, derandomize=True, database=None, phases=[hypothesis.Phase.generate])
-@hypothesis.given(settings=_SETTINGS, steps=st.lists(_STEP, min_size=2, max_size=3))
-def test_a_rebuild_equals_a_full_build(settings: dict[str, Any], steps: list[list[tuple[str, int]]]) -> None:
-    check_history(steps=steps, **settings)
-
-
-@pytest.mark.slow
 @hypothesis.settings(max_examples=examples(60))
 @hypothesis.given(settings=_SETTINGS, steps=st.lists(_STEP, min_size=2, max_size=6))
 def test_a_rebuild_equals_a_full_build_after_many_histories(

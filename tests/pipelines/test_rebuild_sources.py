@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -22,7 +21,6 @@ from helpers.from_nothing import (
 )
 from helpers.hostile import make_tree, picture
 from helpers.packing import tar_info, tar_of, zip_of
-from helpers.tfrecords import write as write_tfrecord
 from PIL import Image
 
 Make = Callable[..., Rebuilt]
@@ -170,32 +168,3 @@ def test_a_changed_mask_converts_only_its_image(make: Make, masked: Path) -> Non
     mask.unlink()
     assert work(rebuilt)[2] == 0
     assert unchanged(rebuilt, verify_sources=True)
-
-
-@pytest.mark.slow
-def test_raw_pixels_with_another_shape_are_converted(make: Make, tmp_path: Path) -> None:
-    pixels = {f"{n}": bytes(range(n, n + 48)) for n in range(4)}
-    records = [{"image/encoded": data, "image/class/text": "ab"[int(n) % 2]} for n, data in pixels.items()]
-    write_tfrecord(tmp_path / "in" / "x.tfrecord", records)
-    rebuilt = make(pixel_shape="4x4x3")
-    assert work(rebuilt, pixel_shape="2x8x3")[2] == 4
-
-
-@pytest.mark.slow
-def test_masks_inside_records_are_distinguished(make: Make, tmp_path: Path) -> None:
-    def record(number: int, mask: int) -> dict[str, Any]:
-        masks = io.BytesIO()
-        Image.new("L", (16, 16), mask).save(masks, "PNG")
-        return {
-            "image/encoded": picture(number),
-            "image/filename": f"{number}.png",
-            "image/segmentation/class/encoded": masks.getvalue(),
-            "image/segmentation/class/format": b"png",
-        }
-
-    file = tmp_path / "in" / "x.tfrecord.gz"
-    write_tfrecord(file, [record(n, n) for n in range(4)], "gzip")
-    rebuilt = make(layout="segmentation")
-    assert unchanged(rebuilt)  # although it is unpacked to another place each time
-    write_tfrecord(file, [record(9, 1), record(0, 7), *(record(n, n) for n in range(1, 4))], "gzip")
-    assert work(rebuilt)[2] == 2

@@ -418,18 +418,6 @@ def test_a_full_disk_is_named_with_the_file_to_write(
         salvage(str(damaged), str(tmp_path / "saved"))
 
 
-@pytest.mark.slow
-def test_tensorflow_reads_the_salvaged_records(damaged: Path, tmp_path: Path) -> None:
-    tf = pytest.importorskip("tensorflow")
-    tfds = pytest.importorskip("tensorflow_datasets")
-    _flip(damaged / SHARD, 70)
-    result = salvage(str(damaged), str(tmp_path / "saved"))
-    files = sorted(map(str, Path(result.path).glob("*.tfrecord")))
-    assert sum(1 for _ in tf.data.TFRecordDataset(files)) == result.records
-    builder = tfds.builder_from_directory(result.path)
-    assert sum(len(builder.as_dataset(split=split)) for split in builder.info.splits) == result.records
-
-
 # --- refusals ------------------------------------------------------------------------------------
 
 

@@ -9,9 +9,6 @@ import pytest
 import tifffile
 from helpers.hostile import Done, check_books, document, make_tree, run, sentence_of
 
-from shardwright.pipelines.convert import convert
-from shardwright.schemas.errors import DataRefused
-
 Capture = pytest.CaptureFixture[str]
 
 
@@ -76,11 +73,3 @@ def test_images_of_many_channels_need_not_be_converted(capfd: Capture, tmp_path:
     (line,) = (tmp_path / "out" / "quarantine.jsonl").read_text().splitlines()
     assert "keep them with --channels 5" in line
     assert "; keep those of many channels with --channels 5, convert (to JPEG or PNG), fix or" in sentence
-
-
-def test_the_function_raises_what_the_command_prints(tmp_path: Path) -> None:
-    tree = make_tree(tmp_path / "in")
-    (tree / "bee" / "bad.png").write_bytes(b"no image")
-    with pytest.raises(DataRefused, match="1 of 7 images is bad") as caught:
-        convert(input=str(tree), output=str(tmp_path / "out"))
-    assert "while running" not in caught.value.message

@@ -124,10 +124,3 @@ def test_times_are_also_shown_in_local_time(browser: Browser, page: str) -> None
     assert text.startswith("2026-11-19 02:00 UTC, ") and "11:00" in text
     browser.open(page, _DESK)
     assert browser.run(f"document.querySelector('#v-{_GOOD} time').textContent") == "2026-11-19 02:00 UTC"
-
-
-@pytest.mark.slow
-def test_the_page_can_be_printed(browser: Browser, page: str, tmp_path: Path) -> None:
-    browser.open(page, 800)
-    browser.pdf(tmp_path / "page.pdf")
-    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")

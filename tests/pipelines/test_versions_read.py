@@ -77,6 +77,7 @@ def test_plan_from_accepts_versions(out: Path, datasets: list[Path], tmp_path: P
         assert len(made.dataset.splits["train"]) == shards
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("source", ["auto", "tfrecord"])
 def test_a_version_can_be_a_source(out: Path, tmp_path: Path, source: str) -> None:
     for name, images in ((out, 8), (f"{out}@{V1}", 6), (f"old={out}@{V1}", 6)):

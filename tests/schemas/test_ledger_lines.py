@@ -17,7 +17,6 @@ from shardwright.schemas.codes import FilterReason, Outcome
 from shardwright.schemas.ledger import (
     Entry,
     dump_index,
-    load_ledger,
     written_entries,
 )
 from shardwright.schemas.ledger_lines import LedgerLines
@@ -69,24 +68,6 @@ def test_groups_do_not_change_the_files(entries: list[Entry], together: int, blo
     for entry in entries:
         totals.add(entry)
     assert lines.header(*_PLACE) == totals.header(*_PLACE)
-
-
-@pytest.mark.slow
-def test_many_lines_of_random_bytes_do_not_change_the_file() -> None:
-    """Also where the compressor begins new blocks and drops what is far behind."""
-    entries = [
-        filtered(number)._replace(message=f"{number**7:x}" * (number % 40)) for number in range(20_000)
-    ]
-    lines = LedgerLines.of(entries)
-    header = lines.header(*_PLACE)
-    text = [json.dumps(header.as_json(), sort_keys=True), *(json.dumps(entry.as_json()) for entry in entries)]
-    whole = "\n".join(text).encode() + b"\n"
-    assert len(whole) > 2 * ledger_lines._BLOCK_BYTES
-    at_once = io.BytesIO()
-    with gzip.GzipFile(fileobj=at_once, mode="wb", mtime=0, filename="", compresslevel=1) as file:
-        file.write(whole)
-    assert lines.dump(header) == at_once.getvalue()
-    assert [*load_ledger(lines.dump(header))[1]] == entries
 
 
 @pytest.mark.slow

@@ -40,22 +40,6 @@ CONVERTED = {
 }
 
 
-@pytest.mark.slow
-def test_classification_is_read(sound_dataset: Path) -> None:
-    dataset = read_dataset(sound_dataset)
-    builder = check_all(sound_dataset, dataset)
-    info = builder.info
-    assert (info.name, str(info.version)) == ("dataset", "1.0.0")
-    assert dataset.fingerprint in info.description
-    assert info.features["image/encoded"].shape == (64, 64, 3)
-    assert info.features["image/encoded"].encoding_format == "jpeg"
-    label = info.features["image/class/label"]
-    assert tuple(label.names) == dataset.labels
-    for example in in_order(builder, "train"):
-        number, name = int(example["image/class/label"]), example["image/class/text"].decode()
-        assert label.int2str(number) == name and label.str2int(name) == number
-
-
 def test_tfds_shows_the_stated_provenance(tmp_path: Path) -> None:
     dataset = replace(read_dataset(described("photos")), provenance=STATED)
     (tmp_path / "dataset_info.json").write_text(dataset_info_json(dataset) or "")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import math
 
 import numpy as np
 import pytest
+import tifffile
 from helpers import pictures
 from helpers.annotated import annotated, boxes_of, cat
 from helpers.examples import examples
@@ -93,6 +95,19 @@ def test_a_rotated_box_contains_the_rotated_pixels(orientation: int) -> None:
     pixels[4:9, 2:19] = 1
     turned = turn((2, 4, 19, 9), (WIDTH, HEIGHT), orientation)
     assert turned == hull_of(pictures.UPRIGHT[orientation](pixels) > 0)
+
+
+@pytest.mark.parametrize("fit", FITS)
+def test_boxes_in_pictures_of_16_bits_are_those_of_8_bits(fit: str) -> None:
+    results = []
+    for dtype, depth in ((np.uint8, "8"), (np.uint16, "keep")):
+        out = io.BytesIO()
+        pixels = np.zeros((HEIGHT, WIDTH, 3), dtype)
+        tifffile.imwrite(out, pixels, photometric="rgb", extratags=[(274, "H", 1, 6, True)])
+        found = Annotations((cat(2, 4, 19, 9), cat(0, 0, 4, 28)), size=(WIDTH, HEIGHT))
+        image, result = annotated(out.getvalue(), found, resize="12x12", fit=fit, depth=depth)
+        results.append((image.width, image.height, result))
+    assert results[0] == results[1]
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

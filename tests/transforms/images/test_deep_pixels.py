@@ -347,6 +347,13 @@ def test_pictures_of_8_bits_stay_and_are_reencoded_as_png() -> None:
     assert kept(pictures.file_of(photo, "TIFF")).dtype == "uint8"
 
 
+def test_kept_originals_lose_their_metadata() -> None:
+    data = png_of(RGB)
+    text = pictures.png_chunk(b"tEXt", b"Author\0somebody")
+    image = kept(data[:33] + text + data[33:], strip_metadata=True)
+    assert image.kept and image.encoded == data and image.dtype == "uint16"
+
+
 @pytest.mark.parametrize("highest", [256, 1023, 65535])
 @pytest.mark.parametrize("kind", [2, 3, 5, 6])
 def test_pnm_keeps_its_values(kind: int, highest: int) -> None:

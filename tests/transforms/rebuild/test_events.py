@@ -5,13 +5,9 @@ from __future__ import annotations
 import io
 import json
 import logging
-import os
 import re
-import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,37 +22,6 @@ from shardwright.transforms.rebuild import events
 from shardwright.transforms.rebuild.task import RebuildTask
 
 TASK = RebuildTask("gs://b/pets", "20261121T020000Z", "run", ConvertSettings(input=("in",), output="out"), {})
-#: A job whose worker logs a line, with Beam's options from the command line.
-JOB = """
-import sys
-import apache_beam as beam
-from shardwright.pipelines.prepare import as_beam_options
-from shardwright.pipelines.quiet_beam import suppress_beam_logs
-from shardwright.pipelines.run import run_pipeline
-from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.transforms.rebuild import events
-from shardwright.transforms.rebuild.task import RebuildTask
-
-settings = ConvertSettings(input=("in",), output="out")
-TASK = RebuildTask("gs://b/caf\\xe9", "20261121T020000Z", "run", settings, {}, log_format="json")
-
-def work(number):
-    from shardwright.transforms.rebuild import events
-    events.stage(TASK, "compared", changed=number)
-    return number
-
-if __name__ == "__main__":
-    events.configure()
-    with suppress_beam_logs("--verbose" in sys.argv):  # as a command does
-        build = lambda pipeline: pipeline | beam.Create([3]) | beam.Map(work)
-        run_pipeline(build, as_beam_options([a for a in sys.argv[1:] if a != "--verbose"]))
-"""
-
-
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    yield
-    events.configure(shown=False)
 
 
 def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -153,22 +118,6 @@ def test_on_other_machines_lines_go_to_the_workers_log(caplog: pytest.LogCapture
     with caplog.at_level(logging.INFO):
         events.stage(TASK, "planned", images=7)
     assert caplog.messages == ["shardwright: planned: images 7"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("verbose", [False, True])
-def test_the_line_of_a_worker_process_is_shown_once_and_as_utf8(tmp_path: Path, verbose: bool) -> None:
-    (tmp_path / "job.py").write_text(JOB)
-    options = ["--direct_running_mode=multi_processing", "--direct_num_workers=1", *["--verbose"] * verbose]
-    ran = subprocess.run(
-        [sys.executable, tmp_path / "job.py", *options],
-        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-        capture_output=True, timeout=300,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr.decode()
-    lines = [line for line in ran.stderr.decode("utf-8").splitlines() if "compared" in line]
-    (value,) = map(json.loads, lines)
-    assert value["changed"] == 3 and value["output"] == "gs://b/café"
 
 
 def test_a_stage_has_its_own_line_above_the_progress_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.lease import MAX_SECONDS, Lease
+from shardwright.schemas.lease import Lease
 from shardwright.transforms import lease as leases
 from shardwright.transforms import storage
 from shardwright.transforms.lease import (
@@ -34,7 +34,7 @@ from shardwright.transforms.lease import (
 )  # fmt: skip
 
 VERSION = "20261121T020000Z"
-ROUNDS = 30
+ROUNDS = 12
 #: A process that tries to get the lease of each given directory, prints the result, and stays alive.
 RACER = """
 import sys
@@ -279,14 +279,6 @@ def test_a_machine_with_a_wrong_clock_takes_no_valid_lease_and_renews_its_own(
         renew(str(tmp_path), "ours")
         clocks.ahead = -clocks.ahead
         assert clocks.wall - clocks.written[str(tmp_path / "lease.json")] <= 30.0
-
-
-def test_a_lease_of_a_million_years_ends(tmp_path: Path, clocks: Clocks) -> None:
-    clocks.take(tmp_path, Lease("theirs", VERSION, seconds=1e300), 0.0)
-    with pytest.raises(EngineError):
-        clocks.take(tmp_path, Lease("ours", VERSION), 0.0)
-    clocks.wall += MAX_SECONDS + 1
-    clocks.take(tmp_path, Lease("ours", VERSION), 0.0)
 
 
 @pytest.mark.parametrize("jump", [-1e6, 1e6])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.examples import examples
+from helpers.html_pages import Page
 from helpers.report_samples import HOSTILE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -34,42 +34,6 @@ from shardwright.transforms.report.index_page import (
 from shardwright.transforms.report.version_view import accept_command, place_of
 
 _NOW = 1_795_226_400.0  # 2026-11-21 02:00 UTC
-_VOID = frozenset({"meta", "link", "br", "img", "input"})
-
-
-class Read(HTMLParser):
-    """Reads a page; fails if an element is not closed."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.attributes: list[tuple[str, str, str]] = []
-        self.text = ""
-        self.feed(page)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-        if tag not in _VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open[-1:] not in (["style"], ["script"]):
-            self.text += data
-
-    def of(self, name: str) -> list[str]:
-        return [value for _, attribute, value in self.attributes if attribute == name]
-
-    @property
-    def links(self) -> list[str]:
-        return [link for link in self.of("href") if not link.startswith("#")]
 
 
 def records_of(count: int, **fields: Any) -> dict[str, VersionRecord | None]:
@@ -107,7 +71,7 @@ def row_of(page: str, version: str) -> str:
     """Returns the text of a version's row."""
     found = re.search(rf'<tbody [^>]*id="v-{version}".*?</tbody>', page, re.DOTALL)
     assert found
-    return " ".join(Read(found[0]).text.split())
+    return " ".join(Page(found[0]).text.split())
 
 
 def test_versions_are_listed_newest_first_with_their_state() -> None:
@@ -134,7 +98,7 @@ def test_versions_are_listed_newest_first_with_their_state() -> None:
     assert "✗ refused" in row and row.index("max_count_drop") < row.index("SPLIT_LEAKAGE")
     command = f"shardwright publish data/pets@{fifth} --accept max_count_drop"
     assert command in row and page.count(command) == 2  # also at the top of the page
-    text = Read(page).text
+    text = Page(page).text
     assert "The newest version was refused" in text and "1 error and 1 warning" in text
     assert f"Readers get {fourth}" in text
     assert f"shardwright rollback data/pets {second}" in text  # not to the withdrawn version
@@ -155,7 +119,7 @@ def test_names_are_shown_as_text_everywhere(field: str) -> None:
         records = records_of(2, state=VersionState.REFUSED, refusals=violations, accepted=(name,), **made)
         outer = {field: name} if field == "output" else {}
         page = render_index(index_of(records, **outer))
-        read = Read(page)
+        read = Page(page)
         assert page.count("<script") == 1 and page.count("<style") == 1
         assert not any(attribute.startswith("on") for attribute in [name for _, name, _ in read.attributes])
         assert "\u202e" not in page and "\x00" not in page
@@ -168,7 +132,7 @@ def test_names_are_shown_as_text_everywhere(field: str) -> None:
 def test_the_page_loads_nothing_and_runs_only_its_own_script() -> None:
     page = render_index(index_of(records_of(3)))
     assert "default-src 'none'" in page.replace("&#39;", "'")
-    assert not Read(page).of("src") and "@import" not in page and "url(" not in page.replace("url(#", "")
+    assert not Page(page).of("src") and "@import" not in page and "url(" not in page.replace("url(#", "")
     assert "http://" not in page and "https://" not in page
 
 
@@ -178,24 +142,13 @@ def test_a_page_of_many_versions_stays_small() -> None:
     page = render_index(index_of(records, old))
     assert len(page.encode()) < 1_000_000
     assert re.findall(r'id="v-(\w+)"', page) == [*sorted(records, reverse=True)[: MAX_VERSIONS - 1], old]
-    text = Read(page).text
+    text = Page(page).text
     assert "300 of 1,000 versions" in " ".join(text.split())
     assert "From 1,000 to 1,999 records in 1,000 versions." in text
 
 
-@pytest.mark.slow
-def test_a_page_of_many_long_refusals_stays_small() -> None:
-    violations = tuple(refusal(f"max_rise.CLASS_{number}", "<&>\u202e" * 100) for number in range(50))
-    records = records_of(1_000, state=VersionState.REFUSED, refusals=violations)
-    page = render_index(index_of(records))
-    assert len(page.encode()) < 5_000_000
-    text = Read(page).text
-    assert "fewer versions and refusals" in text and "more in version.json" in text
-    assert "--accept drift" in text  # a command with fifty names would be too long
-
-
 def test_no_versions_give_a_page() -> None:
-    text = Read(render_index(index_of({}))).text
+    text = Page(render_index(index_of({}))).text
     assert "There are no versions here" in text and "Nothing is published" in text
 
 
@@ -226,7 +179,7 @@ def test_documents_with_nonsense_give_a_page(tmp_path: Path) -> None:
     assert "Readers get nothing" in page and "rollback" in page
     assert "building" in row_of(page, "20260105T000000Z")
     assert "cannot be read" in row_of(page, "20260106T000000Z")
-    assert "etc" not in Read(page).text
+    assert "etc" not in Page(page).text
 
 
 def test_only_existing_files_are_linked(tmp_path: Path) -> None:
@@ -243,7 +196,7 @@ def test_only_existing_files_are_linked(tmp_path: Path) -> None:
     (tmp_path / "latest.json").write_text(Pointer(second, "f" * 64, _NOW).dumps())
     write_index(str(tmp_path), _NOW)
     page = (tmp_path / "index.html").read_text()
-    links = Read(page).links
+    links = Page(page).links
     assert len(links) == 4 and all((tmp_path / link).is_file() for link in links)
     assert "pinned" in row_of(page, second) and "pinned" not in row_of(page, third)
     assert "drawn 2026-11-21 02:00 UTC" in page
@@ -255,7 +208,7 @@ def test_only_existing_files_are_linked(tmp_path: Path) -> None:
 def test_a_pointer_to_a_missing_version_is_reported(tmp_path: Path) -> None:
     (tmp_path / "latest.json").write_text(Pointer("20260101T000000Z", "f" * 64, _NOW).dumps())
     data = gather_index(str(tmp_path), _NOW)
-    text = Read(render_index(data)).text
+    text = Page(render_index(data)).text
     assert "Readers get nothing" in text and "20260101T000000Z, which is missing" in text
     assert f"shardwright rollback {tmp_path}" in text
 
@@ -264,9 +217,9 @@ def test_the_chart_omits_versions_that_were_never_published() -> None:
     records = records_of(4)
     last = sorted(records)[-1]
     records[last] = replace(records[last], state=VersionState.REFUSED, records=1)  # type: ignore[type-var]
-    text = Read(render_index(index_of(records))).text
+    text = Page(render_index(index_of(records))).text
     assert "From 1,000 to 1,002 records in 3 versions." in text
-    assert "Records over time" not in Read(render_index(index_of(records_of(1)))).text
+    assert "Records over time" not in Page(render_index(index_of(records_of(1)))).text
 
 
 def test_the_latest_version_has_a_row_wherever_it_is() -> None:
@@ -328,4 +281,4 @@ _JSON = st.recursive(
 )
 def test_any_document_gives_a_page(fields: dict[str, Any], state: VersionState, text: Any) -> None:
     records = records_of(2, state=state, **fields, refusals=(Violation(text, text, Severity.ERROR, text),))
-    Read(render_index(index_of(records, next(iter(records)))))
+    Page(render_index(index_of(records, next(iter(records)))))

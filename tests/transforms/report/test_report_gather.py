@@ -22,7 +22,7 @@ from shardwright.transforms.report.gather import gather, gather_files
 from shardwright.transforms.report.measures import compared_sizes
 from shardwright.transforms.report.quarantine import read_quarantine, with_pictures
 from shardwright.transforms.report.render import render
-from shardwright.transforms.report.samples import choose_sheets, shown_classes
+from shardwright.transforms.report.samples import shown_classes
 from shardwright.transforms.report.view import settings_in_effect, split_text
 
 
@@ -35,12 +35,6 @@ def copied(sound_dataset: Path, tmp_path: Path) -> Path:
 
 def _dataset(directory: Path) -> Dataset:
     return Dataset.from_bytes((directory / "dataset.json").read_bytes(), "dataset.json")
-
-
-def _change(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    document = json.loads(path.read_text())
-    change(document)
-    path.write_text(json.dumps(document))
 
 
 def _ledger(directory: Path, shard: str) -> list[dict[str, Any]]:
@@ -80,26 +74,6 @@ def test_the_pictures_match_the_records(sound_dataset: Path) -> None:
     assert (sample.key, sample.at.offset) in {(line["key"], line.get("offset")) for line in lines}
     again = gather(str(sound_dataset))
     assert again == data
-
-
-def test_only_as_many_ledgers_are_read_as_are_needed(
-    sound_dataset: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from shardwright.transforms.report import samples
-
-    read: list[str] = []
-    monkeypatch.setattr(samples, "_PICTURES", 5)
-    monkeypatch.setattr(samples, "_MIN_PER_CLASS", 1)
-    whole = samples.ledger_entries
-
-    def counted(directory: str, dataset: Dataset, split: str, number: int) -> Any:
-        read.append(f"{split}{number}")
-        return whole(directory, dataset, split, number)
-
-    monkeypatch.setattr(samples, "ledger_entries", counted)
-    sheets = choose_sheets(str(sound_dataset), _dataset(sound_dataset))
-    assert [len(sheet.samples) for sheet in sheets] == [1] * len(sheets)
-    assert read[0] == "train0" and "train2" not in read
 
 
 def test_for_many_classes_the_extremes_and_some_between_are_shown() -> None:
@@ -304,20 +278,6 @@ def test_inputs_sizes_of_originals_and_the_origin_of_splits_are_shown(sound_data
     assert rows["width, pixels"].stored.startswith("64 (of ")
     page = render(data)
     assert str(PHOTOS) in page and "Originals and stored images" in page
-
-
-def test_a_dataset_of_an_older_version_has_no_sizes_of_originals(copied: Path) -> None:
-    def change(run: dict[str, Any]) -> None:
-        for name in ("sources", "splits_from", "detected_as"):
-            del run[name]
-
-    _change(copied / "run.json", change)
-    data = gather(str(copied))
-    assert data.splits_from == "" and data.sources == {} and not data.left_out
-    assert compared_sizes(data) == [] and "Originals and stored images" not in render(data)
-    assert [item.path for item in data.inputs] == [str(PHOTOS)]
-    (copied / "run.json").unlink()
-    assert gather(str(copied)).inputs == ()
 
 
 @pytest.mark.parametrize(
