@@ -1,24 +1,36 @@
-"""The records that a split expression selects: the same as in TFDS, filtered and divided with the ledgers."""
+"""The records that arguments select, as in TFDS: splits, divisions, versions, and what is refused."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import os
+import pickle
 import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import apache_beam as beam
+import numpy as np
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 from helpers.fewer_imports import late
+from helpers.versioned import V1, V2, V3, add_version, point_to
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shardwright.loader import Resplit, ShardSlice, open_dataset, select
+import shardwright.loader
+from shardwright import loader
+from shardwright.loader import Records, Resplit, ShardSlice, open_dataset, pin, select
+from shardwright.loader import open as opening
 from shardwright.loader.selection import number_of_records, slices_of
 from shardwright.pipelines.convert import convert
+from shardwright.pipelines.run import run_pipeline
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.ledger import load_ledger
@@ -272,3 +284,243 @@ def test_a_missing_tensorflow_is_reported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "load needs TensorFlow; install it with `pip install 'shardwright[tensorflow]'`" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory: pytest.TempPathFactory, sound_dataset: Path) -> list[Path]:
+    """Two datasets with different numbers of records."""
+    from helpers.hostile import make_tree
+
+    root = tmp_path_factory.mktemp("datasets")
+    for images in (6, 8):
+        tree = make_tree(root / f"in{images}", images)
+        convert(input=str(tree), output=str(root / str(images)), resize=8, splits="train=1")
+    return [root / "6", root / "8"]
+
+
+@pytest.fixture
+def out(tmp_path: Path, datasets: list[Path]) -> Iterator[str]:
+    """Versions of 6 and 8 records; the first is the latest, and nothing has been read."""
+    for version, dataset in zip((V1, V2), datasets):
+        add_version(tmp_path / "out", dataset, version)
+    point_to(tmp_path / "out", V1)
+    before = dict(opening._pinned)
+    yield str(tmp_path / "out")
+    opening._pinned.clear()
+    opening._pinned.update(before)
+
+
+def test_a_process_reads_one_version(out: str) -> None:
+    assert len(Records(out)) == 6
+    point_to(out, V2)
+    assert len(Records(f"{out}/")) == open_dataset(out).all_records == 6
+    assert loader.load(out, batch_size=None).num_examples == 6
+    assert loader.load(f"{out}@{V2}", batch_size=None).num_examples == len(Records(f"{out}@{V2}")) == 8
+    assert pin(out) == f"{out}@{V2}"
+    assert len(Records(out)) == 8 and loader.load(out, batch_size=None).num_examples == 8
+    assert pin(f"{out}@{V1}") == f"{out}@{V1}"
+    assert len(Records(out)) == 6
+
+
+def test_open_versions_stay_the_same(out: str) -> None:
+    data = loader.load(out, batch_size=None, shuffle=False)
+    records = Records(out)
+    copy = pickle.dumps(records)
+    point_to(out, V2)
+    pin(out)
+    assert sum(1 for _ in data) == len(list(records)) == len(list(pickle.loads(copy))) == 6
+
+
+def test_relative_and_absolute_paths_give_the_same_version(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(os.path.dirname(out))
+    assert pin("out") == f"{out}@{V1}"
+    point_to(out, V2)
+    monkeypatch.chdir("/")
+    assert len(Records(out)) == len(Records(Path(out))) == 6
+
+
+def test_threads_read_the_same_version(out: str) -> None:
+    def ask(number: int) -> int:
+        point_to(out, (V1, V2)[number % 2])
+        return len(Records(out))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(ask, range(32)))) == 1
+
+
+def test_forked_processes_keep_the_version(out: str) -> None:
+    """A host gets the name from another host, and a forked process continues with its parent's version."""
+    name = pin(out)
+    point_to(out, V2)
+    code = (
+        "import sys; from shardwright.loader import Records; print(*(len(Records(n)) for n in sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, name, out], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.split() == ["6", "8"]
+    child = os.fork()
+    if not child:
+        os._exit(len(Records(out)))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 6
+
+
+def test_datasets_without_versions_can_be_opened(datasets: list[Path], tmp_path: Path) -> None:
+    assert pin(datasets[0]) == str(datasets[0])
+    assert len(Records(datasets[0])) == 6
+    for read in (pin, Records, open_dataset, loader.load):
+        with pytest.raises(UsageError, match="is not a dataset"):
+            read(tmp_path)
+        with pytest.raises(UsageError, match="is an empty string"):
+            read("")
+
+
+def test_unreadable_versions_are_reported(out: str, tmp_path: Path) -> None:
+    for read in (pin, Records, open_dataset, loader.load):
+        with pytest.raises(UsageError, match="has no version"):
+            read(f"{out}@{V3}")
+    Path(out, "latest.json").write_text("{")
+    with pytest.raises(UsageError, match=r"latest\.json cannot be used"):
+        Records(out)
+    os.unlink(f"{out}/latest.json")
+    with pytest.raises(UsageError, match="none is published"):
+        Records(out)
+    point_to(out, V2)
+    assert len(Records(out)) == 8, "a question without an answer is asked again"
+
+
+tf = late("tensorflow")
+
+
+def test_an_error_is_its_message(tmp_path: Path) -> None:
+    for read in (loader.load, Records):
+        with pytest.raises(UsageError) as caught:
+            read(tmp_path)
+        assert str(caught.value) == caught.value.message
+        assert str(caught.value).startswith(f"{tmp_path} is not a dataset, ")
+        assert str(pickle.loads(pickle.dumps(caught.value))) == caught.value.message
+
+
+@pytest.mark.parametrize("message", ["It is wrong; mend it.", "A name with\na line feed is wrong."])
+def test_an_error_of_a_worker_is_the_same_error(message: str) -> None:
+    def fail(_: object) -> None:
+        raise UsageError(message)
+
+    def in_a_worker(pipeline: beam.Pipeline) -> None:
+        _ = pipeline | beam.Create([1]) | beam.Map(fail)
+
+    for build in (in_a_worker, fail):
+        with pytest.raises(UsageError) as caught:
+            run_pipeline(build, PipelineOptions(["--runner=FnApiRunner"]))
+        assert str(caught.value) == caught.value.message == message
+
+
+@pytest.mark.parametrize("arguments", [{}, {"keep": ["birds"]}])
+def test_a_relative_directory_stays_where_it_was(
+    sound_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any]
+) -> None:
+    monkeypatch.chdir(sound_dataset.parent)
+    name = sound_dataset.name
+    records = Records(f"{name}/", "all", **arguments)
+    data = loader.load(Path(name), "all", cache="cached", **arguments)
+    monkeypatch.chdir(tmp_path)
+    assert len(list(records)) == len(records.keys) == sum(len(labels) for _, labels in data)
+    assert not os.listdir(tmp_path)
+
+
+def test_an_empty_path_is_refused() -> None:
+    for read in (loader.load, Records):
+        with pytest.raises(UsageError, match="is an empty string"):
+            read("")
+
+
+@pytest.mark.parametrize(
+    "more, what",
+    [
+        ({"split": ["train", "test"]}, "is not text; write train, train+test"),
+        ({"batch_size": 2.5}, "batch_size 2.5"),
+        ({"batch_size": "32"}, "batch_size '32'"),
+        ({"image_size": 22.5}, "image_size 22.5"),
+        ({"image_size": "22"}, "image_size '22'"),
+        ({"shuffle": "yes"}, "shuffle 'yes'"),
+        ({"seed": None}, "seed None"),
+        ({"repeat": None}, "repeat None"),
+        ({"augment": 3}, "augment 3 is not a function"),
+        ({"dtype": "float8"}, "choose one of uint8"),
+        ({"keep": 3}, "keep 3: write a list of class names"),
+        ({"resplit": 3}, "resplit 3: write the share"),
+        ({"split": "tset"}, "did you mean test?"),
+        ({"split": "train[:0]"}, "holds no records"),
+        ({"keep": lambda key, label: False}, "holds no records that are kept"),
+        ({"batch_size": 0}, "batch_size 0"),
+        ({"image_size": (0, 3)}, "image_size (0, 3)"),
+        ({"image_size": (1, 2, 3)}, "image_size (1, 2, 3)"),
+        ({"dtype": "int8"}, "choose one of uint8"),
+        ({"shuffle": -1}, "shuffle -1"),
+        ({"repeat": -1}, "repeat -1"),
+    ],
+)
+def test_wrong_arguments_of_load_are_refused(sound_dataset: Path, more: dict[str, Any], what: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        loader.load(sound_dataset, **more)
+    assert what in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "more, what",
+    [
+        ({"batch_size": 2.5}, "batch_size 2.5"),
+        ({"seed": -1, "shuffle": True}, "seed -1"),
+        ({"seed": None, "shuffle": True}, "seed None"),
+        ({"threads": 0}, "threads 0"),
+    ],
+)
+def test_wrong_arguments_of_batches_are_refused(sound_dataset: Path, more: dict[str, Any], what: str) -> None:
+    with pytest.raises(UsageError, match=what):
+        Records(sound_dataset).batches(**{"batch_size": 2, **more})
+
+
+def test_numbers_and_types_of_numpy_and_tensorflow_are_accepted(sound_dataset: Path) -> None:
+    images, _ = loader.load(
+        sound_dataset, image_size=(np.int64(8), np.int32(9)), batch_size=np.int64(2), dtype=tf.float32
+    ).element_spec
+    assert images.shape.as_list() == [None, 8, 9, 3] and images.dtype == tf.float32
+    assert (
+        loader.load(sound_dataset, image_size=np.int64(8), dtype=np.float16).element_spec[0].dtype
+        == tf.float16
+    )
+
+
+def test_an_impossible_cache_is_refused(sound_dataset: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EngineError, match=r"Cannot write .*/file/cache: "):
+        loader.load(sound_dataset, cache=tmp_path / "file" / "cache")
+
+
+def _removed(shard: Path) -> None:
+    shard.unlink()
+
+
+def _cut_off(shard: Path) -> None:
+    shard.write_bytes(shard.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize(
+    "damage, what",
+    [(_removed, "is missing; restore it"), (_cut_off, r"has \d+ bytes instead of \d+; restore")],
+)
+def test_a_missing_shard_is_reported_before_training(
+    sound_dataset: Path, tmp_path: Path, damage: Callable[[Path], None], what: str
+) -> None:
+    dataset = Path(shutil.copytree(sound_dataset, tmp_path / "dataset"))
+    damage(shard := sorted(dataset.glob("train-*"))[1])
+    with pytest.raises(EngineError, match=f"{shard.name} {what}"):
+        loader.load(dataset)
+    assert loader.load(dataset, "test").num_examples  # this does not need the shard
+    if not shard.exists():
+        with pytest.raises(EngineError, match=f"{shard.name} {what}"):
+            list(Records(dataset))
+
+
+def test_a_notebook_completes_the_names() -> None:
+    assert {"Records", "load", "select"} <= set(dir(shardwright.loader))

@@ -1,4 +1,4 @@
-"""The rules of the repository: namespace, packaging, imports, docstrings."""
+"""The rules of the repository: namespace, packaging, docstrings, and what commands import."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import tokenize
 from pathlib import Path
 
 import pytest
+from helpers.hostile import make_tree
 from helpers.repository import ROOT
+
+import shardwright
 
 ROOMS = ("package", "pipelines", "loader", "transforms", "schemas")
 
@@ -64,3 +67,64 @@ def test_files_have_docstrings() -> None:
         for path in (ROOT / room).rglob("*.py"):
             if path.stat().st_size:
                 assert begins_with_docstring(path), f"{path} has no docstring"
+
+
+#: Runs commands that need no Beam in one process, which would keep it.
+_WITHOUT_BEAM = """
+import sys
+from shardwright.pipelines.cli import main
+dataset, images, folder = sys.argv[1:]
+for line, code in (
+    (["--help"], 0), (["--version"], 0), (["convert", "--help"], 0), (["rebuild", "--help"], 0),
+    (["completion", "bash"], 0), (["layouts"], 0), (["inspect", dataset], 0), (["report", dataset], 0),
+    (["diff", "--help"], 0), (["versions", dataset], 2), (["rollback", dataset], 2),
+    (["convert", images, f"{folder}/no", "--resize=x"], 2), (["convert", f"{folder}/none", f"{folder}/o"], 2),
+    (["init", images, f"{folder}/pets", "--file", f"{folder}/job.yaml"], 0),
+):
+    try:
+        ended = main(line)
+    except SystemExit as end:
+        ended = end.code or 0
+    assert ended == code, line
+    assert not {"apache_beam", "grpc"} & set(sys.modules), line
+"""
+#: Converts with `python -m shardwright.pipelines.convert` and runs other commands, in one process.
+_PROGRAM = """
+import runpy, sys
+from shardwright.pipelines.cli import main
+images, output = sys.argv[1:]
+
+def convert():
+    try:
+        runpy.run_module("shardwright.pipelines.convert", run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        return ended.code or 0
+
+for run, line in (
+    (convert, [images, output, "--resize=32"]), (main, ["validate", output]),
+    (main, ["plan", "--input", images]), (main, ["inspect", output]),
+):
+    sys.argv[1:] = line
+    assert run() == 0, line
+assert "apache_beam" in sys.modules
+assert "tensorflow" not in sys.modules, "tensorflow was imported"
+"""
+
+
+def test_commands_that_run_no_job_need_no_beam(tmp_path: Path) -> None:
+    images = make_tree(tmp_path / "in", 4)
+    shardwright.convert(input=images, output=tmp_path / "out")
+    command = [sys.executable, "-c", _WITHOUT_BEAM, str(tmp_path / "out"), str(images), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_commands_import_no_tensorflow_and_no_user_modules_of_the_same_names_as_ours(tmp_path: Path) -> None:
+    (tmp_path / "transforms.py").write_text("raise SystemExit('the wrong transforms')")
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / "__init__.py").write_text("raise SystemExit('the wrong schemas')")
+    (tmp_path / "pipelines.py").write_text("raise SystemExit('the wrong pipelines')")
+    make_tree(tmp_path / "in", 6)
+    command = [sys.executable, "-c", _PROGRAM, "in", "out"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

@@ -1,22 +1,36 @@
-"""Signals end commands and their workers in order; killed workers are reported."""
+"""Signals, killed workers and stuck files end a command in order, and the message names the file."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
+import json
 import os
 import signal
 import subprocess
+import sys
+import tarfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-from helpers.hostile import COMMAND, make_tree
+from helpers.hostile import COMMAND, Done, make_tree, picture, run_forked, start, wait
 
 from shardwright.pipelines.run import exit_code_of
 from shardwright.pipelines.signals import ENDING, graceful_shutdown
+from shardwright.pipelines.watchdog import WATCHDOG
 from shardwright.schemas.errors import DataRefused, EngineError
+from shardwright.transforms.concurrency.pool import ByteBudget
+from shardwright.transforms.concurrency.underway import Underway
+from shardwright.transforms.concurrency.watchdog import (
+    STUCK_AFTER_MINUTES,
+    STUCK_EXPERIMENT,
+    Watchdog,
+)
+from shardwright.transforms.concurrency.workers import experiment, values_of
 
 Capture = pytest.CaptureFixture[str]
 
@@ -155,3 +169,206 @@ def test_a_killed_worker_process_is_reported(job: subprocess.Popen[str]) -> None
     err = job.stderr.read() if job.stderr else ""
     assert "shardwright: A worker process ended unexpectedly" in err and "Traceback" not in err
     assert "Channel closed" not in err and not _workers_of(job)
+
+
+def _watchdog(board: Underway) -> tuple[Watchdog, list[str], list[str]]:
+    lines: list[str] = []
+    ends: list[str] = []
+    return Watchdog(board.tasks, lines.append, ends.append), lines, ends
+
+
+def test_a_slow_file_is_named_once() -> None:
+    board = Underway()
+    dog, lines, ends = _watchdog(board)
+    with board.working_on("a/slow.gif", "decode"):
+        started = board.tasks()[0].started
+        dog.look(started + 29)
+        assert not lines
+        for seconds in (31, 45, 599):
+            dog.look(started + seconds)
+    assert lines == ["a/slow.gif has taken 31 seconds so far (decode)"] and not ends
+    dog.look(started + 10_000)
+    assert not ends, "it was finished"
+
+
+def test_a_stuck_file_ends_the_command_and_is_named() -> None:
+    board = Underway()
+    dog, _, ends = _watchdog(board)
+    dog.stuck_after = 120.0
+    with board.working_on("a/stuck.gif", "decode"):
+        dog.look(board.tasks()[0].started + 121)
+    assert ends == [
+        "stuck: a/stuck.gif has taken 2.0 minutes (decode); to leave it out, move it out of the input, or "
+        "else raise --stuck_after, then run again."
+    ]
+
+
+_COMMAND_THAT_ENDS_DURING_A_LOOK = """
+import threading, time
+from shardwright.transforms.concurrency.watchdog import Watchdog
+
+looking = threading.Event()
+
+def tasks():
+    looking.set()
+    time.sleep(0.2)
+    return []
+
+watchdog = Watchdog(tasks, print, print)
+watchdog.stuck_after = -59.5  # Python ends the process half a second after a look
+with watchdog.watching():
+    looking.wait()
+time.sleep(1.5)
+"""
+
+
+def test_a_program_goes_on_after_a_command_that_ended_during_a_look() -> None:
+    program = [sys.executable, "-c", _COMMAND_THAT_ENDS_DURING_A_LOOK]
+    assert subprocess.run(program, capture_output=True, text=True).stderr == ""
+
+
+def test_waiting_for_memory_is_not_being_stuck() -> None:
+    board = Underway()
+    with board.working_on("a.jpg", "decode"):
+        with board.waiting():
+            assert not board.tasks()
+        (task,) = board.tasks()
+        with board.working_on("a.jpg", "annotate"):
+            assert [item.stage for item in board.tasks()] == ["annotate"]
+        assert board.tasks()[0].started >= task.started
+    assert not board.tasks()
+    with ByteBudget(10).reserve(100):
+        assert not board.tasks()
+
+
+@pytest.mark.parametrize("minutes", ["0", "-1", "soon", "inf", "nan"])
+def test_wrong_minutes_are_a_usage_error(tmp_path: Path, minutes: str) -> None:
+    argv = ("convert", tmp_path, tmp_path / "out", f"--stuck_after={minutes}")
+    assert run_forked(tmp_path / "log", *argv).code == 2
+
+
+def endless_decoder(mark: str) -> None:
+    """Makes decoding an image take forever, as in a decoder that never checks for signals."""
+    module = importlib.import_module("shardwright.transforms.conversion.convert")
+
+    def stuck(*args: object) -> None:
+        Path(mark).touch()
+        while True:
+            time.sleep(60)
+
+    vars(module)["convert_image"] = stuck
+
+
+def _ended_by(tmp_path: Path, act: Callable[[int], None], *more: str) -> Done:
+    """Converts with such a decoder, and calls a function once it is reached."""
+    mark = tmp_path / "mark"
+    argv = ("convert", make_tree(tmp_path / "in", 2), tmp_path / "out", *more)
+    process = start(tmp_path / "log", *argv, before=partial(endless_decoder, str(mark)))
+    while not mark.exists():
+        assert process.is_alive()
+        time.sleep(0.01)
+    act(process.pid)
+    return wait(process, tmp_path / "log")
+
+
+def test_ctrl_c_ends_a_command_whose_decoder_never_ends(tmp_path: Path) -> None:
+    done = _ended_by(tmp_path, lambda pid: os.kill(pid, signal.SIGINT))
+    assert done.code == 130
+    assert done.err.endswith("shardwright: interrupted; run again with --resume to go on.\n")
+
+
+def test_a_stuck_command_ends_with_3(tmp_path: Path) -> None:
+    done = _ended_by(tmp_path, lambda pid: None, "--stuck_after=0.02")
+    assert done.code == 3
+    assert "stuck: " in done.err and f"{tmp_path}/in" in done.err and "(decode)" in done.err
+
+
+def test_a_stuck_command_with_json_prints_its_object(tmp_path: Path) -> None:
+    done = _ended_by(tmp_path, lambda pid: None, "--stuck_after=0.02", "--json", "--quiet")
+    value = json.loads(done.out)
+    assert done.code == value["exit_code"] == 3 and value["error"].startswith("stuck: ")
+    assert done.err == f"shardwright: {value['error']}\n"
+
+
+def test_a_stuck_command_ends_its_log_of_json_lines(tmp_path: Path) -> None:
+    done = _ended_by(tmp_path, lambda pid: None, "--stuck_after=0.02", "--log_format=json")
+    lines = [json.loads(line) for line in done.err.splitlines()]
+    assert done.code == lines[-1]["exit_code"] == 3
+    assert lines[-1]["level"] == "ERROR" and lines[-1]["error"].startswith("stuck: ")
+
+
+def test_workers_of_a_cluster_learn_of_stuck_after() -> None:
+    from shardwright.pipelines.options import beam_options
+
+    argv = ["--runner=PortableRunner"]
+    try:
+        WATCHDOG.stuck_after = 150.0
+        options = beam_options(argv, [])
+    finally:
+        WATCHDOG.stuck_after = 60 * STUCK_AFTER_MINUTES
+    assert experiment(values_of(options), STUCK_EXPERIMENT) == "2.5"
+    assert experiment(values_of(beam_options(argv, [])), STUCK_EXPERIMENT) is None
+
+
+def test_workers_of_a_cluster_have_the_options_that_beam_lacks() -> None:
+    """They do not import the launcher's modules, so Beam does not know these options there."""
+    given = ["--pool=processes", "--gcs_user_project=payer", "--sdk_worker_parallelism=0"]
+    program = (
+        "from apache_beam.options.pipeline_options import PipelineOptions\n"
+        "from shardwright.transforms.concurrency.workers import values_of\n"
+        f"values = values_of(PipelineOptions({given}))\n"
+        "print(values['pool'], values['gcs_user_project'], values['sdk_worker_parallelism'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["processes", "payer", "0"]
+
+
+def endless_function(module: str, name: str) -> None:
+    """Makes a function of a source take forever."""
+
+    def stuck(*args: object, **more: object) -> None:
+        while True:
+            time.sleep(60)
+
+    vars(importlib.import_module(f"shardwright.transforms.sources.{module}"))[name] = stuck
+
+
+def _ended_in_source(tmp_path: Path, module: str, name: str, *more: str) -> str:
+    """Converts with such a function; returns the last line on stderr."""
+    argv = ("convert", tmp_path / "in", tmp_path / "out", "--stuck_after=0.02", *more)
+    done = run_forked(tmp_path / "log", *argv, before=partial(endless_function, module, name))
+    assert done.code == 3
+    return done.err.splitlines()[-1]
+
+
+def test_an_archive_that_unpacks_forever_is_named(tmp_path: Path) -> None:
+    make_tree(tmp_path / "tree", 2)
+    (tmp_path / "in").mkdir()
+    with tarfile.open(tmp_path / "in" / "a.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "tree", "tree")
+    line = _ended_in_source(tmp_path, "archives.files", "unpack_tar")
+    assert f"stuck: {tmp_path}/in/a.tar.gz has taken " in line and "minutes (unpack); to leave it out" in line
+
+
+def test_an_annotation_file_that_is_parsed_forever_is_named(tmp_path: Path) -> None:
+    for folder in ("images", "labels"):
+        (tmp_path / "in" / folder).mkdir(parents=True)
+    (tmp_path / "in" / "images" / "a.png").write_bytes(picture(1))
+    (tmp_path / "in" / "labels" / "a.txt").write_text("0 0.5 0.5 0.5 0.5\n")
+    (tmp_path / "in" / "data.yaml").write_text("path: .\ntrain: images\nnames: [ant]\n")
+    line = _ended_in_source(tmp_path, "yolo", "parse_labels", "--layout=detection")
+    assert (
+        f"stuck: {tmp_path}/in/labels/a.txt has taken " in line and "minutes (parse); to leave it out" in line
+    )
+
+
+def test_an_input_that_cannot_be_recognized_in_time_is_named(tmp_path: Path) -> None:
+    make_tree(tmp_path / "in", 2)
+    line = _ended_in_source(tmp_path, "class_folders", "find_tree")
+    assert f"stuck: {tmp_path}/in has taken " in line and "minutes (recognize)" in line
+
+
+def test_a_listing_that_hangs_is_named(tmp_path: Path) -> None:
+    make_tree(tmp_path / "in", 2)
+    line = _ended_in_source(tmp_path, "class_folders", "list_class_folders")
+    assert f"stuck: {tmp_path}/in has taken " in line and "minutes (list)" in line

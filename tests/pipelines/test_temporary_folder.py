@@ -1,8 +1,10 @@
-"""A command removes its temporary files; the next command removes those of killed commands."""
+"""What a command leaves when it ends, is killed or cannot clean up, and who removes it."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import json
 import os
 import shutil
 import signal
@@ -12,15 +14,26 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from helpers.from_nothing import begin, write_bmps
 from helpers.hostile import COMMAND, make_tree
+from PIL import Image
 
-from shardwright.pipelines.run import exit_code_of
+from shardwright.pipelines import cli
+from shardwright.pipelines import convert as conversion
+from shardwright.pipelines import convert as convert_module
+from shardwright.pipelines import salvage as salvaging
+from shardwright.pipelines.rebuild import rebuild
+from shardwright.pipelines.run import exit_code_of, run_pipeline
 from shardwright.pipelines.temporary_folder import own_temporary_folder
 from shardwright.pipelines.validate import validate
-from shardwright.transforms import storage
+from shardwright.schemas.errors import EngineError
+from shardwright.transforms import commit, dataset_files, storage
 from shardwright.transforms.result_files import answer_path, remove_unfinished
+from shardwright.transforms.sources.spool import Spool
+from shardwright.transforms.storage import local
 
 
 @pytest.fixture
@@ -217,3 +230,126 @@ def test_a_library_call_runs_its_pipeline_in_that_folder(base: Path, monkeypatch
         run_pipeline(build, as_beam_options(None))
     assert len(set(seen)) == 1 and Path(seen[0]).parent == base and Path(seen[0]).name.startswith("shard")
     assert tempfile.gettempdir() == str(base) and os.environ.get("TMPDIR") == before
+
+
+def leave(directory: Path) -> list[Path]:
+    """Creates the files that a killed worker leaves in a dataset's directory."""
+    left = [
+        Path(storage.temporary_path(str(directory), "train-00000-of-00002.tfrecord")),
+        Path(storage.temporary_path(str(directory), "other")),
+    ]
+    for path in left:
+        path.write_bytes(b"half")
+    return left
+
+
+class _Stop(EngineError):
+    """Ends a run when its work begins."""
+
+
+def stop(*_: object) -> None:
+    raise _Stop("here the work begins.")
+
+
+def test_convert_removes_leftovers_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the run is killed again, so that leftovers do not accumulate."""
+    make_tree(tmp_path / "in")
+    conversion.convert(input=str(tmp_path / "in"), output=str(tmp_path / "out"), shards=2)
+    os.unlink(tmp_path / "out" / "dataset.json")
+    left = leave(tmp_path / "out")
+    notes = tmp_path / "out" / "_work" / "notes.tmp"
+    notes.write_bytes(b"somebody's own")
+    monkeypatch.setattr(conversion, "run_pipeline", stop)
+    with pytest.raises(_Stop):
+        conversion.convert(input=str(tmp_path / "in"), output=str(tmp_path / "out"), shards=2, resume=True)
+    assert not any(path.exists() for path in left) and notes.exists()
+
+
+def test_salvage_removes_leftovers_first(
+    tmp_path: Path, sound_dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(salvaging, "run_pipeline", stop)
+    damaged = shutil.copytree(sound_dataset, tmp_path / "damaged")
+    with pytest.raises(_Stop):
+        salvaging.salvage(damaged, tmp_path / "out")
+    left = leave(tmp_path / "out")
+    with pytest.raises(_Stop):
+        salvaging.salvage(damaged, tmp_path / "out")
+    assert not any(path.exists() for path in left)
+
+
+def test_rebuild_removes_leftovers_in_all_versions(tmp_path: Path) -> None:
+    write_bmps(tmp_path / "in")
+    rebuilt = begin(tmp_path, resize="8", image_format="png")
+    left = leave(rebuilt.latest)
+    (rebuilt.latest / "_checks").mkdir(exist_ok=True)
+    left.append(Path(local.unfinished(str(rebuilt.latest / "_checks" / "a.json.gz"))))
+    left[-1].write_bytes(b"half")
+    result = rebuild(output=str(rebuilt.output), **rebuilt.settings)
+    assert not result.changed
+    assert not any(path.exists() for path in left)
+    assert json.loads(rebuilt.pointer)["version"] == rebuilt.latest.name
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def argv(tmp_path: Path) -> list[str]:
+    path = tmp_path / "in" / "cat" / "1.png"
+    path.parent.mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(path)
+    return ["convert", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+
+
+def _refuse(*_: Any) -> None:
+    raise PermissionError(errno.EACCES, "Permission denied")
+
+
+def test_work_files_that_cannot_be_removed_are_a_warning(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path, argv: list[str]
+) -> None:
+    monkeypatch.setattr(Spool, "remove", _refuse)
+    monkeypatch.setattr(dataset_files, "remove_temporary", _refuse)
+    assert cli.main(argv) == 0
+    out = capsys.readouterr().out
+    assert out.count("warning: Some work files are left and can be removed by hand: Cannot clean up") == 2
+    assert json.loads((tmp_path / "out" / "dataset.json").read_text())["ledger"]["written"] == 1
+
+
+def test_a_staging_directory_that_cannot_be_removed_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path, argv: list[str]
+) -> None:
+    assert cli.main(argv) == 0
+    capsys.readouterr()
+    monkeypatch.setattr(commit, "discard_staging", _refuse)
+    assert cli.main([*argv, "--overwrite"]) == 0
+    out = capsys.readouterr().out
+    assert "warning: Some work files are left" in out
+    outcome = json.loads((tmp_path / "out" / "_work" / "outcome.json").read_text())
+    assert outcome["warnings"][-1].startswith("Some work files are left")
+
+
+def test_an_engine_that_fails_after_the_commit_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture, argv: list[str]
+) -> None:
+    def run(build: Any, options: Any) -> Any:
+        run_pipeline(build, options)
+        raise EngineError("The engine could not remove its files; look at the disk.")
+
+    monkeypatch.setattr(convert_module, "run_pipeline", run)
+    assert cli.main(argv) == 0
+    out = capsys.readouterr().out
+    assert "warning: The dataset is published and complete; after that the run failed: The engine" in out
+
+
+def test_an_engine_that_fails_before_the_commit_is_an_error_despite_an_older_dataset(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture, argv: list[str]
+) -> None:
+    assert cli.main(argv) == 0
+
+    def run(build: Any, options: Any) -> Any:
+        raise EngineError("The engine failed; look at the disk.")
+
+    monkeypatch.setattr(convert_module, "run_pipeline", run)
+    assert cli.main([*argv, "--overwrite"]) == 3

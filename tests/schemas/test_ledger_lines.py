@@ -1,4 +1,4 @@
-"""Lines that are collected in groups give the ledger, the index and the sums of all entries."""
+"""Ledgers: read as they were written, collected in groups, and refused in little memory if wrong."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ import tracemalloc
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from helpers.ledgers import dump_ledger
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardwright.schemas import ledger_lines
 from shardwright.schemas.codes import FilterReason, Outcome
 from shardwright.schemas.ledger import (
     Entry,
+    ShardHeader,
     dump_index,
+    is_whole,
+    line_blocks,
+    load_ledger,
     written_entries,
 )
 from shardwright.schemas.ledger_lines import LedgerLines
@@ -99,3 +104,98 @@ def test_entries_that_are_not_wanted_take_no_memory() -> None:
         assert tracemalloc.get_traced_memory()[1] < 5e6
     finally:
         tracemalloc.stop()
+
+
+_TEXTS = st.text(max_size=8) | st.sampled_from(
+    ["a", "class/a b.jpg", 'a"b', "a\\u0062", "a\\", "é", "\U0001f41f", "\ud83d", "\ude00", "~", "\x7f", "\n"]
+)
+_NUMBERS = st.none() | st.integers(0, 10**19)
+#: Entries of written images as `convert` writes them, and unusual ones.
+_ORDINARY = st.fixed_dictionaries(
+    {
+        "key": _TEXTS, "outcome": st.just("written"), "fingerprint": _TEXTS, "sha256": _TEXTS,
+        "label": _TEXTS, "offset": _NUMBERS, "length": _NUMBERS,
+        "stored": st.sampled_from(["kept", "encoded"]),
+        "format": st.sampled_from(["jpg", ""]), "digest": _TEXTS, "source_width": _NUMBERS,
+        "source_height": _NUMBERS, "source_bytes": _NUMBERS,
+    }
+).map(lambda values: Entry(**values))  # fmt: skip
+_OTHER = st.fixed_dictionaries(
+    {
+        "key": _TEXTS, "outcome": st.sampled_from(["written", "filtered", "quarantined"]), "reason": _TEXTS,
+        "animated": st.booleans(), "boxes": st.none() | st.dictionaries(_TEXTS, st.integers(), max_size=2),
+        "fold": st.none() | st.integers(0, 3), "source_key": _TEXTS,
+    }
+).map(lambda values: Entry(**values))  # fmt: skip
+
+
+def dumped(entries: list[Entry]) -> bytes:
+    """Returns a ledger with entries."""
+    return dump_ledger(
+        ShardHeader("a", "train", 0, 1, "", 0, 0, "", {"written": len(entries)}, {}, {}), entries
+    )
+
+
+@given(st.lists(_ORDINARY | _OTHER, max_size=6))
+@example(
+    [Entry(f"é{number % 3}.jpg", "filtered" if number in (0, 5, 19) else "written") for number in range(20)]
+)
+def test_a_ledger_reads_as_it_was_written(entries: list[Entry]) -> None:
+    assert list(load_ledger(dumped(entries))[1]) == entries
+
+
+@pytest.mark.parametrize(
+    "line", [b"[]", b'{"key": "a"}', b'{"key": "a", "outcome": "written", "offset": 01}']
+)
+def test_a_wrong_line_is_found(line: bytes) -> None:
+    head, *lines = gzip.decompress(
+        dumped([Entry("a", "written", offset=number) for number in range(3)])
+    ).splitlines()
+    data = gzip.compress(b"\n".join([head, *lines[:2], line]) + b"\n")
+    with pytest.raises((ValueError, TypeError)):
+        list(load_ledger(data)[1])
+    assert json.loads(lines[0])["offset"] == 0
+
+
+ENTRIES = [Entry(key=f"{number}.png", outcome=Outcome.WRITTEN) for number in range(5)]
+HEADER = ShardHeader("train-0", "train", 0, 1, "digest", 5, 1000, "sha", {"written": 5}, {}, {})
+LEDGER = dump_ledger(HEADER, ENTRIES)
+LINES = gzip.decompress(LEDGER)
+
+
+def _peak_of(data: bytes) -> int:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="damaged"):
+            load_ledger(data)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_sound_ledger_reads_as_it_was_written() -> None:
+    result, entries = load_ledger(LEDGER)
+    assert (result.counts, list(entries)) == ({"written": 5}, ENTRIES)
+    assert is_whole(LEDGER)
+    assert next(line_blocks(LEDGER)) == LINES.split(b"\n")[:1]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [b"{}\n", b"{}", b'{"key": "a", "outcome": "filtered"}\n' * 100_000, bytes(50_000_000)],
+    ids=["line", "unfinished line", "lines", "zeros"],
+)
+def test_more_lines_than_the_header_counts_are_damage(more: bytes) -> None:
+    data = gzip.compress(LINES + more)
+    assert not is_whole(data)
+    assert _peak_of(data) < 40_000_000
+
+
+@pytest.mark.parametrize("counts", [None, {"written": "many"}, [5], {"written": None}])
+def test_a_header_without_counts_is_damage(counts: object) -> None:
+    header, _, rest = LINES.partition(b"\n")
+    changed = json.dumps({**json.loads(header), "counts": counts}).encode()
+    data = gzip.compress(changed + b"\n" + rest)
+    assert not is_whole(data)
+    with pytest.raises(ValueError, match="damaged"):
+        load_ledger(data)

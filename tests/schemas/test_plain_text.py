@@ -1,16 +1,18 @@
-"""Names that could control a terminal are shown as text."""
+"""Names, and texts of libraries, are shown as plain text that is the same in every run."""
 
 from __future__ import annotations
 
 import io
+import zipfile
 
 import pytest
+from PIL import Image
 
 from shardwright.pipelines.tables import console, print_table
 from shardwright.schemas.configuration.gate_file import parse_gates
 from shardwright.schemas.configuration.thresholds import Thresholds
 from shardwright.schemas.dataset import Dataset
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.labels import labels_txt
 from shardwright.schemas.plain_text import escape_controls
 
@@ -54,3 +56,27 @@ def test_shares_above_one_are_refused_as_limits(name: str) -> None:
 @pytest.mark.parametrize("name", ["max_count_jump", "max_added_fraction"])
 def test_limits_on_growth_may_exceed_one(name: str) -> None:
     assert parse_gates(f"{name}: 5\n", "--thresholds", "limits.yaml").limits == Thresholds(**{name: 5.0})
+
+
+def test_addresses_are_left_out() -> None:
+    with pytest.raises(OSError, match="0x") as caught:
+        Image.open(io.BytesIO(b"no picture"))
+    assert words_of(caught.value) == "cannot identify image file"
+    assert words_of(ValueError("<function <lambda> at 0x7f8a00> failed")) == "<function <lambda> > failed"
+    assert words_of(ValueError("unsupported marker 0xd8")) == "unsupported marker 0xd8"
+
+
+@pytest.mark.parametrize(
+    "path", ["/var/tmp/tmpa1b2c3d4", "/data/out/_work/spool/0123", "out/_work/spool/0123"]
+)
+def test_names_of_temporary_files_are_left_out(path: str) -> None:
+    assert words_of(OSError(f"cannot open '{path}': no magic bytes")) == (
+        "cannot open 'its file': no magic bytes"
+    )
+    assert words_of(OSError("cannot open '/data/tmp/a.png'")) == "cannot open '/data/tmp/a.png'"
+
+
+def test_a_text_has_one_line_that_is_not_too_long() -> None:
+    assert words_of(zipfile.BadZipFile("a\n  b\t")) == "a b"
+    assert words_of(EOFError()) == "EOFError"
+    assert len(words_of(ValueError("x" * 1000))) == 200

@@ -1,11 +1,13 @@
-"""Splits: how they are spread over classes, their order, and how far they meet their shares."""
+"""Splits: how they are spread over classes, their order and bounds, and how far they meet their shares."""
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.hostile import document, picture
@@ -13,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.pipelines import cli
+from shardwright.schemas.part_bounds import BUCKETS, PartBounds
 from shardwright.schemas.split_balance import compare_splits
 from shardwright.schemas.split_order import by_split, in_split_order
 from shardwright.schemas.split_shares import compare_shares
@@ -186,3 +189,31 @@ def test_a_sentence_stays_short() -> None:
     found = compare_shares("stratified", shares, {}, {"s1": {"x" * 5000: 3}})
     assert len(found.sentence) < 400
     assert "and 44 more" in found.sentence
+
+
+BOUNDS = PartBounds({"": {"cat": (1, 2**63, 2**64), "\u732b": ()}}, {"train": "01z" + "0" * (BUCKETS - 3)})
+
+
+def test_bounds_come_back_from_json() -> None:
+    assert PartBounds.from_json(json.loads(json.dumps(BOUNDS.as_json()))) == BOUNDS
+    assert BOUNDS.as_json()["bounds"][""]["cat"] == ["1", "8000000000000000", "10000000000000000"]
+    assert PartBounds().as_json() == {}
+    assert PartBounds.from_json({}) == PartBounds()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"bounds": {"": {"cat": ["2", "1"]}}},
+        {"bounds": {"": {"cat": ["-1"]}}},
+        {"bounds": {"": {"cat": ["10000000000000001"]}}},
+        {"bounds": {"": {"cat": [1]}}},
+        {"bounds": {"": ["1"]}},
+        {"bounds": {"": {"cat": ["x"]}}},
+        {"buckets": {"": "01"}},
+        {"buckets": {"": "A" * BUCKETS}},
+    ],
+)
+def test_damaged_bounds_are_refused(value: Any) -> None:
+    with pytest.raises((TypeError, ValueError, AttributeError)):
+        PartBounds.from_json(value)

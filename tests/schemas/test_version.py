@@ -1,18 +1,23 @@
-"""Names of versions, and the documents about a version and about the latest one."""
+"""Names of versions, and the documents beside them: versions, the latest one, leases, scrubbing."""
 
 from __future__ import annotations
 
 import json
+import math
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
+from fractions import Fraction
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardwright.schemas.codes import Severity
+from shardwright.schemas.dataset import Shard
 from shardwright.schemas.errors import UsageError
+from shardwright.schemas.lease import MAX_SECONDS, Lease, is_void
+from shardwright.schemas.scrub import DEFAULT_SCRUB, ScrubState, choose_shards, state_after
 from shardwright.schemas.version import (
     Acceptance,
     Pointer,
@@ -137,3 +142,131 @@ def test_damaged_pointers_are_refused(change: dict[str, object]) -> None:
     document = json.loads(Pointer(V, "ab", 1.0).dumps())
     with pytest.raises(ValueError):
         Pointer.loads(json.dumps({**document, **change}).encode())
+
+
+def made(count: int, generation: str = "0") -> list[Shard]:
+    return [Shard(f"train-{i:05d}", 1, 1, f"{generation}{i:063d}") for i in range(count)]
+
+
+def night(shards: list[Shard], state: ScrubState, fraction: float) -> tuple[list[str], ScrubState]:
+    """Reads the chosen shards, and returns the state as the next run reads it."""
+    read = [shard.file for shard in choose_shards(shards, state, fraction)]
+    return read, ScrubState.loads(state_after(shards, state, read, ()).dumps().encode())
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 29, 30, 31, 59, 100, 1000])
+def test_thirty_runs_read_everything_by_default(count: int) -> None:
+    shards, state, seen = made(count), ScrubState(), set()
+    for _ in range(30):
+        read, state = night(shards, state, DEFAULT_SCRUB)
+        assert len(read) == math.ceil(Fraction(count, 30))
+        seen.update(read)
+    assert seen == {shard.file for shard in shards}
+
+
+@given(st.integers(1, 60), st.integers(1, 20))
+def test_each_shard_has_its_turn(count: int, nights: int) -> None:
+    shards, state, seen = made(count), ScrubState(), []
+    for _ in range(nights):
+        read, state = night(shards, state, 1 / nights)
+        seen += read
+    assert set(seen) == {shard.file for shard in shards}
+    assert len(seen) - len(set(seen)) < nights, "nothing is read twice before all else was read"
+
+
+def test_the_share_decides_the_number_of_shards() -> None:
+    shards = made(100)
+    for fraction, count in ((0.0, 0), (0.001, 1), (0.07, 7), (0.071, 8), (1.0, 100)):
+        assert len(choose_shards(shards, ScrubState(), fraction)) == count
+    assert choose_shards([], ScrubState(), 1.0) == []
+
+
+def test_new_shards_do_not_delay_old_ones() -> None:
+    shards, state, seen = made(30), ScrubState(), set()
+    for number in range(40):
+        read, state = night(shards, state, DEFAULT_SCRUB)
+        seen.update(read)
+        shards = [*made(30)[:25], *made(30, str(number % 9 + 1))[25:]]  # each night writes five of them
+    assert seen >= {shard.file for shard in shards[:25]}
+
+
+def test_a_damaged_shard_is_read_again_in_the_next_run() -> None:
+    shards = made(10)
+    state = state_after(shards, ScrubState(), {"train-00000"}, {"train-00001"})
+    assert [shard.file for shard in choose_shards(shards, state, 0.1)] == ["train-00001"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", '{"format_version": 2}', '{"format_version": 1, "run": 1, "shards": [1]}']
+)
+def test_damaged_documents_are_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        ScrubState.loads(text.encode())
+
+
+LEASE = Lease("run", "20261121T020000Z", "host", 41, "boot 7", since=900.0, renewed=1000.0, seconds=60.0)
+texts = st.text(max_size=20)
+times = st.floats(0, 1e12)
+leases = st.builds(
+    Lease, texts, texts, texts, st.integers(0, 2**31), texts, times, times, st.floats(0.1, 1e6)
+)  # fmt: skip
+
+
+def lives(pid: int, began: str) -> bool:
+    return True
+
+
+def ended(pid: int, began: str) -> bool:
+    return False
+
+
+@given(leases)
+def test_a_lease_is_read_as_it_was_written(lease: Lease) -> None:
+    assert Lease.loads(lease.dumps().encode()) == lease
+
+
+def test_fields_of_later_versions_are_ignored() -> None:
+    document = {**json.loads(LEASE.dumps()), "zone": "europe-west1-b"}
+    assert Lease.loads(json.dumps(document).encode()) == LEASE
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"{", b"[]", b"null", b"7", b'"holder"', b"{}", b'{"holder": "a"}', b"\xff\xfe\x00",
+        b"[" * 100_000, b'{"holder": 1, "version": "v"}', b'{"holder": "a", "version": "v", "pid": "1"}',
+        b'{"holder": "a", "version": "v", "pid": 1.5}', b'{"holder": "a", "version": "v", "renewed": NaN}',
+        b'{"holder": "a", "version": "v", "seconds": Infinity}',
+        b'{"holder": "a", "version": "v", "seconds": true}',
+        b'{"holder": "a", "version": "v", "renewed": null}',
+    ],
+)  # fmt: skip
+def test_invalid_leases_are_reported_as_damaged(data: bytes) -> None:
+    with pytest.raises(ValueError):
+        Lease.loads(data)
+
+
+def test_a_stored_lease_is_valid_for_two_weeks_at_most() -> None:
+    stored = replace(LEASE, seconds=1e300).dumps().encode()
+    assert Lease.loads(stored).seconds == MAX_SECONDS == 14 * 24 * 3600
+
+
+@pytest.mark.parametrize(
+    ("age", "void"),
+    [(0.0, False), (60.0, False), (61.0, True), (-59.0, False), (-61.0, True), (-1e10, True), (1e10, True)],
+)
+def test_a_lease_is_void_after_its_time_or_far_in_the_future(age: float, void: bool) -> None:
+    assert is_void(LEASE, age, "host", lives) is void
+    assert is_void(LEASE, age, "elsewhere", ended) is void
+
+
+def test_the_end_of_the_holder_is_seen_at_once_on_its_host() -> None:
+    assert is_void(LEASE, 1.0, "host", ended)
+    assert not is_void(LEASE, 1.0, "elsewhere", ended)
+    asked = []
+    is_void(LEASE, 1.0, "host", lambda pid, began: bool(asked.append((pid, began))))
+    assert asked == [(41, "boot 7")]
+
+
+def test_without_a_launcher_only_the_time_of_a_lease_counts() -> None:
+    assert not is_void(replace(LEASE, pid=0), 1.0, "host", ended)

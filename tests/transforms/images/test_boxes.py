@@ -104,7 +104,7 @@ def test_boxes_in_pictures_of_16_bits_are_those_of_8_bits(fit: str) -> None:
         out = io.BytesIO()
         pixels = np.zeros((HEIGHT, WIDTH, 3), dtype)
         tifffile.imwrite(out, pixels, photometric="rgb", extratags=[(274, "H", 1, 6, True)])
-        found = Annotations((cat(2, 4, 19, 9), cat(0, 0, 4, 28)), size=(WIDTH, HEIGHT))
+        found = Annotations((cat(2, 4, 19, 9), cat(0, 0, 4, 28)))
         image, result = annotated(out.getvalue(), found, resize="12x12", fit=fit, depth=depth)
         results.append((image.width, image.height, result))
     assert results[0] == results[1]

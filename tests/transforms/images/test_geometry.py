@@ -1,24 +1,30 @@
-"""Positions of pixels, compared with Pillow's own ImageOps and a full decode."""
+"""Positions of pixels and resampling, compared with Pillow's own ImageOps and a full decode."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import math
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from cykooz_resizer import CpuExtensions
 from helpers import pictures
 from helpers.examples import examples
+from helpers.pictures import file_of
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.units import FITS
 from shardwright.transforms.images import resize
+from shardwright.transforms.images.convert import convert_image
 from shardwright.transforms.images.geometry import plan_geometry
+from shardwright.transforms.images.rows_first import resize_rows_first
 
 RESAMPLES = setting_fields()["resample"].kind.choices
 
@@ -167,3 +173,46 @@ def test_any_box_inside_the_picture_can_be_resampled(
     image = Image.new("L", (100, 40), 77)
     resized = resize.resize(image, (9, 7), resample, (left, upper, right, lower))
     assert resized.getextrema() == (77, 77)
+
+
+def noise(width: int, height: int, seed: int, mode: str = "RGB") -> Image.Image:
+    shape = (height, width, 3) if mode == "RGB" else (height, width)
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("resample", "sha256"),
+    [
+        ("box", "896c120277b93fc5"),
+        ("bilinear", "68e23a5cefe9b541"),
+        ("hamming", "e5a8b8dd05fd7a2d"),
+        ("bicubic", "1bc656b855716e39"),
+        ("lanczos", "562ce8c22484a00a"),
+    ],
+)
+def test_pillow_gives_the_same_pixels_in_every_version(resample: str, sha256: str) -> None:
+    picture, digest = noise(301, 199, 0), hashlib.sha256()
+    for size in ((112, 4), (97, 61), (400, 300), (301, 50)):
+        for box in ((0, 0, 301, 199), (0, 0, 85, 14), (3.5, 5, 250, 160)):
+            digest.update(resize_rows_first(picture, size, resample, box).tobytes())
+    assert digest.hexdigest()[:16] == sha256
+
+
+def test_the_memory_is_freed_before_the_reservation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that waits for the reservation must not begin while the picture before still exists."""
+    import gc
+
+    left: list[int] = []
+
+    @contextmanager
+    def reserve(_: int):
+        yield
+        left.append(
+            sum(isinstance(item, Image.Image) and item.size == (113, 127) for item in gc.get_objects())
+        )
+
+    image = convert_image(
+        file_of(noise(61, 47, 1), "JPEG"), "a.jpg", ConvertSettings(resize="113x127"), reserve
+    )
+    assert left == [0]
+    assert (image.width, image.height, image.channels) == (113, 127, 3)

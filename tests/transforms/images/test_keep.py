@@ -1,20 +1,23 @@
-"""When an image's own bytes are stored, and private data in them."""
+"""When an image's own bytes are stored, and how private data in them are found and stripped."""
 
 from __future__ import annotations
 
 import io
+import re
 import zlib
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 from helpers import pictures
+from helpers.examples import examples
 from helpers.fewer_imports import late
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin, features
 
 from shardwright.schemas.errors import ImageFault
+from shardwright.transforms.images.formats.jpeg import read_header
 from shardwright.transforms.images.metadata import strip_metadata
 from shardwright.transforms.images.private_metadata import (
     PERSON,
@@ -255,3 +258,78 @@ def test_kinds_in_words() -> None:
     assert in_words(ALL) == "a GPS position, a serial number and a name of a person"
     assert in_words((POSITION, SERIAL_NUMBER)) == "a GPS position and a serial number"
     assert in_words((PERSON,)) == "a name of a person"
+
+
+#: Bytes that have a meaning between the segments of a JPEG, and two that have none.
+_MARKER_BYTES = [0xFF] * 6 + [0, 1, 0xD0, 0xD7, 0xD8, 0xD9, 0xDA, 0xE0, 0xE1, 0xFE, 2, 3]
+
+
+def _stripped_byte_by_byte(data: bytes) -> bytes:
+    """Strips a JPEG as T.81 describes it: two bytes at a time."""
+    out, at, fill = bytearray(data[:2]), 2, b""
+    while at < len(data):
+        marker = data[at + 1] if at + 1 < len(data) else 0
+        if data[at] == marker == 0xFF:
+            fill += b"\xff"
+            at += 1
+            continue
+        end = at + 2
+        is_metadata = False
+        if data[at] != 0xFF:
+            end = at + 1
+        elif marker == 0xD9:
+            return bytes(out + b"\xff\xd9")
+        elif marker > 1 and not 0xD0 <= marker <= 0xD8:
+            end += max(2, int.from_bytes(data[at + 2 : at + 4], "big"))
+            is_jfif = marker == 0xE0 and data[at + 4 : at + 9] == b"JFIF\0"
+            is_metadata = marker == 0xFE or (0xE0 <= marker <= 0xEF and not is_jfif)
+        if not is_metadata:
+            out += fill + data[at:end]
+        at, fill = end, b""
+    return bytes(out + fill)
+
+
+@given(st.lists(st.sampled_from(_MARKER_BYTES), max_size=40))
+@settings(max_examples=examples(300), deadline=None)
+def test_stripping_finds_the_segments_of_any_bytes(tail: list[int]) -> None:
+    data = b"\xff\xd8" + bytes(tail)
+    assert strip_metadata(data, "jpeg") == _stripped_byte_by_byte(data)
+
+
+_ALONE = frozenset((0x01, *range(0xD0, 0xD9)))
+_NO_FRAMES = (0xC4, 0xC8, 0xCC)
+#: Bytes that have a meaning between the segments of a JPEG, and a few that have none.
+_BYTES = [0xFF] * 6 + [0, 1, 0xC0, 0xC2, 0xC4, 0xD0, 0xD8, 0xD9, 0xDA, 0xE1, 2, 3, 8, 0x11]
+_FRAME = b"\xff\xc0\0\x11\x08\0\x05\0\x07\x03\1\x22\0\2\x11\1\3\x11\1"
+
+
+def _frame_by_expression(data: bytes) -> tuple[int, int] | None:
+    """Returns width and height of the last frame header before the first scan; searches every marker."""
+    position, size = 2, None
+    while found := re.compile(rb"\xff[\x01-\xfe]").search(data, position):
+        start, marker = found.start(), data[found.start() + 1]
+        if 0xC0 <= marker <= 0xCF and marker not in _NO_FRAMES and len(data) > start + 9:
+            size = int.from_bytes(data[start + 7 : start + 9]), int.from_bytes(data[start + 5 : start + 7])
+        if marker in (0xDA, 0xD9):
+            return size
+        position = start + 2
+        if marker not in _ALONE:
+            position += max(2, int.from_bytes(data[start + 2 : start + 4]))
+    return size
+
+
+@given(
+    st.lists(
+        st.one_of(st.sampled_from(_BYTES).map(lambda byte: bytes((byte,))), st.just(_FRAME)), max_size=30
+    )
+)
+@settings(max_examples=examples(300), deadline=None)
+def test_the_frame_is_found_among_any_bytes(parts: list[bytes]) -> None:
+    data = b"\xff\xd8" + b"".join(parts)
+    frame = read_header(data)
+    assert (frame and (frame.width, frame.height)) == _frame_by_expression(data)
+
+
+def test_the_frame_after_stray_bytes_is_found() -> None:
+    frame = read_header(b"\xff\xd8" + b"stray" + b"\xff\xe1\0\4ab" + b"\0\xff\xff" + _FRAME)
+    assert frame is not None and (frame.width, frame.height) == (7, 5)

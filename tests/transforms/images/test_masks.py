@@ -1,4 +1,4 @@
-"""Masks compared with the picture itself, resampled with nearest; mask files of all usual kinds."""
+"""Masks compared with the picture itself; mask files of all usual kinds, encoded and drawn."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from helpers import pictures
 from helpers.annotated import annotated, png_pixels, saved
 from helpers.examples import examples
+from helpers.fewer_imports import late
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -20,6 +21,8 @@ from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import FITS
 from shardwright.schemas.errors import ImageFault
+from shardwright.transforms.images.contact_sheet import with_masks
+from shardwright.transforms.images.masks import encode_mask, encode_object_mask, narrow
 
 SIDES = st.integers(1, 40)
 
@@ -277,3 +280,35 @@ def test_a_panoptic_mask_of_palette_entries_is_refused(tmp_path: Path) -> None:
     Image.new("P", (WIDTH, HEIGHT)).save(tmp_path / "a.png")
     with pytest.raises(ImageFault, match="mode P, not segment ids in red, green and blue"):
         annotated(picture(), Annotations(panoptic_mask=str(tmp_path / "a.png")), "panoptic")
+
+
+tf = late("tensorflow")
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 7), (7, 1), (513, 129), (640, 480)])
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_readers_get_the_encoded_values(size: tuple[int, int], share: float) -> None:
+    width, height = size
+    pixels = (np.random.default_rng(3).random((height, width)) < share).astype(np.uint8)
+    data = encode_object_mask(Image.fromarray(pixels))
+    with Image.open(io.BytesIO(data)) as opened:
+        assert opened.mode == "L" and opened.size == size
+        opened.verify()
+    assert (tf.io.decode_png(data).numpy()[..., 0] == pixels).all()
+
+
+def _drawn(*masks: list[list[int]]) -> np.ndarray:
+    white = Image.new("RGB", (4, 2), (255, 255, 255))
+    return np.asarray(with_masks(white, [encode_mask(narrow(np.array(mask))) for mask in masks]))
+
+
+def test_stuff_is_drawn_and_instances_of_a_class_differ() -> None:
+    drawn = _drawn([[0, 5, 5, 7], [0, 5, 5, 7]], [[0, 1, 2, 0], [0, 1, 2, 0]])
+    colors = [tuple(drawn[0, column]) for column in range(4)]
+    assert len(set(colors)) == 4 and (drawn[0] == drawn[1]).all()
+    assert colors[3] == tuple(_drawn([[7] * 4] * 2)[0, 0])  # for stuff, only the class decides
+
+
+def test_ids_above_255_are_drawn() -> None:
+    drawn = _drawn([[1, 257, 300, 0]] * 2)
+    assert len({tuple(color) for color in drawn[0]}) == 4

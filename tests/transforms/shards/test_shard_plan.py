@@ -1,23 +1,41 @@
-"""The plan of a shard, and references that are unpacked in parts."""
+"""The plan of a shard, and what is reused of earlier builds: whole shards and single records."""
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
 import pickle
+import shutil
 import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
+from helpers.ledgers import dump_ledger
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.image_ref import ImageRef, encode_refs
-from shardwright.schemas.plan import Forecast, Plan
+from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs
+from shardwright.schemas.ledger import Entry, ShardHeader, load_ledger
+from shardwright.schemas.plan import Forecast, Plan, index_file, ledger_file
 from shardwright.transforms.plan.assign import shard_order
 from shardwright.transforms.plan.planned_shard import PlannedShard
-from shardwright.transforms.shards import ordered_refs
+from shardwright.transforms.records.framing import data_of
+from shardwright.transforms.shards import ordered_refs, reuse
+from shardwright.transforms.shards.finish import ShardPlace
 from shardwright.transforms.shards.ordered_refs import OrderedRefs
+from shardwright.transforms.shards.reuse import (
+    PreviousBuild,
+    PreviousRecords,
+    can_stay,
+    near,
+    take_over,
+)
 from shardwright.transforms.shards.shard_plan import plan_shard
 
 SETTINGS = ConvertSettings(resize="64")
@@ -149,3 +167,199 @@ def test_many_references_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> 
         assert (peak_of(20_000) - peak_of(10_000)) / 10_000 < 150  # an unpacked reference takes 700 bytes
     finally:
         tracemalloc.stop()
+
+
+SHARDS = {"train": 3, "validation": 1, "test": 1}
+PLACE = ShardPlace("train", 1, 3)
+SHARD = "train-00001-of-00003.tfrecord"
+
+
+@pytest.fixture
+def old(tmp_path: Path, sound_dataset: Path) -> Path:
+    return Path(shutil.copytree(sound_dataset, tmp_path / "old"))
+
+
+def ledger(dataset: Path, place: ShardPlace = PLACE) -> tuple[ShardHeader, list[Entry]]:
+    result, entries = load_ledger((dataset / ledger_file(*place)).read_bytes())
+    return result, list(entries)
+
+
+def rewrite(dataset: Path, **changes: str) -> None:
+    """Changes the ledger's entry about its last image."""
+    result, entries = ledger(dataset)
+    entries[-1] = entries[-1]._replace(**changes)
+    (dataset / ledger_file(*PLACE)).write_bytes(dump_ledger(result, entries))
+
+
+def refs_of(dataset: Path, place: ShardPlace = PLACE) -> Iterator[tuple[ImageRef, str]]:
+    """Yields references that match the entries of a ledger."""
+    for entry in ledger(dataset, place)[1]:
+        size, _, version = entry.fingerprint.partition(":")
+        yield ImageRef(entry.key, entry.key, size=int(size), version=version), entry.digest
+
+
+def test_a_shard_is_reused_with_its_ledger_and_index(old: Path, tmp_path: Path) -> None:
+    result, _ = ledger(old)
+    taken = take_over(str(tmp_path / "new"), str(old), PLACE, result.plan_digest)
+    assert taken is not None and taken.reused and taken.header == result
+    for name in (SHARD, index_file(*PLACE), ledger_file(*PLACE)):
+        assert (tmp_path / "new" / name).samefile(old / name)
+    assert take_over(str(tmp_path / "new"), str(old), PLACE, result.plan_digest) == taken
+
+
+@pytest.mark.parametrize("change", ["", "index", "no index", "ledger", "unreadable"])
+def test_what_dataset_json_states_spares_reading_the_lines(
+    old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    recorded = json.loads((old / "dataset.json").read_text())["files"]
+    index, book = old / index_file(*PLACE), old / ledger_file(*PLACE)
+    right = index.read_bytes()
+    if change == "index":
+        index.unlink()
+        index.write_bytes(b"0 1\n")
+    elif change == "no index":
+        index.unlink()
+    elif change == "ledger":
+        recorded = {**recorded, ledger_file(*PLACE): "0" * 64}
+    elif change == "unreadable":
+        rewrite(old, outcome="quarantined", reason="UNREADABLE", stage="read")
+        header, entries = ledger(old)
+        counts = {"written": header.records - 1, "quarantined": 1}
+        book.write_bytes(dump_ledger(dataclasses.replace(header, counts=counts), entries))
+        recorded = {**recorded, ledger_file(*PLACE): hashlib.sha256(book.read_bytes()).hexdigest()}
+    read: list[bytes] = []
+    monkeypatch.setattr(reuse, "load_ledger", lambda data: read.append(data) or load_ledger(data))
+    digest, new = ledger(old)[0].plan_digest, tmp_path / "new"
+    taken = take_over(str(new), str(old), PLACE, digest, recorded=recorded)
+    assert bool(read) == bool(change)
+    if change == "unreadable":
+        assert taken is None
+        return
+    assert taken is not None and taken == take_over(str(tmp_path / "other"), str(old), PLACE, digest)
+    assert (new / index_file(*PLACE)).read_bytes() == right
+    assert (new / ledger_file(*PLACE)).read_bytes() == book.read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["digest", "shard", "size", "no shard", "no ledger", "ledger"])
+def test_shards_that_differ_are_not_reused(old: Path, tmp_path: Path, damage: str) -> None:
+    digest, shard, book = ledger(old)[0].plan_digest, old / SHARD, old / ledger_file(*PLACE)
+    if damage == "digest":
+        digest = "0" * 64
+    elif damage == "shard":
+        data = bytearray(shard.read_bytes())
+        data[len(data) // 2] ^= 1
+        shard.write_bytes(data)
+    elif damage == "size":
+        shard.write_bytes(shard.read_bytes()[:-1])
+    elif damage == "ledger":
+        book.write_bytes(book.read_bytes()[:-4])
+    else:
+        (shard if damage == "no shard" else book).unlink()
+    assert take_over(str(tmp_path / "new"), str(old), PLACE, digest) is None
+    assert not (tmp_path / "new" / ledger_file(*PLACE)).exists()
+
+
+@pytest.mark.parametrize("kind", ["missing", "damaged"])
+def test_an_index_follows_from_the_ledger(old: Path, tmp_path: Path, kind: str) -> None:
+    index = old / index_file(*PLACE)
+    right = index.read_bytes()
+    index.unlink()
+    if kind == "damaged":
+        index.write_bytes(b"0 1\n")
+    digest = ledger(old)[0].plan_digest
+    for directory in (tmp_path / "new", old):
+        assert take_over(str(directory), str(old), PLACE, digest)
+        assert (directory / index_file(*PLACE)).read_bytes() == right
+
+
+def test_a_shard_with_unreadable_images_is_written_again(old: Path, tmp_path: Path) -> None:
+    rewrite(old, outcome="quarantined", reason="UNREADABLE", stage="read")
+    digest, new = ledger(old)[0].plan_digest, str(tmp_path / "new")
+    assert take_over(new, str(old), PLACE, digest) is None
+    taken = take_over(new, str(old), PLACE, digest, final=False)  # the images have been read again
+    assert taken is not None
+    bad = [entry for entry in ledger(tmp_path / "new")[1] if entry.outcome == "quarantined"]
+    assert [entry.reason for entry in bad] == ["UNREADABLE"]
+
+
+def test_records_are_found_in_any_shard(old: Path) -> None:
+    build = PreviousBuild(str(old), SHARDS, ".tfrecord")
+    whole = list(refs_of(old))
+    recipe = ledger(old)[0].recipe
+    places = [ShardPlace("train", 1, 3), ShardPlace("train", 0, 1), ShardPlace("new", 0, 1)]
+    for place in places:
+        with PreviousRecords(build, place, recipe, trust_mtime=True) as records:
+            found = records.find(whole)
+            assert found.keys() == {ref.key for ref, _ in whole}
+            for entry in ledger(old)[1]:
+                assert entry.offset is not None and entry.length is not None
+                frame = (old / SHARD).read_bytes()[entry.offset : entry.offset + entry.length]
+                known = found[entry.key]
+                assert known.unchanged and known.entry == entry
+                assert known.frames() == [(entry, frame)] and data_of(frame)
+
+
+def test_records_of_another_recipe_digest_or_damaged_shard_are_not_found(old: Path) -> None:
+    build = PreviousBuild(str(old), SHARDS, ".tfrecord")
+    (ref, digest), *_ = refs_of(old)
+    recipe = ledger(old)[0].recipe
+    cases = {("other", digest): 0, (recipe, "other"): 0, (recipe, digest): 1}
+    for (made, asked), count in cases.items():
+        with PreviousRecords(build, PLACE, made, trust_mtime=True) as records:
+            assert len(records.find([(ref, asked)])) == count
+    with PreviousRecords(build, PLACE, recipe, trust_mtime=False) as records:
+        assert not records.find([(ref, digest)])[ref.key].unchanged
+    with PreviousRecords(build._replace(digests={SHARD: "0" * 64}), PLACE, recipe, True) as records:
+        # The ledger belongs to another shard.
+        assert not records.find([(ref, digest)]) and not records.rejected
+    (old / SHARD).unlink()
+    with PreviousRecords(build, PLACE, recipe, trust_mtime=True) as records:
+        assert not records.find([(ref, digest)]) and records.rejected == [SHARD]
+
+
+def test_nothing_is_copied_from_a_changed_shard(old: Path) -> None:
+    last = ledger(old)[1][-1]
+    rewrite(old, outcome="quarantined", reason="CORRUPT", stage="decode")
+    build = PreviousBuild(str(old), SHARDS, ".tfrecord")
+    refs, recipe = list(refs_of(old)), ledger(old)[0].recipe
+    with PreviousRecords(build, PLACE, recipe, trust_mtime=True) as records:
+        assert records.find(refs).keys() == {ref.key for ref, _ in refs}
+    data = bytearray((old / SHARD).read_bytes())
+    assert last.offset is not None
+    data[last.offset + 20] ^= 1  # a byte of one record; the CRCs of all others are still right
+    (old / SHARD).write_bytes(data)
+    verdicts: dict[str, bool] = {}
+    for _ in range(2):
+        with PreviousRecords(build, PLACE, recipe, True, verdicts) as records:
+            assert not records.find(refs) and records.rejected == [SHARD]
+        assert verdicts == {SHARD: False}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "known"),
+    [
+        (Annotations(), True),
+        (Annotations(captions=('a "semantic_mask": b',)), True),
+        (Annotations(semantic_mask="/m.png"), False),
+        (Annotations(semantic_mask="/m.png", mask_size=3, mask_version="4"), True),
+        (Annotations(panoptic_mask="/m.png", captions=('"mask_version":',)), False),
+    ],
+)
+def test_a_mask_without_a_state_makes_the_images_state_unknown(annotations: Annotations, known: bool) -> None:
+    ref = ImageRef("a", "/a", size=1, version="2").annotated(annotations)
+    (ref,) = decode_refs(encode_refs([ref]))
+    assert ref.has_known_state == known
+    assert not ref._replace(size=-1).has_known_state and not ref._replace(version="").has_known_state
+
+
+def test_outcomes_that_follow_from_the_bytes_are_reused() -> None:
+    bad = Entry("a", "quarantined", reason="CORRUPT", stage="decode")
+    assert can_stay(bad) and can_stay(bad._replace(reason="BAD_ANNOTATION", stage="build"))
+    assert not can_stay(bad._replace(reason="UNREADABLE", stage="read"))
+    assert not can_stay(bad._replace(reason="BAD_ANNOTATION", stage="read"))  # the mask may exist now
+
+
+def test_neighbors_that_filled_an_empty_shard_are_searched_last() -> None:
+    assert near(ShardPlace("train", 3, 8), 8) == [3, 2, 4, 1, 5, 0, 6, 7]
+    assert near(ShardPlace("train", 0, 1), 3) == [0, 1, 2]
+    assert near(ShardPlace("train", 50, 100), 200)[:2] == [100, 101]

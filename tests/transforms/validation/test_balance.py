@@ -1,11 +1,24 @@
-"""Tiny classes, and unbalanced classes."""
+"""Findings across records: unbalanced classes, odd sizes, gray pictures, and equal source bytes."""
 
 from __future__ import annotations
 
+import math
+import random
 from collections import Counter
 
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.pictures import Picture
+from shardwright.transforms.merging import MergeAll
 from shardwright.transforms.validation.balance import ClassCounts, check_balance
+from shardwright.transforms.validation.compared_records import ComparedRecord, ComparedRecords
+from shardwright.transforms.validation.duplicate_keys import bucket_rows, compare_bucket
+from shardwright.transforms.validation.equal_pictures import EqualPictures, in_conflict
+from shardwright.transforms.validation.outliers import SizeRow, Sizes, add_shard, find_outliers
 
 BASE = Picture("s", 0, 0, None, "train", (), 1, "jpg", 1, 1, 3)
 
@@ -57,3 +70,137 @@ def test_only_pictures_with_classes_are_counted() -> None:
     pictures = [BASE, BASE._replace(labels=("a", "b")), BASE._replace(labels=("a", "a"), split="test")]
     counts = ClassCounts().add(pictures).merge(ClassCounts().add(pictures))
     assert counts.splits == {"train": Counter(a=2, b=2), "test": Counter(a=2)}
+
+
+def rows(sizes: list[tuple[int, int]], gray: int = 0) -> list[SizeRow]:
+    return [SizeRow(i, i * 10, f"k{i}", *size, gray=i < gray) for i, size in enumerate(sizes)]
+
+
+def odd(sizes: list[tuple[int, int]]) -> set[int | None]:
+    """Returns the numbers of the pictures with odd sizes."""
+    items = rows(sizes)
+    found = find_outliers(("s", items), Sizes().add(items))
+    return {finding.record for finding in found if finding.code is FindingCode.ODD_SIZE}
+
+
+@given(st.lists(st.tuples(st.integers(1, 100), st.integers(1, 100)), min_size=1, max_size=40))
+def test_odd_sizes_match_the_definition(sizes: list[tuple[int, int]]) -> None:
+    sides = np.array([math.sqrt(width * height) for width, height in sizes])
+    first, third = np.percentile(sides, [25, 75])
+    margin = 3 * (third - first)
+    certain = set(np.nonzero((sides < first - margin - 1e-6) | (sides > third + margin + 1e-6))[0])
+    near = set(np.nonzero((sides < first - margin + 1e-6) | (sides > third + margin - 1e-6))[0])
+    assert certain <= odd(sizes) <= near
+
+
+def test_among_equal_sizes_every_other_is_odd() -> None:
+    assert odd([(224, 224)] * 9 + [(225, 224)]) == {9}
+    assert odd([(4000, 3000)] * 9 + [(4010, 3000)]) == {9}
+    assert odd([(224, 224)] * 9) == set()
+
+
+def test_the_oddest_size_has_the_lowest_score() -> None:
+    items = rows([(100, 100)] * 9 + [(200, 200), (10, 10), (400, 400), (101, 100)])
+    found = find_outliers(("s", items), Sizes().add(items))
+    scores = {finding.record: finding.score or 0.0 for finding in found}
+    assert sorted(scores, key=lambda record: scores[record]) == [10, 11, 9, 12]
+    assert min(scores.values()) > 0 and 0.99 < max(scores.values()) <= 1
+
+
+def test_huge_sizes_are_counted_within_bounds() -> None:
+    sizes = Sizes().add(rows([(20_000 + i, 20_000) for i in range(2000)]))
+    assert sizes.areas.total() == 2000 and len(sizes.areas) < 1500
+
+
+def test_gray_pictures_are_odd_unless_most_are_gray() -> None:
+    for gray, found in ((0, 0), (1, 1), (5, 5), (6, 0), (10, 0)):
+        items = rows([(10, 10)] * 10, gray)
+        assert len(list(find_outliers(("s", items), Sizes().add(items)))) == found
+
+
+def test_no_pictures_have_no_odd_sizes() -> None:
+    assert list(find_outliers(("s", []), Sizes())) == []
+
+
+def test_counts_can_be_merged_in_any_order() -> None:
+    parts = [("s", rows([(i + 1, 7)] * (i + 1), gray=1)) for i in range(6)]
+    combine = MergeAll(Sizes, add_shard)
+    together = combine.create_accumulator()
+    for part in parts:
+        together = combine.add_input(together, part)
+    apart = combine.merge_accumulators(
+        combine.add_input(combine.create_accumulator(), part) for part in reversed(parts)
+    )
+    assert combine.extract_output(together) == combine.extract_output(apart)
+    assert together.areas.total() == 21 and together.gray == 6
+
+
+def row(number: int, split: str = "train", *classes: str, source: str | None = "s") -> ComparedRecord:
+    label = LABEL_SEPARATOR.join(classes)
+    return ComparedRecord(f"key {number}", source, split, f"{split}-0", number, number * 10, label)
+
+
+def found_in(*rows: ComparedRecord) -> list[tuple[str, str | None, str | None]]:
+    packs: dict[tuple[str, int], list[bytes]] = {}
+    for one in rows:
+        for bucket, pack in bucket_rows(ComparedRecords([one]), 16):
+            packs.setdefault(bucket, []).append(pack)
+    found = [finding for item in packs.items() for finding in compare_bucket(item)]
+    return sorted((one.code.value, one.key, one.other.key if one.other else None) for one in found)
+
+
+def test_a_source_in_two_classes_is_reported() -> None:
+    assert found_in(row(0, "train", "cat"), row(1, "train", "dog")) == [("LABEL_CONFLICT", "key 1", "key 0")]
+    assert found_in(row(0, "train", "cat"), row(1, "train", "cat")) == []
+    assert found_in(row(0, "train", "a", "b"), row(1, "train", "b", "a")) == []
+    assert found_in(row(0, "train", "cat"), row(1, "train")) == []
+    assert found_in(row(0, "train", "cat"), row(1, "train", "dog", source="other")) == []
+    assert found_in(row(0, "train", "cat", source=None), row(1, "train", "dog", source=None)) == []
+
+
+def test_a_source_in_two_classes_and_two_splits_is_reported_as_both() -> None:
+    assert found_in(row(0, "test", "cat"), row(1, "train", "dog")) == [
+        ("LABEL_CONFLICT", "key 1", "key 0"),
+        ("SPLIT_LEAKAGE", "key 1", "key 0"),
+    ]
+
+
+def test_records_without_a_class_hide_no_conflict() -> None:
+    rows = [row(0), row(1, "train", "cat"), row(2), row(3, "train", "dog")]
+    assert found_in(*rows) == [("LABEL_CONFLICT", "key 3", "key 1")]
+
+
+def test_files_without_splits_are_compared_by_class() -> None:
+    assert found_in(row(0, "", "cat"), row(1, "", "dog")) == [("LABEL_CONFLICT", "key 1", "key 0")]
+
+
+def test_findings_name_both_records() -> None:
+    rows = [row(0, "test", "it's"), row(4, "train", "a", "b")]
+    (pack,) = bucket_rows(ComparedRecords(rows), 1, keys=False)
+    leak, conflict = compare_bucket((pack[0], [pack[1]]))
+    assert leak.message == conflict.message
+    assert conflict.message == (
+        "same source bytes as record 0 of test-0, in split 'test', of class \"it's\", not 'a' and 'b'"
+    )
+    assert (conflict.shard, conflict.record, conflict.offset, conflict.key) == ("train-0", 4, 40, "key 4")
+    assert conflict.other == ("test-0", 0, 0, "key 0")
+
+
+def test_the_first_record_that_differs_is_named_in_any_order() -> None:
+    choose = random.Random(3)
+    for _ in range(200):
+        rows = [
+            row(number, choose.choice(["train", "test", "dev"]), *choose.choice(["", "a", "b", "c"]))
+            for number in range(choose.randrange(2, 9))
+        ]
+        equals = EqualPictures[ComparedRecord]()
+        for one in choose.sample(rows, len(rows)):
+            equals.add(one)
+        equals.settle()
+        placed = sorted(rows, key=lambda one: (one.file, one.number))
+        assert equals.first() == placed[0]
+        for place, one in enumerate(placed):
+            before = placed[:place]
+            split = next((other for other in before if other.split != one.split), None)
+            label = next((other for other in before if in_conflict(one.classes, other.classes)), None)
+            assert (equals.in_other_split(one), equals.in_other_class(one)) == (split, label)

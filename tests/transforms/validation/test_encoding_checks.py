@@ -1,10 +1,12 @@
-"""Findings in records with raw pixels, base64, tensors, and features that may be absent."""
+"""Findings in records with raw pixels, base64 and tensors, and JPEGs that are reduced for a check."""
 
 from __future__ import annotations
 
 import base64
 import io
+import random
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from shardwright.transforms.images.convert import ConvertedImage, Frame
 from shardwright.transforms.images.geometry import plan_geometry
 from shardwright.transforms.records.build import build_features, label_ids
 from shardwright.transforms.records.record_schema import RecordSchema
+from shardwright.transforms.validation.image import DeclaredImage, check_image
 from shardwright.transforms.validation.record import RecordChecker
 
 LABELS = ("cat", "dog", "owl")
@@ -275,3 +278,47 @@ def test_values_of_one_record_do_not_affect_the_next() -> None:
         }
         checked = checker.check(encode_example(features))
         assert (checked.problems, checked.classes) == ((), ("ab"[label],))
+
+
+PHOTOS = Path(__file__).resolve().parents[3] / "examples" / "photos"
+
+
+def jpegs() -> list[bytes]:
+    """JPEGs of every kind: plain, progressive, gray, CMYK, tiny, with restart markers."""
+    made = []
+    for place, path in enumerate(sorted(PHOTOS.glob("*/*"))[:12]):
+        with Image.open(path) as image:
+            shown = image.convert("RGBA").convert(("RGB", "L", "CMYK")[place % 3]).resize((61 + place, 47))
+        for options in ({}, {"progressive": True}, {"restart_marker_blocks": 1}, {"subsampling": 0}):
+            file = io.BytesIO()
+            shown.save(file, "JPEG", **options)
+            made.append(file.getvalue())
+    file = io.BytesIO()
+    Image.new("RGB", (3, 9)).save(file, "JPEG")
+    return [*made, file.getvalue()]
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("damage", ["none", "flip", "cut", "remove", "insert"])
+def test_reduced_and_full_decoding_agree(damage: str) -> None:
+    chance = random.Random(damage)
+    bad = 0
+    for data in jpegs():
+        for _ in range(1 if damage == "none" else 8):
+            broken = bytearray(data)
+            place = chance.randrange(len(broken))
+            if damage == "flip":
+                broken[place] ^= 1 << chance.randrange(8)
+            elif damage == "cut":
+                del broken[place:]
+            elif damage == "remove":
+                del broken[place : place + chance.randrange(1, 40)]
+            elif damage == "insert":
+                broken[place:place] = chance.randbytes(chance.randrange(1, 40))
+            declared = DeclaredImage([(47, None, None), (None, None, 3)], "jpeg", b"RGB")
+            whole, reduced = (check_image(bytes(broken), declared, whole=whole) for whole in (True, False))
+            assert (whole.problems, whole.format, whole.size) == (
+                reduced.problems, reduced.format, reduced.size,
+            )  # fmt: skip
+            bad += whole.image is None
+    assert bool(bad) == (damage != "none")

@@ -1,4 +1,4 @@
-"""The meaning of paths if there are versions, and the pointer to the latest version."""
+"""The meaning of paths if there are versions, the pointer to the latest one, and which are kept."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ from pathlib import Path
 
 import pytest
 from helpers.versioned import V1, V2, V3, V4, add_version, latest_of, make_versions, point_to
+from hypothesis import given
+from hypothesis import strategies as st
 
+from shardwright.schemas.configuration.job import RebuildSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.version import Pointer, VersionState
+from shardwright.schemas.version import Pointer, VersionRecord, VersionState
+from shardwright.transforms import storage
 from shardwright.transforms.versions import pointer as pointers
 from shardwright.transforms.versions.listing import list_versions
 from shardwright.transforms.versions.pointer import located, read_pointer, switch_pointer
+from shardwright.transforms.versions.retention import remove_version, surplus
 
 
 @pytest.fixture
@@ -126,3 +131,156 @@ def test_versions_are_listed(out: str, sound_dataset: Path) -> None:
         records[-1].state is VersionState.BUILDING and records[-1].created == records[0].created + 4 * 86_400
     )
     assert list_versions(f"{out}/nowhere") == list_versions(f"{out}/latest.json") == []
+
+
+NOW = 100 * 86_400.0
+PUBLISHED, REFUSED, WITHDRAWN, BUILDING = (
+    VersionState.PUBLISHED, VersionState.REFUSED, VersionState.WITHDRAWN, VersionState.BUILDING,
+)  # fmt: skip
+
+
+def name_of(day: int) -> str:
+    """Returns the name of the version of a day."""
+    return f"202601{day:02}T000000Z"
+
+
+def records_of(*states: VersionState) -> list[VersionRecord]:
+    """Returns one version per day, the oldest 100 days old."""
+    return [
+        VersionRecord(name_of(day), state, (day - 1) * 86_400.0 + 1) for day, state in enumerate(states, 1)
+    ]
+
+
+def days_of(names: list[str]) -> list[int]:
+    """Returns the days of versions."""
+    return [int(name[6:8]) for name in names]
+
+
+def test_the_newest_stay() -> None:
+    records = records_of(*[PUBLISHED] * 8)
+    assert days_of(surplus(records, name_of(8), (), RebuildSettings(5), NOW)) == [1, 2, 3]
+    assert days_of(surplus(records[::-1], name_of(8), (), RebuildSettings(1), NOW)) == [*range(1, 8)]
+    assert surplus(records, name_of(8), (), RebuildSettings(0), NOW) == []
+    assert surplus([], "", (), RebuildSettings(1), NOW) == []
+
+
+def test_the_latest_version_always_stays() -> None:
+    records = records_of(*[PUBLISHED] * 8)
+    assert days_of(surplus(records, name_of(2), (), RebuildSettings(2), NOW)) == [1, *range(3, 8)]
+
+
+def test_pinned_versions_stay() -> None:
+    records = records_of(*[PUBLISHED] * 6)
+    records[1] = VersionRecord(records[1].version, PUBLISHED, 0.0, pinned=True)
+    assert days_of(surplus(records, name_of(6), [name_of(1)], RebuildSettings(2), NOW)) == [3, 4]
+
+
+def test_young_versions_stay() -> None:
+    records = records_of(*[PUBLISHED] * 6)
+    assert days_of(surplus(records, name_of(6), (), RebuildSettings(1, 97.5), NOW)) == [1, 2, 3]
+
+
+def test_refused_versions_displace_nothing_and_do_not_accumulate() -> None:
+    records = records_of(PUBLISHED, PUBLISHED, *[REFUSED] * 6)
+    assert days_of(surplus(records, name_of(2), (), RebuildSettings(2), NOW)) == [3, 4, 5, 6]
+
+
+def test_a_newer_version_that_was_rolled_back_stays() -> None:
+    records = records_of(WITHDRAWN, PUBLISHED, WITHDRAWN, *[REFUSED] * 6)
+    assert days_of(surplus(records, name_of(2), (), RebuildSettings(1), NOW)) == [1, 4, 5, 6, 7, 8]
+
+
+def test_versions_being_built_stay() -> None:
+    records = records_of(BUILDING, *[PUBLISHED] * 3, BUILDING)
+    assert days_of(surplus(records, name_of(4), (), RebuildSettings(1), NOW)) == [2, 3]
+
+
+@given(
+    st.lists(st.sampled_from(list(VersionState)), max_size=28),
+    st.integers(0, 28),
+    st.sets(st.integers(1, 28)),
+    st.integers(0, 6),
+    st.sampled_from([0.0, 5.0, 90.0]),
+)
+def test_no_rule_removes_too_much(
+    states: list[VersionState], latest: int, pinned: set[int], keep: int, keep_days: float
+) -> None:
+    records = records_of(*states)
+    latest = min(latest, len(records))
+    names = [name_of(day) for day in pinned]
+    gone = surplus(records, name_of(latest) if latest else "", names, RebuildSettings(keep, keep_days), NOW)
+    stays = [record for record in records if record.version not in gone]
+    assert gone == sorted(gone) and not set(gone) & {name_of(latest), *names}
+    published = [record.version for record in records if record.state is PUBLISHED]
+    kept = {
+        record.version for record in stays if record.state is PUBLISHED or record.version == name_of(latest)
+    }
+    assert len(kept) >= min(len({*published, name_of(latest)} if latest else published), keep or len(records))
+    others = [name for name in published if name != name_of(latest)][::-1]
+    assert kept >= set(others[: keep - bool(latest)] if keep else others)
+    assert all(record.state is not BUILDING for record in records if record.version in gone)
+    ages = {record.version: NOW - record.created for record in records}
+    assert all(ages[name] >= keep_days * 86_400 for name in gone)
+
+
+def test_versions_are_removed_completely(tmp_path: Path, sound_dataset: Path) -> None:
+    out = tmp_path / "out"
+    make_versions(out, sound_dataset)
+    (out / "versions" / V2 / "pinned.json").write_text("{}")
+    assert remove_version(str(out), V1)
+    assert not remove_version(str(out), V2), "it is pinned"
+    assert not remove_version(str(out), V3), "it is the latest"
+    assert remove_version(str(out), V1), "a step that is done again"
+    assert sorted(os.listdir(out / "versions")) == [V2, V3]
+    assert located(f"{out}@{V2}") == str(out / "versions" / V2)
+
+
+def test_shards_shared_with_other_versions_stay(tmp_path: Path, sound_dataset: Path) -> None:
+    out = tmp_path / "out"
+    make_versions(out, sound_dataset)
+    shard = "train-00000-of-00003.tfrecord"
+    storage.link_files(str(out / "versions" / V1), str(out / "versions" / V2), [shard])
+    assert remove_version(str(out), V1)
+    assert (out / "versions" / V2 / shard).read_bytes() == (sound_dataset / shard).read_bytes()
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("after", range(4))
+def test_a_killed_removal_is_continued(
+    after: int, tmp_path: Path, sound_dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    make_versions(out, sound_dataset)
+    removed: list[str] = []
+    remove = storage.remove
+
+    def dying(path: str) -> None:
+        if len(removed) == after:
+            raise Killed
+        removed.append(path)
+        remove(path)
+
+    def dying_tree(path: str) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "remove", dying)
+        patch.setattr(storage, "remove_tree", dying_tree)
+        with pytest.raises(Killed):
+            remove_version(str(out), V1)
+    (state,) = [record.state for record in list_versions(str(out)) if record.version == V1]
+    whole = {path.name for path in sound_dataset.iterdir()} <= set(os.listdir(out / "versions" / V1))
+    assert state is (PUBLISHED if after == 0 else BUILDING)
+    assert whole == (out / "versions" / V1 / "dataset.json").exists()
+    assert remove_version(str(out), V1)
+    assert V1 not in os.listdir(out / "versions")
+
+
+def test_incomplete_versions_are_removed(tmp_path: Path, sound_dataset: Path) -> None:
+    out = tmp_path / "out"
+    add_version(out, None, V1, "building")
+    assert remove_version(str(out), V1)
+    assert list_versions(str(out)) == []
