@@ -120,7 +120,8 @@ def test_an_exit_in_a_hook_is_a_failure_of_the_hook(
         "    return item.image\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    argv = ("convert", images, tmp_path / "out", "--map=leaving:leave", "--pool=processes")
+    options = ("--map=leaving:leave", "--pool=processes", "--max_bad_fraction=0.02")
+    argv = ("convert", images, tmp_path / "out", *options)
     assert run(capfd, *argv).code == 0
     (bad,) = [entry for entry in check_books(tmp_path / "out").values() if entry["outcome"] == "quarantined"]
     assert (bad["key"], bad["reason"], bad["stage"]) == ("bee/007.png", "MAP_FAILED", "map")
