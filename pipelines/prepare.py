@@ -181,7 +181,6 @@ def build_forecast(
     spool: Spool,
     carried: Any = None,
     run: float = 0.0,
-    digested: bool = False,
 ) -> tuple[Any, Any, Any]:
     """Builds the planning part of a conversion: list, batch, deduplicate, forecast.
 
@@ -191,10 +190,9 @@ def build_forecast(
       spool: Place for copies of sources without random access.
       carried: Side input with the plan to carry on, if the job finds it itself; None for the request's plan.
       run: Start time of the run, if the launcher prints a summary of the input once it is listed.
-      digested: Whether to compute digests of the listing.
 
     Returns:
-      A PCollection of reference batches, one with the forecast, and one with the digests; None without them.
+      A PCollection of reference batches, one with the forecast, and one with digests of the listing's parts.
     """
     import apache_beam as beam
 
@@ -205,7 +203,7 @@ def build_forecast(
 
     settings = request.settings
     refs, class_ids, matches, digests = pipeline | "ListSources" >> ListSources(
-        request.inputs, Context(settings, spool), request.rules, request.selection, digested
+        request.inputs, Context(settings, spool), request.rules, request.selection
     )  # ImageRef, ClassId, RuleMatches, ListingDigest
     batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
     # Otherwise an unknown class is an error of one object, not of the image.

@@ -128,9 +128,7 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
         | "BeginRebuild" >> beam.Map(lambda _: begin(task)).with_output_types(PreviousState)
     )  # PreviousState
     carried = previous | "CarryPlan" >> beam.Map(carry)  # Plan or None
-    batches, forecast, digests = build_forecast(
-        previous, request, Spool(task.directory), one(carried), digested=True
-    )
+    batches, forecast, digests = build_forecast(previous, request, Spool(task.directory), one(carried))
     planned = build_planned_shards(batches, forecast, request)  # PlannedShard
     decision, planned = planned | "CompareWithPrevious" >> CompareWithPrevious(
         task, one(forecast), previous, digests

@@ -176,15 +176,15 @@ def test_the_contents_of_shards_do_not_depend_on_workers_runner_or_listing(
     processes: tuple[int, ...],
 ) -> None:  # fmt: skip
     from shardwright.transforms.concurrency import converters
-    from shardwright.transforms.sources import class_folders
+    from shardwright.transforms.sources import folder_walk
 
     settings = {"resize": 48, "splits": "train=0.8,test=0.2", "shards": "train=5,test=2"}
     hashes = []
     for threads in (1, 2, 8):
         monkeypatch.setattr(converters, "worker_threads", lambda threads=threads: threads)
         hashes.append(shard_hashes(Path(convert_photos(**settings).path)))
-    scan = class_folders._scan
-    monkeypatch.setattr(class_folders, "_scan", lambda folder: scan(folder)[::-1])
+    scan = folder_walk._scan
+    monkeypatch.setattr(folder_walk, "_scan", lambda folder: scan(folder)[::-1])
     hashes.append(shard_hashes(Path(convert_photos(**settings).path)))
     # Worker processes do not import TensorFlow either: one that does fails.
     (tmp_path / "tensorflow.py").write_text("raise ImportError('tensorflow is not for workers')")

@@ -357,7 +357,7 @@ def test_an_unlistable_folder_stops_the_job(
             raise PermissionError(errno.EACCES, "Permission denied", path)
         return real(path)
 
-    monkeypatch.setattr(class_folders.os, "scandir", forbidden)
+    monkeypatch.setattr(os, "scandir", forbidden)
     done = run(capfd, "convert", "--input", small, "--output", tmp_path / "out")
     monkeypatch.undo()
     assert sentence_of(done, 3) == (

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.transforms import storage as storage_of_project
 from shardwright.transforms.sources.source import Context, Input, source_by_name
 from shardwright.transforms.sources.spool import Spool
 
@@ -26,23 +25,20 @@ _DATA = st.sampled_from([b"", b"text", b"\xff\xd8\xff\xe0"])
 _count = itertools.count()
 
 
-def in_parts_and_whole(
-    path: str, name: str = "class_folders", **given: str
-) -> tuple[list[Counter[str] | str], list[int]]:
-    """Returns what an input contains, or the refusal, in parts and as a whole; and the numbers of parts."""
-    item, results, counts = Input(path, "in/", name), list[Counter[str] | str](), list[int]()
+def in_parts_and_whole(path: str, name: str = "class_folders", **given: str) -> list[Counter[str] | str]:
+    """Returns what an input contains, or the refusal, in parts and as a whole."""
+    item, results = Input(path, "in/", name), list[Counter[str] | str]()
     source = source_by_name(name)
     for one_worker in (False, True):
         context = Context(ConvertSettings(input=(path,), **given), Spool("unused"), one_worker)
         try:
             parts = list(source.split(item, context))
-            counts.append(len(parts))
             results.append(
                 Counter(repr(found) for part in parts for found in source.list_part(part, context))
             )
         except UsageError as error:
             results.append(error.message)
-    return results, counts
+    return results
 
 
 @given(st.dictionaries(_NAMES, _DATA, max_size=8), st.sampled_from(["auto", "classes", "splits", "ignore"]))
@@ -59,7 +55,7 @@ def test_parts_of_a_bucket_are_the_whole(bucket: Bucket, files: dict[str, bytes]
     root = f"{next(_count)}/in"
     for name, data in files.items():
         bucket.put(f"{root}/{name}", data)
-    (parts, whole), _ = in_parts_and_whole(f"{bucket.url}/{root}", folders=folders)
+    parts, whole = in_parts_and_whole(f"{bucket.url}/{root}", folders=folders)
     assert parts == whole
     assert isinstance(whole, str) or set(whole.values()) <= {1}
 
@@ -72,7 +68,7 @@ def test_parts_of_file_names_in_a_bucket_are_the_whole(bucket: Bucket, files: di
     for name, data in files.items():
         bucket.put(f"{root}/{name}", data)
     label_regex = r"(?P<label>\d).*"
-    (parts, whole), _ = in_parts_and_whole(f"{bucket.url}/{root}", "file_names", label_regex=label_regex)
+    parts, whole = in_parts_and_whole(f"{bucket.url}/{root}", "file_names", label_regex=label_regex)
     assert parts == whole and isinstance(whole, Counter) and set(whole.values()) <= {1}
 
 
@@ -87,16 +83,12 @@ TREES = {
 
 
 @pytest.mark.parametrize("tree", TREES)
-@pytest.mark.parametrize("by_folder", [True, False])
-def test_folders_mean_the_same_as_on_a_disk_however_a_bucket_is_listed(
-    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tree: str, by_folder: bool
-) -> None:
+def test_folders_mean_the_same_as_on_a_disk(bucket: Bucket, tmp_path: Path, tree: str) -> None:
     paths, says = TREES[tree]
     for path in paths:
         (tmp_path / "in" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "in" / path).write_bytes(b"\xff\xd8\xff\xe0" if path.endswith(".jpg") else b"text")
     bucket.put_tree(tmp_path / "in", "in/")
-    monkeypatch.setattr(storage_of_project, "has_folders", lambda directory: by_folder)
     for folders in ("auto", "splits", "classes", "ignore"):
         found: list[Any] = []
         for place in (str(tmp_path / "in"), f"{bucket.url}/in"):
@@ -108,14 +100,3 @@ def test_folders_mean_the_same_as_on_a_disk_however_a_bucket_is_listed(
         assert found[0] == found[1]
         if folders == "auto":
             assert says in found[0] if says else isinstance(found[0], dict)
-
-
-def test_a_storage_that_lists_everything_at_once_has_one_part(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("a/1.jpg", "b/2.jpg", "3.jpg"):
-        bucket.put(f"in/{name}", b"")
-    (parts, whole), counts = in_parts_and_whole(f"{bucket.url}/in", folders="auto")
-    assert parts == whole and counts == [3, 1]
-    monkeypatch.setattr(storage_of_project, "has_folders", lambda directory: False)
-    assert in_parts_and_whole(f"{bucket.url}/in", folders="auto") == ([whole, whole], [1, 1])

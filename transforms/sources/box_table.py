@@ -19,9 +19,7 @@ from shardwright.schemas.layouts import Needs
 from shardwright.transforms.sources.image_files import annotated, class_name, number_in
 from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.tables.box_columns import MISSING, BoxColumns, box_columns
-from shardwright.transforms.sources.tables.columns import (
-    looks_like_path,
-)
+from shardwright.transforms.sources.tables.columns import looks_like_path
 from shardwright.transforms.sources.tables.image_tables import (
     ImageTable,
     TableFormat,
@@ -38,9 +36,6 @@ _SUFFIXES = (".csv", ".tsv", ".txt")
 #: How far a share may be outside 0 to 1, because of rounding or boxes that exceed the picture.
 _SLACK = 0.5
 _Value = TypeVar("_Value")
-_ADVICE = (
-    "its header must name the image, the class and the sides, such as filename,class,xmin,ymin,xmax,ymax."
-)
 
 
 class _Box(NamedTuple):
@@ -214,7 +209,7 @@ def _are_corners(cells: Sequence[str]) -> bool:
 
 def _table_in(head: TableHead, settings: ConvertSettings) -> BoxTable | None:
     """Returns the table that begins with these rows; None if it is not a box table."""
-    if not head.rows or {"ImageID", "LabelName"} <= set(head.header):  # the latter are Open Images'
+    if not head.rows:
         return None
     columns = box_columns(head.header, settings)
     if columns is not None and not looks_like_path(head.rows[0][columns.image]):
@@ -241,10 +236,9 @@ SOURCE = TableFormat(
     settings=frozenset({"image_root", "image_column", "label_column", "split_column"}),
     pattern="[!.]*.[ct]sv",
     table_in=_table_in,
-    lacks=f"holds no CSV file with boxes; {_ADVICE}",
-    is_not=f"is not a CSV file with boxes: {_ADVICE}",
+    noun="CSV file with boxes",
+    rule="its header must name the image, the class and the sides, such as "
+    "filename,class,xmin,ymin,xmax,ymax.",
     suits=_suits,
-    roles=("image", "label", "split"),
     fault_reason=QuarantineReason.BAD_ANNOTATION,
-    numbers_are_ids=True,
 ).source()

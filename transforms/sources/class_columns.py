@@ -83,12 +83,9 @@ SOURCE = TableFormat(
     settings=frozenset({"image_root", "label_separator"}),
     pattern=_NAME,
     table_in=_table_in,
-    lacks=f"holds no {_NAME} with a column of 0 and 1 for each class; name the file.",
-    is_not=(
-        "is not a table of classes: its header must name the image and then the classes (filename,cat,dog), "
-        "and its rows must have 0 or 1 for each class."
-    ),
+    noun=f"{_NAME} or other table of classes",
+    rule="its header must name the image and then the classes (filename,cat,dog), and its rows must have 0 "
+    "or 1 for each class.",
     suits=_suits,
     one_row=True,
-    needs_images=False,
 ).source()

@@ -221,7 +221,6 @@ class DocumentFormat:
             describe=self.describe,
             list_part=self.list_part,
             split=self.split,
-            names_images=True,
             has_keypoints=self.has_keypoints,
         )
 

@@ -12,14 +12,13 @@ from shardwright.schemas.layouts import Needs
 from shardwright.transforms.sources.archives.kinds import first_archive
 from shardwright.transforms.sources.class_folders import (
     NO_MEANING,
-    is_listed_whole,
+    decode_part,
     list_class_folders,
-    split_folders_of,
+    split_folder,
 )
-from shardwright.transforms.sources.folder_parts import WHOLE, decode_part
 from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.label_regex import take_apart
-from shardwright.transforms.sources.source import Context, Input, InputSplit, Source, whole
+from shardwright.transforms.sources.source import Context, InputSplit, Source
 
 
 def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
@@ -36,22 +35,10 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     return "file names that say the class"
 
 
-def split(item: Input, context: Context) -> Iterator[InputSplit]:
-    """Yields a part for each folder at the top, and one for the files beside these.
-
-    The input stays whole if one worker lists it, and if its storage lists all objects at once.
-
-    Raises:
-      EngineError: if a folder cannot be listed.
-    """
-    yield from whole(item, context) if is_listed_whole(item, context) else split_folders_of(item, NO_MEANING)
-
-
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
     """Yields a reference for each file in a part of a folder."""
     pattern = re.compile(context.settings.label_regex)
-    folder = decode_part(part.detail)[0] if part.detail else WHOLE
-    for ref in list_class_folders(part.item, part=folder):
+    for ref in list_class_folders(part.item, part=decode_part(part.detail)[0]):
         yield take_apart(ref, pattern, part.item.prefix)
 
 
@@ -62,6 +49,6 @@ SOURCE = Source(
     accepts=_accepts,
     describe=_describe,
     list_part=list_part,
-    split=split,
+    split=lambda item, context: split_folder(item, NO_MEANING, context),
     unique_keys=True,
 )

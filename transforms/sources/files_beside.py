@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby, islice
+from itertools import groupby
 from typing import TypeVar
 
 from shardwright.schemas.codes import QuarantineReason
@@ -16,6 +15,7 @@ from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.annotation_files import side_by_side
 from shardwright.transforms.sources.folder_tree import AUTO
+from shardwright.transforms.sources.image_files import is_hidden
 from shardwright.transforms.sources.image_metadata import (
     MAX_METADATA_BYTES,
     METADATA,
@@ -29,8 +29,6 @@ from shardwright.transforms.sources.image_metadata import (
 #: as in a WebDataset: it is bad if the settings need its metadata.
 IMAGES_LOOKED_AT = 10_000
 _SHARDS_SAY_NONE = ", and its folder is named like a shard (--folders classes takes that for the class)"
-#: Most folders whose listings are kept.
-_FOLDERS_KNOWN = 64
 
 _Item = TypeVar("_Item")
 
@@ -70,7 +68,7 @@ def every_image_has_metadata(paths: Iterable[str]) -> bool:
     for group in grouped(paths, str):
         known = set(map(stem_of, filter(is_metadata_name, group)))
         for path in filter(is_image_name, group):
-            if any(part.startswith(".") for part in path.split("/")):
+            if is_hidden(path):
                 continue
             if stem_of(path) not in known:
                 return False
@@ -88,42 +86,6 @@ def without_metadata(items: Iterable[_Item], path_of: Callable[[_Item], str]) ->
             path = path_of(item)
             if not (is_metadata_name(path) and stem_of(path) in images):
                 yield item
-
-
-class FolderMetadata:
-    """Identifies the metadata files of images on a disk."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, frozenset[bytes]] = {}  # folder -> stems of its images
-
-    def holds(self, path: bytes) -> bool:
-        """Returns whether a file is the metadata of an image in its folder."""
-        folder, name = os.path.split(path)
-        if not is_metadata_name(os.fsdecode(name)):
-            return False
-        if folder not in self._known:
-            while len(self._known) >= _FOLDERS_KNOWN:
-                del self._known[next(iter(self._known))]
-            names = os.listdir(folder or b".")
-            self._known[folder] = frozenset(
-                name.rpartition(b".")[0] for name in names if is_image_name(os.fsdecode(name))
-            )
-        return name.rpartition(b".")[0] in self._known[folder]
-
-
-def local_images_have_metadata(images: Iterable[bytes]) -> bool:
-    """Returns whether there are images, and a metadata file is beside each of the first ones.
-
-    Args:
-      images: Paths of images on a disk.
-    """
-    found = 0
-    for path in islice(images, IMAGES_LOOKED_AT):
-        stem = os.path.splitext(path)[0]
-        if not any(os.path.isfile(stem + b"." + name.encode()) for name in METADATA):
-            return False
-        found += 1
-    return found > 0
 
 
 def check_columns(where: str, source: str, settings: ConvertSettings) -> None:

@@ -26,6 +26,7 @@ CLASS_FOLDERS = "class folders"
 IMAGE_FOLDER = "a folder of images"
 #: Description of folders with metadata.
 WITH_METADATA = "a metadata file beside each image"
+_EACH_IS_A_CLASS = "classes if each folder is a class"
 AUTO, CLASSES, SPLITS, IGNORE = "auto", "classes", "splits", "ignore"
 
 
@@ -187,73 +188,43 @@ def decide(
     Raises:
       UsageError: if the folders are ambiguous; the message gives the option for each meaning.
     """
-    if classless:
-        return replace(_decide_splits(tops, folders, where, named), metadata=metadata, classless=True)
     splits = split_folders({*named, *tops.splits})
-    if folders == CLASSES:
-        return FolderTree(metadata=metadata)
-    if folders == IGNORE:
-        return FolderTree(names_classes=False, metadata=metadata)
+    by_class = FolderTree(names_classes=not classless, metadata=metadata, classless=classless)
+    no_meaning = replace(by_class, names_classes=False)
     where = f"--input {printable(where)}"
     if folders == SPLITS:
         if not splits:
-            raise _no_split_folder(where)
-        return FolderTree(splits, only_splits=True, metadata=metadata)
+            raise UsageError(
+                f"--folders splits: {where} has no folder that is named like a split (train, validation, "
+                "test, ...); rename the folders, or use their names as splits with --label_regex "
+                "'(?P<split>[^/]+)/(?P<label>[^/]+)/.*'."
+            )
+        return FolderTree(splits, True, True, metadata=metadata, classless=classless)
+    if folders != AUTO:
+        return by_class if folders == CLASSES else no_meaning
     other = tops.other or tops.number
     if tops.splits and other:
         called, like = ("are", "splits") if len(splits) > 1 else ("is", "a split")
+        end = "ignore if the names of the folders have no meaning" if classless else _EACH_IS_A_CLASS
         raise UsageError(
             f"{where}: {_listed(splits)} {called} named like {like}, and {printable(other)}, which holds "
             f"images too, is not. Write --folders splits if {_listed(splits)} {called} {like}: the rest is "
-            "left out then. Write --folders classes if each folder is a class."
+            f"left out then. Write --folders {end}."
         )
-    if any(tops.splits.values()):
-        return FolderTree(splits, metadata=metadata)
+    if tops.splits and (classless or any(tops.splits.values())):
+        return FolderTree(splits, only_splits=classless, metadata=metadata, classless=classless)
     if tops.splits:
         raise UsageError(
             f"{where}: the images lie directly in {_listed(split_folders(tops.splits))}, so that every class "
             "would be named like a split. Write --folders splits --unlabelled keep if the folders are splits "
-            "of images without a class. Write --folders classes if each folder is a class."
+            f"of images without a class. Write --folders {_EACH_IS_A_CLASS}."
         )
-    if tops.number and not tops.other:
-        if metadata:
-            return FolderTree(names_classes=False, metadata=metadata)
-        raise UsageError(
-            f"{where}: the folders are named like shards ({printable(tops.number)}, ...). Write --folders "
-            "ignore --unlabelled keep if the names of the folders have no meaning. Write --folders "
-            "classes if each folder is a class."
-        )
-    return FolderTree(metadata=metadata)
-
-
-def _no_split_folder(where: str) -> UsageError:
-    return UsageError(
-        f"--folders splits: {where} has no folder that is named like a split (train, validation, "
-        "test, ...); rename the folders, or use their names as splits with --label_regex "
-        "'(?P<split>[^/]+)/(?P<label>[^/]+)/.*'."
+    if not tops.number or tops.other or classless:
+        return by_class
+    if metadata:
+        return no_meaning
+    raise UsageError(
+        f"{where}: the folders are named like shards ({printable(tops.number)}, ...). Write --folders "
+        "ignore --unlabelled keep if the names of the folders have no meaning. Write --folders "
+        f"{_EACH_IS_A_CLASS}."
     )
-
-
-def _decide_splits(tops: TopFolders, folders: str, where: str, named: Iterable[str]) -> FolderTree:
-    """Decides which folders are splits, for images without classes.
-
-    Raises:
-      UsageError: if some folders with images are named like splits and others are not.
-    """
-    splits = split_folders({*named, *tops.splits})
-    where = f"--input {printable(where)}"
-    if folders == SPLITS:
-        if not splits:
-            raise _no_split_folder(where)
-        return FolderTree(splits, only_splits=True)
-    if folders != AUTO or not tops.splits:
-        return FolderTree(names_classes=False)
-    other = tops.other or tops.number
-    if other:
-        called, like = ("are", "splits") if len(splits) > 1 else ("is", "a split")
-        raise UsageError(
-            f"{where}: {_listed(splits)} {called} named like {like}, and {printable(other)}, which holds "
-            f"images too, is not. Write --folders splits if {_listed(splits)} {called} {like}: the rest is "
-            "left out then. Write --folders ignore if the names of the folders have no meaning."
-        )
-    return FolderTree(splits, only_splits=True)

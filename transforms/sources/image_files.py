@@ -13,7 +13,7 @@ from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT, ImageRef, key_from_bytes, printable
 from shardwright.transforms import storage
-from shardwright.transforms.sources.class_folders import walk
+from shardwright.transforms.sources.folder_walk import walk
 
 _SPLIT_NAME = re.compile(r"[a-z0-9_]{1,64}\Z")
 

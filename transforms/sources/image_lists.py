@@ -1,15 +1,9 @@
-"""Files that list images, such as a CSV file of boxes: finds them in an input, and their images' folders.
-
-Such a file is a named tuple of its source, with the fields of `ImageList`.
-"""
+"""Files that list images, such as a CSV file of boxes: finds them in an input, and their images' folders."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
 
-from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
 from shardwright.transforms.sources.image_files import (
     below,
@@ -22,30 +16,10 @@ from shardwright.transforms.sources.image_files import (
     splits_of_files,
 )
 from shardwright.transforms.sources.input_probe import InputProbe
-from shardwright.transforms.sources.source import Context, Input, InputSplit
+from shardwright.transforms.sources.source import Context, InputSplit
 
 #: Number of files, and of folders, that are tried to detect a format.
 MAX_TRIED = 50
-
-
-class ImageList(Protocol):
-    """A file that lists images.
-
-    Attributes:
-      path: Path of the file.
-      key: Path relative to the input.
-      root: Folder of its images.
-      split: Split from the name of the file or of its folder; empty if it is the only one.
-    """
-
-    @property
-    def path(self) -> str: ...  # noqa: D102
-    @property
-    def key(self) -> str: ...  # noqa: D102
-    @property
-    def root(self) -> str: ...  # noqa: D102
-    @property
-    def split(self) -> str: ...  # noqa: D102
 
 
 #: Returns the names of the files of a format directly in a folder, of the first files, or of all for None.
@@ -93,18 +67,6 @@ def placed_lists(probe: InputProbe, names: Iterable[str]) -> Iterator[tuple[str,
         yield (storage.join(probe.path, name), name, split) if name else (probe.path, probe.name, split)
 
 
-def describe_list(file: ImageList, more: str = "") -> str:
-    """Returns a description of a file, for display."""
-    split = f", split {file.split}" if file.split else ""
-    return f"{printable(file.key)} (images in {printable(file.root)}{split}{more})"
-
-
-def split_lists(item: Input, files: Iterable[ImageList]) -> Iterator[InputSplit]:
-    """Yields one input split for each file, with the file's fields as its detail."""
-    for file in files:
-        yield InputSplit(item, file.path, detail=json.dumps(file))
-
-
 def prefix_of_images(part: InputSplit, root: str, context: Context) -> str:
     """Returns the prefix of the keys of a file's images.
 
@@ -115,11 +77,6 @@ def prefix_of_images(part: InputSplit, root: str, context: Context) -> str:
     """
     folder = "" if part.path == part.item.path else part.item.path
     return part.item.prefix + key_of(key_prefix(root, folder, context.settings.image_root))
-
-
-def prefix_of_lines(part: InputSplit, key: str) -> str:
-    """Returns the beginning of the keys of a file's lines, for those that name no image."""
-    return f"{part.item.prefix}{key_of(key)}:line "
 
 
 def find_image_root(path: str, names: Sequence[str], named: str, token: str = "") -> str:

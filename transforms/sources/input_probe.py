@@ -9,7 +9,7 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
@@ -77,24 +77,14 @@ class InputProbe:
             return ()
         if storage.is_remote(self.path):
             folders = self._remote_level[1]
-            return tuple(storage.list_folders(self._base) if folders is None else folders)
+            return tuple(storage.list_folders(self.path) if folders is None else folders)
         with self._entries() as entries:
             return tuple(sorted(entry.name for entry in entries if _is_folder(entry)))
-
-    @property
-    def _base(self) -> str:
-        return self.path.rstrip("/") + "/"
 
     @cached_property
     def _remote_level(self) -> tuple[list[str], list[str] | None]:
         """Names of the first files, and if known of all folders, directly in a folder of a bucket."""
-        return self._list_remote_level()
-
-    def _list_remote_level(self) -> tuple[list[str], list[str] | None]:
-        if storage.has_folders(self._base):
-            return storage.list_level(self._base, _LISTED)
-        below = (item.path.removeprefix(self._base) for item in storage.list_objects(self._base))
-        return [*islice((name for name in below if "/" not in name), _LISTED)], []
+        return storage.list_level(self.path, _LISTED)
 
     @contextlib.contextmanager
     def _entries(self) -> Iterator[Iterator[os.DirEntry[str]]]:
@@ -133,35 +123,32 @@ class InputProbe:
         names = (name for name in self.folders if not name.startswith("."))
         return map(self.inside, islice(names, _FOLDERS_TRIED))
 
-    def inside(self, *names: str) -> InputProbe:
-        """Returns the probe of an existing file or folder inside; the same one each time for a folder."""
-        if names in self._folders_inside:
-            return self._folders_inside[names]
-        path = storage.join(self.path, *names)
-        is_file = names[-1] in self.files if len(names) == 1 else _is_file(path)
-        probe = InputProbe(path, is_file, inner=True)
+    def inside(self, name: str) -> InputProbe:
+        """Returns the probe of a file or folder inside; the same one each time for a folder.
+
+        In a bucket, a file may have the name of a folder. Then the folder is meant.
+        """
+        if name in self._folders_inside:
+            return self._folders_inside[name]
+        is_file = name in self.files and name not in self.folders
+        probe = InputProbe(storage.join(self.path, name), is_file, inner=True)
         if not is_file:  # the heads of many files would need memory
-            self._folders_inside[names] = probe
+            self._folders_inside[name] = probe
         return probe
 
-    def folders_inside(self, names: Iterable[str], at_once: bool = False) -> list[InputProbe]:
-        """Returns the probes of folders inside, the same ones each time.
-
-        Args:
-          names: Names of folders; in a bucket, a file may have the same name.
-          at_once: Whether all will be looked into, so that those of a bucket are listed at the same time.
-        """
+    def folders_inside(self, names: Iterable[str]) -> list[InputProbe]:
+        """Returns the probes of folders inside; those of a bucket are listed at the same time."""
         inner = [self.inside(name) for name in names]
-        inner = [replace(probe, is_file=False) if probe.is_file else probe for probe in inner]
-        unlisted = [probe for probe in inner if "_remote_level" not in vars(probe)]
-        if at_once and len(unlisted) > 1 and storage.is_remote(self.path):
-            with ThreadPoolExecutor(min(len(unlisted), _LISTED_AT_ONCE)) as executor:
-                for probe, level in zip(unlisted, executor.map(InputProbe._list_remote_level, unlisted)):
+        if storage.is_remote(self.path):
+            unlisted = [probe for probe in inner if "_remote_level" not in vars(probe)]
+            with ThreadPoolExecutor(_LISTED_AT_ONCE) as executor:
+                levels = executor.map(lambda probe: storage.list_level(probe.path, _LISTED), unlisted)
+                for probe, level in zip(unlisted, levels):
                     vars(probe)["_remote_level"] = level  # until Python 3.12, all probes compute it in turn
         return inner
 
     @cached_property
-    def _folders_inside(self) -> dict[tuple[str, ...], InputProbe]:
+    def _folders_inside(self) -> dict[str, InputProbe]:
         """Probes of folders inside, which each kind of source looks into."""
         return {}
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -24,8 +23,8 @@ from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.files_beside import stem_of
 from shardwright.transforms.sources.folder_tree import AUTO
 from shardwright.transforms.sources.input_probe import InputProbe, is_pattern, look_at
-from shardwright.transforms.sources.open_images import DESCRIPTIONS, NO_BOXES
-from shardwright.transforms.sources.source import Input, all_sources, source_by_name
+from shardwright.transforms.sources.open_images import DESCRIPTIONS, NOUN, RULE
+from shardwright.transforms.sources.source import Input, Source, all_sources, source_by_name
 from shardwright.transforms.sources.tables_beside import check_tables, is_text_name
 from shardwright.transforms.sources.yolo import holds_labels
 from shardwright.transforms.versions.pointer import located
@@ -64,25 +63,20 @@ def check_inputs(settings: ConvertSettings, output: str | None) -> tuple[Input, 
         if split_version(item.path)[1]:
             item = item._replace(path=located(item.path))
         with UNDERWAY.working_on(item.path, "recognize"), storage.translated_errors("list", item.path):
-            if storage.is_remote(item.path):
-                storage.require_known("--input", item.path)
-                probe = _look_at_remote(item.path)
-            else:
-                probe = _look_at_local(item.path)
+            probe = _look_at_remote(item.path) if storage.is_remote(item.path) else _look_at_local(item.path)
             if settings.source in _READS_DATASETS and _is_pointed_to(probe):
                 item = item._replace(path=located(item.path))
                 probe = InputProbe(item.path, is_file=False)
             if output:
                 _check_apart(item.path, output)
             inputs.append(recognize(item, probe, settings))
-    if settings.folders != AUTO and not any(
-        source_by_name(item.source).names_classes_by_folder for item in inputs
-    ):
-        raise UsageError(
-            f"--folders {settings.folders}: {printable(inputs[0].path)} is read as {inputs[0].source}, where "
-            "folders do not name the classes; leave --folders out, or choose --source class_folders "
-            "(archives) if they do."
-        )
+    for option, given in (("folders", settings.folders), ("label_depth", settings.label_depth)):
+        if given not in (AUTO, "1") and not any(source_by_name(item.source).uses(option) for item in inputs):
+            raise UsageError(
+                f"--{option} {given}: {printable(inputs[0].path)} is read as {inputs[0].source}, where "
+                f"folders do not name the classes; leave --{option} out, or choose --source class_folders "
+                "(archives) if they do."
+            )
     return tuple(inputs)
 
 
@@ -101,58 +95,10 @@ def recognize(item: Input, probe: InputProbe, settings: ConvertSettings) -> Inpu
     """
     if probe.is_file and is_text_name(probe.name):
         check_utf8(f"--input {printable(probe.path)}", probe.head)
-    if settings.source != "auto":
-        source = source_by_name(settings.source)
-    elif is_pattern(item.path):
-        source = source_by_name("tfrecord")  # the only source with such file names
-    else:
-        # The layout `images` takes the images of a folder, whatever annotations are beside them.
-        only = {Needs.IMAGE} & {settings.record_layout.needs}
-        fitting_sources = (source for source in all_sources() if only <= source.provides)
-        accepting = (source for source in fitting_sources if source.accepts(probe, settings))
-        found = next(accepting, None)
-        if found is None:
-            kind = "file" if probe.is_file else "folder"
-            raise UsageError(
-                f"--input {printable(item.path)}: no source recognizes this {kind}; name the "
-                "source with --source, or name the folder that holds the images."
-            )
-        source = found
-        if source.name == "class_folders":
-            check_parts(probe, settings)
-            check_tables(probe, settings)
-    needs = settings.record_layout.needs
-    if needs not in source.provides:
-        fitting = ", ".join(
-            layout.name
-            for layout in LAYOUTS.values()
-            if layout.needs in source.provides and (source.has_keypoints or not _requires_keypoints(layout))
-        )
-        as_first = replace(settings, layout=fitting.partition(",")[0])
-        if settings.source != "auto" and fitting and not source.accepts(probe, as_first):
-            source.describe(probe, as_first)  # says what the input lacks for any layout
-        other = "another --source"
-        if settings.source == "auto" and not probe.is_file and needs is Needs.LABEL:
-            other = "--source class_folders if each class has a folder"
-        if needs is Needs.IMAGE:
-            other = "name the folder of its images, which is read as class_folders"
-        raise UsageError(
-            f"--layout {settings.record_layout.name}: {printable(item.path)} is read as {source.name}, which "
-            f"does not provide what the layout needs ({needs.value}); choose --layout {fitting}, or {other}."
-        )
-    if _requires_keypoints(settings.record_layout) and not source.has_keypoints:
-        raise UsageError(
-            f"--layout {settings.record_layout.name}: {printable(item.path)} is read as {source.name}, which "
-            "has no key points; choose --layout detection, or name COCO's JSON with key points."
-        )
-    if settings.folders_of_label != 1 and not source.names_classes_by_folder:
-        raise UsageError(
-            f"--label_depth {settings.label_depth}: {printable(item.path)} is read as {source.name}, where "
-            "folders do not name the classes; choose --label_depth 1, or --source class_folders (archives) "
-            "if they do."
-        )
+    source = _source_of(probe, settings)
+    _check_layout(source, probe, settings)
     needed = [item for item in settings.parsed_extra_columns if not (item.is_list or item.optional)]
-    if needed and not source.has_columns and not settings.map:
+    if needed and not source.uses("extra_columns") and not settings.map:
         raise UsageError(
             f"{settings.option_of(needed[0])}: {printable(item.path)} is read as {source.name}, which has no "
             "columns; name a manifest with the images and their columns, or leave that column out."
@@ -161,9 +107,58 @@ def recognize(item: Input, probe: InputProbe, settings: ConvertSettings) -> Inpu
     return item._replace(source=source.name, detected_as=detected_as, is_file=probe.is_file)
 
 
-def _requires_keypoints(layout: Layout) -> bool:
-    spec = layout.by_role().get(FeatureRole.KEYPOINT_X)
-    return spec is not None and not spec.optional
+def _source_of(probe: InputProbe, settings: ConvertSettings) -> Source:
+    """Returns the source that the settings name, or else the first that accepts an input."""
+    if settings.source != "auto":
+        return source_by_name(settings.source)
+    if is_pattern(probe.path):
+        return source_by_name("tfrecord")  # the only source with such file names
+    # The layout `images` takes the images of a folder, whatever annotations are beside them.
+    only = {Needs.IMAGE} & {settings.record_layout.needs}
+    for source in all_sources():
+        if only <= source.provides and source.accepts(probe, settings):
+            if source.name == "class_folders":
+                check_parts(probe, settings)
+                check_tables(probe, settings)
+            return source
+    kind = "file" if probe.is_file else "folder"
+    raise UsageError(
+        f"--input {printable(probe.path)}: no source recognizes this {kind}; name the source with --source, "
+        "or name the folder that holds the images."
+    )
+
+
+def _check_layout(source: Source, probe: InputProbe, settings: ConvertSettings) -> None:
+    """Checks that a source provides what the layout needs.
+
+    Raises:
+      UsageError: If it does not; the message names layouts that it fits.
+    """
+    layout = settings.record_layout
+    if _fits(source, layout):
+        return
+    fitting = [other for other in LAYOUTS.values() if _fits(source, other)]
+    if settings.source != "auto":
+        as_first = replace(settings, layout=fitting[0].name)
+        if not source.accepts(probe, as_first):
+            source.describe(probe, as_first)  # says what the input lacks for any layout
+    other = "another --source"
+    if settings.source == "auto" and not probe.is_file and layout.needs is Needs.LABEL:
+        other = "--source class_folders if each class has a folder"
+    if layout.needs is Needs.IMAGE:
+        other = "name the folder of its images, which is read as class_folders"
+    provides = layout.needs in source.provides
+    lacks = "key points" if provides else f"what the layout needs ({layout.needs.value})"
+    raise UsageError(
+        f"--layout {layout.name}: {printable(probe.path)} is read as {source.name}, which does not provide "
+        f"{lacks}; choose --layout {', '.join(each.name for each in fitting)}, or {other}."
+    )
+
+
+def _fits(source: Source, layout: Layout) -> bool:
+    points = layout.by_role().get(FeatureRole.KEYPOINT_X)
+    needs_points = points is not None and not points.optional
+    return layout.needs in source.provides and (source.has_keypoints or not needs_points)
 
 
 def _look_at_local(path: str) -> InputProbe:
@@ -209,6 +204,7 @@ def _folder(path: str) -> str:
 
 def _look_at_remote(path: str) -> InputProbe:
     """Returns the probe of an object, or of a folder with objects."""
+    storage.require_known("--input", path)
     if next(storage.list_objects(path), None) is not None:
         return InputProbe(path, is_file=False)
     if path.rstrip("/").count("/") > _SLASHES_OF_BUCKET and storage.stat(path.rstrip("/")) is not None:
@@ -241,7 +237,7 @@ def check_parts(probe: InputProbe, settings: ConvertSettings) -> None:
             f"--layout {settings.record_layout.name}: {shown} has no masks; name their folder with "
             "--mask_dir."
         )
-    labels = next(_label_files(probe, with_beside=needs is Needs.OBJECTS), "")
+    labels = _label_file(probe, beside=needs is Needs.OBJECTS)
     if labels:
         names = printable(storage.join(probe.path, "classes.txt"))
         layout, end = (" and --layout detection", f", {_CLASSES}") if needs is Needs.LABEL else ("", "")
@@ -250,26 +246,22 @@ def check_parts(probe: InputProbe, settings: ConvertSettings) -> None:
             f"{names} with a class on each line and write --source yolo{layout}{end}."
         )
     if needs is Needs.OBJECTS and any(DESCRIPTIONS in name for name in probe.files):
-        raise UsageError(f"{shown} {NO_BOXES}")
+        raise UsageError(f"{shown} holds no {NOUN}; {RULE}")
 
 
 def _folder_named(probe: InputProbe, names: tuple[str, ...]) -> str:
     return next((name for name in probe.folders if name.lower() in names), "")
 
 
-def _label_files(probe: InputProbe, with_beside: bool) -> Iterator[str]:
-    """Yields text files with YOLO's labels: in `labels` beside `images`, or beside images."""
+def _label_file(probe: InputProbe, beside: bool) -> str:
+    """Returns a text file with YOLO's labels; empty for none. It is in `labels`, or beside the images."""
+    texts: list[str] = []
     if "images" in probe.folders and "labels" in probe.folders:
-        folder = probe.inside("labels")
-        for inner in (folder, *map(folder.inside, folder.folders[:1])):
-            yield from _labels_in(inner, [name for name in inner.files if name.endswith(".txt")])
-    if with_beside:
+        labels = probe.inside("labels")
+        for folder in (labels, *map(labels.inside, labels.folders[:1])):
+            texts += [storage.join(folder.path, name) for name in folder.files if name.endswith(".txt")][:1]
+    if beside:
         stems = {stem_of(name) for name in probe.files if is_image_name(name)}
-        yield from _labels_in(
-            probe, [name for name in probe.files if name.endswith(".txt") and stem_of(name) in stems]
-        )
-
-
-def _labels_in(probe: InputProbe, names: list[str]) -> Iterator[str]:
-    paths = (storage.join(probe.path, name) for name in names[:1])
-    return (path for path in paths if holds_labels(path))
+        named = [name for name in probe.files if name.endswith(".txt") and stem_of(name) in stems]
+        texts += [storage.join(probe.path, name) for name in named[:1]]
+    return next(filter(holds_labels, texts), "")

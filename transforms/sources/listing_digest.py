@@ -53,9 +53,5 @@ class ListingDigest:
 
 def add_up(parts: Iterable[ListingDigest]) -> ListingDigest:
     """Returns the digest of the parts together."""
-    whole = ListingDigest()
-    for part in parts:
-        whole.items += part.items
-        whole.total += part.total
-        whole.untrusted += part.untrusted
-    return whole
+    columns = zip(*((part.items, part.total, part.untrusted) for part in parts))
+    return ListingDigest(*map(sum, columns))

@@ -7,10 +7,9 @@ line number.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
@@ -20,22 +19,32 @@ from shardwright.schemas.layouts import Needs
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.folder_tree import could_be_splits, split_of_folder
-from shardwright.transforms.sources.image_files import check_folder, folder_of, inner_path, split_token
+from shardwright.transforms.sources.image_files import (
+    check_folder,
+    files_below,
+    folder_of,
+    inner_path,
+    split_token,
+)
 from shardwright.transforms.sources.image_lists import find_image_root, key_prefix
-from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe
+from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 from shardwright.transforms.sources.tables.columns import ML_USE, check_layout
-from shardwright.transforms.sources.tables.files import Table, load_table, missing_images, parts_of, rows_of
+from shardwright.transforms.sources.tables.files import (
+    Table,
+    first_images,
+    load_table,
+    missing_images,
+    parts_of,
+    rows_of,
+)
 from shardwright.transforms.sources.tables.heads import (
-    CSV,
     LIST,
     PARQUET,
     is_listing,
-    is_open_images,
     is_path_list,
     kind_of,
     may_be_list,
-    path_and_label,
 )
 from shardwright.transforms.sources.tables.rows import SETTINGS, Rows
 from shardwright.transforms.storage.stored_object import StoredObject
@@ -46,17 +55,13 @@ _MARKERS = ("_SUCCESS", "_committed_", "_started_")
 _FILES_TRIED = 10
 #: Names of the manifest in Hugging Face's "imagefolder", and of its column of file names.
 _METADATA, _FILE_NAME = ("metadata.csv", "metadata.jsonl", "metadata.parquet"), "file_name"
-#: Number of lines of a list whose images are looked for.
-_LINES_TRIED = 50
 
 
 def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
     if not probe.is_file:
         return bool(_names_in(probe, settings, _FILES_TRIED))
-    kind = kind_of(probe.name)
-    if kind:
-        return kind != CSV or not is_open_images(probe.head)
-    return may_be_list(probe.name) and (is_listing(probe.head) or is_path_list(probe.head))
+    may_be = may_be_list(probe.name) and (is_listing(probe.head) or is_path_list(probe.head))
+    return bool(kind_of(probe.name)) or may_be
 
 
 def _names_in(probe: InputProbe, settings: ConvertSettings, tried: int | None = None) -> list[str]:
@@ -78,14 +83,8 @@ def _only_manifests(probe: InputProbe) -> list[str]:
     kinds = set(map(kind_of, names))
     if len(kinds) != 1 or "" in kinds or probe.folders:
         return []
-    heads = (probe.inside(name).head for name in names[:_FILES_TRIED] if kinds == {CSV})
-    if any(map(is_open_images, heads)):
-        return []
     # The probe does not list all files of a large folder.
-    base = probe.path.rstrip("/") + "/"
-    remote = storage.is_remote(base)
-    paths = (item.path for item in storage.list_objects(base)) if remote else os.listdir(probe.path)
-    return sorted(name for path in paths if (name := path.removeprefix(base)) and not _is_marker(name))
+    return sorted(name for name, _ in files_below(probe.path) if not _is_marker(name))
 
 
 def _is_marker(name: str) -> bool:
@@ -125,7 +124,7 @@ def _goes_with_images(probe: InputProbe, name: str, settings: ConvertSettings) -
         return False
     table, needs = manifest.table, settings.record_layout.needs
     has_values = table.has_objects if needs is Needs.OBJECTS else table.names[1] or table.has_objects
-    return bool(has_values) and not missing_images(file, table, manifest.root, settings)
+    return bool(has_values) and not missing_images(first_images(file, table, settings), manifest.root)
 
 
 def _lists_in(probe: InputProbe, settings: ConvertSettings, tried: int | None) -> list[str]:
@@ -134,20 +133,18 @@ def _lists_in(probe: InputProbe, settings: ConvertSettings, tried: int | None) -
         return []
     named = [name for name in probe.files if "." in name and may_be_list(name) and not name.startswith(".")]
     names = [name for name in named[:tried] if is_path_list(probe.inside(name).head)]
-    return [name for name in names if _list_root(storage.join(probe.path, name), settings)]
+    files = {name: storage.stat(storage.join(probe.path, name)) for name in names}
+    return [name for name, file in files.items() if file and _list_root(file, settings)]
 
 
-def _list_root(path: str, settings: ConvertSettings) -> str:
+def _list_root(file: StoredObject, settings: ConvertSettings) -> str:
     """Returns the folder to which the paths of a list are relative; empty if no usual folder fits."""
-    with storage.translated_errors("read", path):
-        lines = storage.read_head(path, HEAD_BYTES).decode("utf-8-sig", "surrogateescape").splitlines()
-    names = [path_and_label(line)[0] for line in lines[:_LINES_TRIED]]
-    names = [name for name in names if inner_path(name)]
-    return find_image_root(path, names, settings.image_root, split_token(path.rpartition("/")[2]))
+    images = first_images(file, load_table(file, settings), settings)
+    names = [name for name in images if name and inner_path(name)]
+    return find_image_root(file.path, names, settings.image_root, split_token(file.path.rpartition("/")[2]))
 
 
-@dataclass(frozen=True)
-class _Manifest:
+class _Manifest(NamedTuple):
     """A manifest, and what its place says about its rows.
 
     Attributes:
@@ -186,7 +183,7 @@ def _manifest(file: StoredObject, name: str, beside: Sequence[str], settings: Co
         folder = name.rpartition("/")[0]
         return _Manifest(file, table, root, f"{folder}/" if folder else "", "", split_of_folder(folder))
     # Paths become keys. If they are relative to the folder of a split, that folder comes first.
-    root = _list_root(path, settings) or root
+    root = _list_root(file, settings) or root
     above = settings.image_root.rstrip("/") or folder_of(path)
     # The name of a list gives its split if the names of the lists give different ones.
     tokens = {split_token(other.rpartition("/")[2]) for other in (*settings.input, *beside)}
@@ -214,9 +211,10 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
         check_folder("--image_root", settings.image_root)
     manifest = _manifest(file, name, names, settings)
     check_layout(printable(file.path), manifest.table.names, manifest.table.header, settings, "manifest")
-    if probe.is_file and not manifest.table.any_rows:
+    images = first_images(file, manifest.table, settings)
+    if probe.is_file and not images:
         raise UsageError(f"--input {printable(file.path)} has columns but no rows; add a row for each image.")
-    described = manifest.table.describe() + missing_images(file, manifest.table, manifest.root, settings)
+    described = manifest.table.describe() + missing_images(images, manifest.root)
     if manifest.table.kind == LIST:
         shown = printable(", ".join(name or probe.name for name in names))
         where = f"images in {printable(manifest.root) or 'the working directory'}"
@@ -257,25 +255,24 @@ def _split(item: Input, context: Context) -> Iterator[InputSplit]:
             if not file.size:
                 continue
             manifest = _manifest(file, name, names, settings)
-            detail = json.dumps(asdict(manifest))
             for begin, end, number in parts_of(manifest.table, file):
-                yield InputSplit(item, path, begin, end, number, detail)
+                yield InputSplit(item, path, begin, end, number, json.dumps(manifest))
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every row of a split, and the ids of classes that are numbers."""
-    manifest = json.loads(part.detail)
-    file, table = StoredObject(*manifest["file"]), Table.decode(manifest["table"])
+    file, table, root, prefix, key_folder, split = json.loads(part.detail)
+    file, table = StoredObject(*file), Table(*table)
     rows = Rows(
         settings=context.settings,
-        root=manifest["root"],
-        prefix=part.item.prefix + manifest["prefix"],
+        root=root,
+        prefix=part.item.prefix + prefix,
         manifest=part.path,
         shown=part.path.rpartition("/")[2],
         unit="row" if table.kind == PARQUET else "line",
-        folder_split=manifest["split"],
+        folder_split=split,
         ml_use=table.names[2].lower().endswith(ML_USE),
-        key_folder=manifest["image_prefix"],
+        key_folder=key_folder,
     )
     with storage.translated_errors("read", part.path):
         place = part.begin, part.end, part.number
@@ -290,6 +287,4 @@ SOURCE = Source(
     describe=_describe,
     list_part=list_part,
     split=_split,
-    names_images=True,
-    has_columns=True,
 )

@@ -29,10 +29,11 @@ _SIDES = ("XMin", "XMax", "YMin", "YMax")
 _NEEDED = ("ImageID", "LabelName", *_SIDES)
 #: Part of the names of the files that name the classes.
 DESCRIPTIONS = "class-descriptions"
-#: What a message says about an input without boxes, after its name.
-NO_BOXES = (
-    "has no CSV file of Open Images' boxes, such as train-annotations-bbox.csv, whose first line names "
-    f"{', '.join(_NEEDED)}; write --input FILE.csv --image_root FOLDER with the folder of the images."
+#: What messages say about an input without boxes.
+NOUN = "CSV file of Open Images' boxes, such as train-annotations-bbox.csv"
+RULE = (
+    f"its first line names {', '.join(_NEEDED)}; write --input FILE.csv --image_root FOLDER with the folder "
+    "of the images."
 )
 _FLAGS = ("IsOccluded", "IsTruncated", "IsGroupOf", "IsDepiction")
 _FLAG_VALUES = {"1": True, "0": False, "-1": None, "": None}
@@ -118,6 +119,6 @@ SOURCE = TableFormat(
     settings=frozenset({"image_root"}),
     pattern="[!.]*.csv",
     table_in=_table_in,
-    lacks=NO_BOXES,
-    is_not=f"is not a CSV file of Open Images' boxes: the first line must name {', '.join(_NEEDED)}.",
+    noun=NOUN,
+    rule=RULE,
 ).source()

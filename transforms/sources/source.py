@@ -25,6 +25,7 @@ SOURCES: Mapping[str, str] = {
     "semantic_masks": "a folder of images, with masks of the same names in --mask_dir",
     "label_studio": "Label Studio's JSON or JSON-MIN, or a folder with it and the images",
     "create_ml": "Create ML's JSON, with the images beside it",
+    "open_images": "Open Images' CSV of boxes, or a folder with it",
     "class_columns": "CSV with a column of 0 and 1 for each class, such as Roboflow's _classes.csv",
     "box_table": "CSV with a row for each box, such as filename,width,height,class,xmin,ymin,xmax,ymax",
     "parquet": "Parquet or Arrow files with the images inside, such as Hugging Face datasets",
@@ -34,7 +35,6 @@ SOURCES: Mapping[str, str] = {
     "kitti": "KITTI: label_2/ and image_2/, in training/ or at the top",
     "cityscapes": "Cityscapes: leftImg8bit/ and gtFine/ or gtCoarse/",
     "coco": "COCO's JSON of instances, captions or panoptic segments, or a folder with it",
-    "open_images": "Open Images' CSV of boxes, or a folder with it",
     "voc": "Pascal VOC: XML files in Annotations/ or beside the images",
     "yolo": "YOLO: data.yaml or a folder with it, or classes.txt with images and labels",
     "arrays": "images as arrays: MNIST's idx files, CIFAR's batches, .npy and .npz, with their labels",
@@ -121,9 +121,6 @@ class Source:
         ids if the source has its own.
       split: Function that yields the splits of an input, which workers list in parallel.
       unique_keys: Whether every key is unique within an input, as for files in a folder.
-      names_images: Whether a file of this format names images instead of containing them.
-      has_columns: Whether the source has values for `--extra_columns` and columns of layouts.
-      names_classes_by_folder: Whether folders name the classes, so that `--label_depth` applies.
       has_keypoints: Whether the source can provide the key points of objects.
       settings: Settings that this source uses, out of those that only some sources use.
       metadata_settings: Further such settings that apply if metadata files are beside the images.
@@ -136,12 +133,18 @@ class Source:
     list_part: Callable[[InputSplit, Context], Iterator[ImageRef | ClassId]]
     split: Callable[[Input, Context], Iterator[InputSplit]] = whole
     unique_keys: bool = False
-    names_images: bool = False
-    names_classes_by_folder: bool = False
-    has_columns: bool = False
     has_keypoints: bool = False
     settings: frozenset[str] = frozenset()
     metadata_settings: frozenset[str] = frozenset()
+
+    def uses(self, setting: str, metadata: bool = True) -> bool:
+        """Returns whether this source uses a setting.
+
+        Args:
+          setting: Name of the setting.
+          metadata: Whether metadata files are, or may be, beside the images.
+        """
+        return setting in self.settings or (metadata and setting in self.metadata_settings)
 
 
 @functools.cache

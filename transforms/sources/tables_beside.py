@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -64,15 +64,14 @@ def _check_texts(probe: InputProbe) -> None:
       UsageError: If one is.
     """
     for folder in (probe, *_shown(probe)):
-        names = (name for name in folder.files if is_text_name(name) and not name.startswith("."))
-        for name in islice(names, _TABLES):
+        for name in _first_files(folder, is_text_name):
             path = storage.join(folder.path, name)
             check_utf8(f"--input {printable(probe.path)}: {printable(path)}", storage.read_head(path, 2))
 
 
 def _shown(probe: InputProbe) -> list[InputProbe]:
     names = (name for name in probe.folders if not name.startswith("."))
-    return probe.folders_inside(islice(names, _FOLDERS))
+    return [*map(probe.inside, islice(names, _FOLDERS))]
 
 
 def _holds_images(probe: InputProbe) -> bool:
@@ -80,22 +79,14 @@ def _holds_images(probe: InputProbe) -> bool:
 
 
 def _has_classes(probe: InputProbe) -> bool:
-    """Returns whether folders of different names have images."""
-    first = ""
-    for name in _folders_with_images(probe):
-        if first and name != first:
-            return True
-        first = name
-    return False
-
-
-def _folders_with_images(probe: InputProbe) -> Iterator[str]:
-    """Yields the names of the first folders with images, in split folders or else at the top."""
+    """Returns whether folders of different names have images, in split folders or else at the top."""
+    names: set[str] = set()
     for folder in _shown(probe):
-        if split_of_folder(folder.name):
-            yield from (inner.name for inner in _shown(folder) if _holds_images(inner))
-        elif _holds_images(folder):
-            yield folder.name
+        for inner in _shown(folder) if split_of_folder(folder.name) else [folder]:
+            names |= {inner.name} if _holds_images(inner) else set()
+            if len(names) > 1:
+                return True
+    return False
 
 
 def _tables(probe: InputProbe) -> Iterator[tuple[str, str]]:
@@ -107,14 +98,16 @@ def _tables(probe: InputProbe) -> Iterator[tuple[str, str]]:
     deeper = [inner for folder in folders for inner in _shown(folder)]
     places = [folder.path for folder in (probe, *folders, *deeper) if any(map(is_image_name, folder.files))]
     for folder in (probe, *folders):
-        names = (name for name in folder.files if kind_of(name) in (CSV, JSONL) and not name.startswith("."))
-        for name in islice(names, _TABLES):
+        for name in _first_files(folder, lambda name: kind_of(name) in (CSV, JSONL)):
             stem = name.partition(".")[0]
             near = sorted(places, key=lambda place: place.rpartition("/")[2] != stem)
-            table = folder.inside(name)
-            options = _options(table, [folder.path, probe.path, *near])
+            options = _options(folder.inside(name), [folder.path, probe.path, *near])
             if options:
-                yield printable(table.path), options
+                yield printable(storage.join(folder.path, name)), options
+
+
+def _first_files(folder: InputProbe, suits: Callable[[str], bool]) -> Iterator[str]:
+    return islice((name for name in folder.files if suits(name) and not name.startswith(".")), _TABLES)
 
 
 def _options(probe: InputProbe, places: Sequence[str]) -> str:
@@ -131,9 +124,9 @@ def _options(probe: InputProbe, places: Sequence[str]) -> str:
     options = f"--input {printable(probe.path)}"
     if root != folder_of(probe.path):
         options += f" --image_root {printable(root)}"
+    others = [name for name in header if name != image]
     if image and usual_columns("image", header, rows[0])[:1] != [image]:
         options += f" --image_column {printable(image)}"
-    others = [name for name in header if name != image]
     if image and not usual_columns("label", others, {}):
         options += f" --label_column COLUMN ({', '.join(map(printable, others[:_NAMES_SHOWN]))})"
     return options

@@ -30,32 +30,15 @@ class _ListPart(beam.DoFn):
 
     def start_bundle(self) -> None:
         self._matcher = RuleMatcher(self._rules, self._selection)
+        self._digest = ListingDigest()
 
     def process(self, part: InputSplit) -> Iterator[ImageRef | beam.pvalue.TaggedOutput]:
-        for found in self._listed(part):
+        for found in list_part(part, self._context, self._rules, self._selection, self._matcher):
+            self._digest.add(found, self._context.spool.path)
             yield beam.pvalue.TaggedOutput(_CLASS_IDS, found) if isinstance(found, ClassId) else found
-
-    def _listed(self, part: InputSplit) -> Iterator[ImageRef | ClassId]:
-        return list_part(part, self._context, self._rules, self._selection, self._matcher)
 
     def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
         yield beam.pvalue.TaggedOutput(_MATCHES, in_global_window(self._matcher.taken()))
-
-
-class _ListAndDigest(_ListPart):
-    """Yields a digest for each bundle, too."""
-
-    def start_bundle(self) -> None:
-        super().start_bundle()
-        self._digest = ListingDigest()
-
-    def _listed(self, part: InputSplit) -> Iterator[ImageRef | ClassId]:
-        for found in super()._listed(part):
-            self._digest.add(found, self._context.spool.path)
-            yield found
-
-    def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
-        yield from super().finish_bundle()
         yield beam.pvalue.TaggedOutput(_DIGESTS, in_global_window(self._digest))
 
 
@@ -63,16 +46,14 @@ class ListSources(beam.PTransform):
     """Lists the inputs. `PBegin -> (PCollection[ImageRef], PCollection[ClassId], ...)`.
 
     The second result contains the ids that sources give to class names; it may have duplicates. The third is
-    a PCollection of RuleMatches, and the fourth of ListingDigests of all items together; None unless it is
-    asked for. Applied to a
-    PCollection of one element, it lists the inputs once that element is ready.
+    a PCollection of RuleMatches, and the fourth of ListingDigests, which together are that of all items.
+    Applied to a PCollection of one element, it lists the inputs once that element is ready.
 
     Args:
       inputs: Checked inputs.
       context: Settings and a directory for spool files.
       rules: Rules for class names.
       selection: Rules that leave out images. None to take all.
-      digested: Whether to compute digests.
     """
 
     def __init__(
@@ -81,10 +62,8 @@ class ListSources(beam.PTransform):
         context: Context,
         rules: LabelRules,
         selection: ListingRules | None = None,
-        digested: bool = False,
     ) -> None:
         super().__init__()
-        self._digested = digested
         self._selection = selection or ListingRules()
         self._inputs = tuple(inputs)
         self._context = context
@@ -92,7 +71,7 @@ class ListSources(beam.PTransform):
 
     def expand(
         self, begin: beam.pvalue.PBegin | beam.PCollection
-    ) -> tuple[beam.PCollection, beam.PCollection, beam.PCollection, beam.PCollection | None]:
+    ) -> tuple[beam.PCollection, beam.PCollection, beam.PCollection, beam.PCollection]:
         """Applies the transform."""
         one_worker = has_one_worker(begin.pipeline.options)
         inputs, context = self._inputs, replace(self._context, one_worker=one_worker)
@@ -108,10 +87,8 @@ class ListSources(beam.PTransform):
         # A single worker would only pay for it.
         if not one_worker and (len(inputs) > 1 or source_by_name(inputs[0].source).split is not whole):
             parts = parts | "SpreadOut" >> beam.Reshuffle()  # InputSplit
-        lists, tags = (_ListAndDigest, (_DIGESTS,)) if self._digested else (_ListPart, ())
-        listing = lists(context, self._rules, self._selection)
+        listing = _ListPart(context, self._rules, self._selection)
         listed = parts | "ListPart" >> beam.ParDo(listing).with_outputs(
-            _CLASS_IDS, _MATCHES, *tags, main="refs"
+            _CLASS_IDS, _MATCHES, _DIGESTS, main="refs"
         )  # ImageRef; ClassId; RuleMatches; ListingDigest
-        digests = listed[_DIGESTS] if self._digested else None
-        return listed.refs, listed[_CLASS_IDS], listed[_MATCHES], digests
+        return listed.refs, listed[_CLASS_IDS], listed[_MATCHES], listed[_DIGESTS]

@@ -53,16 +53,13 @@ def _is_used(name: str, facts: ConversionFacts) -> bool:
     """Returns whether a source of the conversion uses a setting."""
     if facts.sources is None or (name == "extra_columns" and facts.settings.map):
         return True  # a hook can fill the columns
-    sources = [source_by_name(source) for source in facts.sources]
-    return any(
-        name in source.settings or (facts.metadata and name in source.metadata_settings) for source in sources
-    )
+    return any(source_by_name(source).uses(name, facts.metadata) for source in facts.sources)
 
 
 def _not_used(name: str, facts: ConversionFacts) -> str:
     """Returns why a setting has no effect with these sources, and which sources use it."""
     sources = list(all_sources())
-    users = [source.name for source in sources if name in source.settings | source.metadata_settings]
+    users = [source.name for source in sources if source.uses(name)]
     text = (
         f"on inputs that are read as {_listed(sorted(facts.sources or ()))}; only {_listed(users)} can use it"
     )

@@ -197,5 +197,4 @@ SOURCE = Source(
     describe=_describe,
     list_part=list_part,
     split=split_archives,
-    has_columns=True,
 )

@@ -52,10 +52,12 @@ class BeamStore(RemoteStore):
         return self.client().open(path, compression_type="uncompressed")
 
     def list_pages(self, directory: str, deep: bool, token: str) -> Iterator[ListedPage]:
-        """Yields one page with all files below a directory."""
+        """Yields one page, for which all files below a directory are listed."""
         prefix = directory.rstrip("/") + "/"
         matched = self.client().match([glob.escape(prefix) + "**"])[0].metadata_list
-        yield ListedPage([_stored(item) for item in matched], [], "")
+        files = {item.path.removeprefix(prefix): _stored(item) for item in matched}
+        folders = {name.partition("/")[0] for name in files if "/" in name and not deep}
+        yield ListedPage([item for name, item in files.items() if deep or "/" not in name], [*folders], "")
 
     def read(self, path: str, version: str = "", limit: int = -1) -> bytes:
         """Reads a file; these file systems keep one version only."""

@@ -23,7 +23,7 @@ from shardwright.transforms.records.compression import decompress_into
 from shardwright.transforms.sources.archives.compressed import GZIP, unpack_tar
 from shardwright.transforms.sources.archives.members import Member, MemberStore
 from shardwright.transforms.sources.arrays.files import FileSlice, unpack
-from shardwright.transforms.sources.class_folders import walk
+from shardwright.transforms.sources.folder_walk import walk
 from shardwright.transforms.sources.json_stream import stream_object
 from shardwright.transforms.sources.row_runs import RowRuns
 from shardwright.transforms.sources.spool import Spool

@@ -19,9 +19,9 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, ShardwrightError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.transforms.sources import class_folders
-from shardwright.transforms.sources.class_folders import split
-from shardwright.transforms.sources.folder_parts import FolderPart, decode_part, encode_part, encode_tree
+from shardwright.transforms.sources.class_folders import SOURCE, FolderPart, decode_part, split_folder
 from shardwright.transforms.sources.folder_tree import FolderTree
+from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.label_rules import make_label_rules
 from shardwright.transforms.sources.listing import list_part
 from shardwright.transforms.sources.source import Context, Input, source_by_name
@@ -114,45 +114,24 @@ def test_parts_of_a_folder_of_file_names_are_the_whole(
         assert parts == whole and isinstance(whole, Counter) and set(whole.values()) <= {1}
 
 
-def folders_of(path: Path, **given: Any) -> list[FolderPart]:
-    """Returns the parts of an input."""
-    context = Context(ConvertSettings(input=(str(path),), **given), Spool("unused"))
-    return [decode_part(part.detail)[0] for part in split(Input(str(path), ""), context)]
-
-
-def test_each_class_folder_is_a_part(tmp_path: Path) -> None:
-    make_files(
-        os.fsencode(tmp_path), dict.fromkeys([b"a/b/1.jpg", b"c/2.jpg", b"3.jpg", b".d/4.jpg"], b""), {}
-    )
-    (tmp_path / "up").symlink_to(".")
-    assert folders_of(tmp_path) == [
-        FolderPart("", False), FolderPart(".d"), FolderPart("a"), FolderPart("c")
-    ]  # fmt: skip
-
-
-def test_each_class_folder_in_a_split_is_a_part(tmp_path: Path) -> None:
-    paths = [b"train/a/1.jpg", b"train/b/c/2.jpg", b"val/a/3.jpg", b"docs/x/4.txt"]
-    make_files(os.fsencode(tmp_path), dict.fromkeys(paths, b""), {})
-    assert folders_of(tmp_path) == [
-        FolderPart("", False), FolderPart("docs"), FolderPart("train", False), FolderPart("train/a"),
-        FolderPart("train/b"), FolderPart("val", False), FolderPart("val/a"),
-    ]  # fmt: skip
-
-
-def test_each_top_folder_of_file_names_is_a_part(tmp_path: Path) -> None:
-    make_files(os.fsencode(tmp_path), dict.fromkeys([b"train/a/1.jpg", b"c/2.jpg", b"3.jpg"], b""), {})
-    context = Context(ConvertSettings(input=(str(tmp_path),), label_regex="(?P<label>.*)"), Spool("unused"))
-    parts = source_by_name("file_names").split(Input(str(tmp_path), ""), context)
-    assert [decode_part(part.detail)[0] for part in parts] == [
-        FolderPart("", False), FolderPart("c"), FolderPart("train")
-    ]  # fmt: skip
-
-
-def test_a_folder_with_metadata_files_is_one_part(tmp_path: Path) -> None:
-    make_files(
-        os.fsencode(tmp_path), {b"a/1.jpg": b"", b"a/1.json": b"{}", b"b/2.jpg": b"", b"b/2.json": b"{}"}, {}
-    )
-    assert folders_of(tmp_path) == [FolderPart()]
+@pytest.mark.parametrize(("paths", "given", "parts"), [
+    (["a/b/1.jpg", "c/2.jpg", "3.jpg", ".d/4.jpg"], {}, [("", False), ".d/", "a/", "c/"]),
+    (
+        ["train/a/1.jpg", "train/b/c/2.jpg", "val/a/3.jpg", "docs/x/4.txt"], {},
+        [("", False), "docs/", ("train/", False), "train/a/", "train/b/", ("val/", False), "val/a/"],
+    ),
+    (["a/1.jpg", "a/1.json", "b/2.jpg", "b/2.json"], {}, [""]),
+    (["train/a/1.jpg", "c/2.jpg", "3.jpg"], {"label_regex": "(?P<label>.*)"}, [("", False), "c/", "train/"]),
+])  # fmt: skip
+def test_each_class_folder_is_a_part(
+    tmp_path: Path, paths: list[str], given: dict[str, str], parts: list[Any]
+) -> None:
+    """Metadata files beside images need the whole folder, and the class in a file name only its top."""
+    make_files(os.fsencode(tmp_path), dict.fromkeys(map(os.fsencode, paths), b""), {})
+    context = Context(ConvertSettings(input=(str(tmp_path),), **given), Spool("unused"))
+    source = source_by_name("file_names" if given else "class_folders")
+    found = [decode_part(part.detail)[0] for part in source.split(Input(str(tmp_path), ""), context)]
+    assert found == [FolderPart(*part) if isinstance(part, tuple) else FolderPart(part) for part in parts]
 
 
 @given(
@@ -162,13 +141,14 @@ def test_a_folder_with_metadata_files_is_one_part(tmp_path: Path) -> None:
         *[st.booleans()] * 2,
         st.just(()),
         *[st.booleans()] * 2,
-    ),
-    st.builds(FolderPart, st.text(st.characters()), st.booleans()),
+    )
 )
-def test_a_part_travels_as_text(tree: FolderTree, part: FolderPart) -> None:
+def test_the_meaning_of_folders_travels_with_a_part(tree: FolderTree) -> None:
     """Also the order of the splits, because files outside of them belong to the first."""
-    found = decode_part(encode_part(part, encode_tree(tree)))
-    assert found == (part, tree) and list(found[1].splits) == list(tree.splits)
+    context = Context(ConvertSettings(), Spool("unused"), one_worker=True)
+    (part,) = split_folder(Input("in", ""), tree, context)
+    found = decode_part(part.detail)[1]
+    assert {**vars(found), "empty": ()} == vars(tree) and list(found.splits) == list(tree.splits)
 
 
 def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +172,7 @@ def test_a_part_that_disappears_is_named(tmp_path: Path) -> None:
     make_files(os.fsencode(tmp_path), {b"a/1.jpg": b"", b"b/2.jpg": b""}, {})
     chosen = ConvertSettings(input=(str(tmp_path),))
     context = Context(chosen, Spool("unused"))
-    parts = list(split(Input(str(tmp_path), "", "class_folders"), context))
+    parts = list(SOURCE.split(Input(str(tmp_path), "", "class_folders"), context))
     (tmp_path / "b" / "2.jpg").unlink()
     (tmp_path / "b").rmdir()
     with pytest.raises(EngineError, match=f"Cannot list {tmp_path}/b: no such file or directory; make it"):
@@ -217,9 +197,9 @@ def test_only_several_workers_list_parts(
     calls, listing = list[str](), tmp_path / "listing"
     real = class_folders.find_tree
 
-    def counted(path: str, *rest: Any, **more: Any) -> FolderTree:
-        calls.append(path)
-        return real(path, *rest, **more)
+    def counted(probe: InputProbe, *rest: Any) -> FolderTree:
+        calls.append(probe.path)
+        return real(probe, *rest)
 
     monkeypatch.setattr(class_folders, "find_tree", counted)
     chosen = ConvertSettings(input=(str(source),))

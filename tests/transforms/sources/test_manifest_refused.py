@@ -27,7 +27,6 @@ def test_a_text_file_is_a_manifest_if_it_looks_like_one(tmp_path: Path) -> None:
         ("empty.txt", "", False),
         ("d.json", "[]", False),
         ("e.CSV", "anything\n", True),
-        ("oi.csv", "ImageID,Source,LabelName,Confidence,XMin\n1,x,/m/0,1,0\n", False),
         (".csv", "path,label\n", True),
         ("f.NDJSON", "{}", True),
     ):

@@ -66,7 +66,7 @@ def test_open_images_without_boxes(source: str, tmp_path: Path, capsys: pytest.C
     put_photos(tmp_path / "in" / "train", ["eagle"])
     (tmp_path / "in" / "class-descriptions-boxable.csv").write_text("/m/0thing,thing\n")
     error = _error(tmp_path / "in", capsys, "--layout", "detection", "--source", source)
-    assert "has no CSV file of Open Images' boxes, such as train-annotations-bbox.csv" in error
+    assert "holds no CSV file of Open Images' boxes, such as train-annotations-bbox.csv" in error
     assert "write --input FILE.csv --image_root FOLDER" in error
 
 

@@ -144,7 +144,7 @@ def test_images_are_found_in_the_usual_places(tmp_path: Path, photos: list[Photo
 
 def test_other_csv_files_are_not_detected_as_open_images(tmp_path: Path, photos: list[Photo]) -> None:
     path = put_csv(tmp_path / "boxes.csv", [], header="ImageID,LabelName,Confidence\n")
-    with pytest.raises(UsageError, match="the first line must name"):
+    with pytest.raises(UsageError, match="its first line names"):
         listed(path, source="open_images")
     put_photos(tmp_path / "ant")
     assert listed(tmp_path, layout="classification").input.source == "class_folders"

@@ -79,10 +79,7 @@ def test_the_sources_use_the_settings_in_the_table() -> None:
     for name in ("mask_dir", "pixel_shape", "label_separator"):
         reading = {source for source, text in texts.items() if re.search(rf"settings\.{name}\b", text)}
         assert used_by(name) == reading, name
-    columns = {source for source in SOURCES if source_by_name(source).has_columns}
-    assert used_by("extra_columns") == columns
-    folders = {source for source in SOURCES if source_by_name(source).names_classes_by_folder}
-    assert used_by("label_depth") == used_by("folders") == folders
+    assert used_by("label_depth") == used_by("folders")
     rooted = {source for source, text in texts.items() if "image_root" in text}
     assert used_by("image_root") == rooted
 

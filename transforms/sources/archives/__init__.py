@@ -107,7 +107,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
 
 def _list_others(part: InputSplit, settings: ConvertSettings) -> Iterator[ImageRef | ClassId]:
     settings = replace(settings, folders=_meaning_of_folders(settings))
-    for ref in list_labelled(part.item, settings, "archives", has_images=False):
+    for ref in list_labelled(part.item, settings):
         if isinstance(ref, ClassId) or not is_listed_archive(
             ref.key.removeprefix(part.item.prefix), ref.size
         ):
@@ -241,6 +241,4 @@ SOURCE = Source(
     describe=_describe,
     list_part=list_part,
     split=split_archives,
-    names_classes_by_folder=True,
-    has_columns=True,
 )

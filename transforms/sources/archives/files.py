@@ -31,8 +31,8 @@ from shardwright.transforms.sources.archives.members import (
 )
 from shardwright.transforms.sources.archives.tars import list_tar
 from shardwright.transforms.sources.archives.zips import list_zip
-from shardwright.transforms.sources.class_folders import walk
 from shardwright.transforms.sources.folder_tree import split_of_folder
+from shardwright.transforms.sources.folder_walk import walk
 from shardwright.transforms.sources.hashing import name_hash
 from shardwright.transforms.sources.source import Context, Input, InputSplit
 from shardwright.transforms.storage.ranges import RangeReader, open_ranges

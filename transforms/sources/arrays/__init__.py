@@ -339,5 +339,4 @@ SOURCE = Source(
     describe=_describe,
     list_part=list_part,
     split=_split,
-    has_columns=True,
 )

@@ -254,5 +254,4 @@ SOURCE = Source(
     describe=_describe,
     list_part=list_part,
     split=_split,
-    has_columns=True,
 )

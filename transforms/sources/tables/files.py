@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
@@ -46,15 +47,13 @@ _KINDS = {heads.CSV: "CSV", heads.JSONL: "JSON Lines", heads.PARQUET: "Parquet"}
 _NOUNS = ("images", "classes", "splits", "groups", "checksums")
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """Describes how to read a table.
 
     Attributes:
       kind: Kind of the file, such as `CSV`.
       names: Names of the columns, as `choose_columns` returns them.
       header: Names of all columns; empty if the file does not name them.
-      any_rows: Whether the file has any rows, if that is known.
       begin: Byte offset of the first row.
       number: Line number of the first row.
       positions: Positions of the columns in a row of CSV; -1 if there is no such column.
@@ -68,7 +67,6 @@ class Table:
     kind: str
     names: tuple[str, ...]
     header: tuple[str, ...] = ()
-    any_rows: bool = True
     begin: int = 0
     number: int = 1
     positions: tuple[int, ...] = ()
@@ -81,14 +79,6 @@ class Table:
     def has_objects(self) -> bool:
         """Whether a column has objects."""
         return columns.OBJECTS in self.header
-
-    @staticmethod
-    def decode(value: Mapping[str, Any]) -> Table:
-        """Returns the table whose fields a JSON object has."""
-        fields: dict[str, Any] = {
-            name: tuple(item) if isinstance(item, list) else item for name, item in value.items()
-        }
-        return Table(**fields)
 
     def describe(self) -> str:
         """Returns a description of the file for messages."""
@@ -114,10 +104,9 @@ def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
     if not file.size:
         raise UsageError(f"--input {shown} is empty; add a row for each image.")
     head = storage.read_range(file.path, 0, HEAD_BYTES, file.size, file.version)
-    kind = heads.kind_of(name) or heads.kind_by_look(name, head)
+    kind = heads.kind_of_table(name, head)
     if kind == heads.PARQUET:
-        names, header, any_rows = parquet_columns(file, settings)
-        return Table(heads.PARQUET, names, tuple(header), any_rows)
+        return Table(heads.PARQUET, *parquet_columns(file, settings))
     heads.check_text(shown, head)
     begin = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
     if kind == heads.LIST:
@@ -140,29 +129,28 @@ def _bare_names(split: str) -> tuple[str, ...]:
 
 def _csv_table(shown: str, name: str, head: bytes, lines: Lines, settings: ConvertSettings) -> Table:
     delimiter = heads.sniff_delimiter(name, head)
-    skip = heads.has_spaces_before_quotes(head, delimiter)
+    skip_spaces = heads.has_spaces_before_quotes(head, delimiter)
     table = Table(
-        heads.CSV, _bare_names(columns.ML_USE), begin=lines.position, delimiter=delimiter, skip_spaces=skip
+        heads.CSV,
+        _bare_names(columns.ML_USE),
+        begin=lines.position,
+        delimiter=delimiter,
+        skip_spaces=skip_spaces,
     )
-    rows = csv_cells(lines, 1, delimiter, skip)
+    rows = csv_cells(lines, 1, delimiter, skip_spaces)
     _, first = next(rows, (0, "it holds no rows"))
     if isinstance(first, str):
         raise UsageError(f"--input {shown}: {first}; name a manifest with a row for each image.")
     if heads.is_bare(first) and not columns.named_columns(settings):
         return table
-    table = replace(table, begin=lines.position, number=1 + lines.count, width=len(first))
+    table = table._replace(begin=lines.position, number=1 + lines.count, width=len(first))
     header = tuple(cell.strip() for cell in first)
     columns.check_unique(shown, header)
     _, second = next(rows, (0, ""))
     cells = second if isinstance(second, list) else []
     names = columns.choose_columns(shown, header, settings, dict(zip(header, cells)))
-    return replace(
-        table,
-        names=names,
-        header=header,
-        any_rows=bool(second),
-        positions=tuple(header.index(name) if name else -1 for name in names),
-    )
+    positions = tuple(header.index(name) if name else -1 for name in names)
+    return table._replace(names=names, header=header, positions=positions)
 
 
 def _jsonl_table(shown: str, lines: Lines, settings: ConvertSettings) -> Table:
@@ -283,31 +271,35 @@ def _list_values(text: str, separator: str) -> tuple[Any, ...]:
     return (path, numbers if several else label, "", "", "")
 
 
-def missing_images(file: StoredObject, table: Table, root: str, settings: ConvertSettings) -> str:
-    """Returns a warning for messages if none of the first images exists; else an empty text.
+def first_images(file: StoredObject, table: Table, settings: ConvertSettings) -> list[Any]:
+    """Returns the images of the first rows, which are paths or embedded; a bad row gives none."""
+    if table.kind == heads.PARQUET:
+        _, groups, _ = next(parquet_parts(file), (0, 0, 1))
+        part = (0, min(groups, 1), 1)
+    else:
+        part = (table.begin, min(table.begin + HEAD_BYTES, file.size), table.number)
+    rows = rows_of(table, file, part, settings)
+    return [None if isinstance(values, str) else values[0] for _, values in islice(rows, _ROWS_TRIED)]
+
+
+def missing_images(images: Iterable[Any], root: str) -> str:
+    """Returns a warning for messages if none of the images exists; else an empty text.
 
     Args:
-      file: The file.
-      table: Its table.
+      images: The first images of a table. Only paths on a disk are looked for.
       root: Folder to which paths are relative; empty for the working directory.
-      settings: Checked settings.
     """
-    if not table.any_rows:
-        return ""
-    end = 1 if table.kind == heads.PARQUET else min(table.begin + HEAD_BYTES, file.size)
-    rows = rows_of(table, file, (table.begin, end, table.number), settings)
-    images = (values[0] for _, values in rows if not isinstance(values, str))
     image_root = ImageRoot(root)
     paths: list[str] = []
-    for path in islice((image for image in images if isinstance(image, str)), _ROWS_TRIED):
-        try:
+    for path in images:
+        if not isinstance(path, str):
+            continue
+        with contextlib.suppress(RowFault):
             _, uri = image_root.find(path)
             paths.append(path)
             if not storage.is_remote(uri):
                 state_of(uri)
             return ""
-        except RowFault:
-            pass
     if not paths:
         return ""
     if find_moved(paths, root or "."):

@@ -33,8 +33,7 @@ _BOX = re.compile(r"-?[\d.]+(?:,-?[\d.]+){3,}")
 
 def kind_of(name: str) -> str:
     """Returns the kind of table that a file name indicates; empty if it indicates none."""
-    name = name.lower()
-    return next((kind for suffix, kind in _KINDS.items() if name.endswith(suffix)), "")
+    return _KINDS.get(name[name.rfind(".") :].lower(), "") if "." in name else ""
 
 
 def may_be_list(name: str) -> bool:
@@ -42,12 +41,14 @@ def may_be_list(name: str) -> bool:
     return "." not in name or name.rpartition(".")[2].lower() in _LIST_SUFFIXES
 
 
-def kind_by_look(name: str, head: bytes) -> str:
-    """Returns the kind of table that the first bytes of a file indicate."""
-    if may_be_list(name) and is_path_list(head) and not is_listing(head):
-        return LIST
+def kind_of_table(name: str, head: bytes) -> str:
+    """Returns the kind of the table in a file."""
     if head.startswith(_PARQUET):
         return PARQUET
+    if kind_of(name):
+        return kind_of(name)
+    if may_be_list(name) and is_path_list(head) and not is_listing(head):
+        return LIST
     return JSONL if head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{") else CSV
 
 
@@ -57,8 +58,6 @@ def check_text(shown: str, head: bytes) -> None:
     Raises:
       UsageError: If the file is compressed or in another encoding.
     """
-    if head.startswith(_PARQUET):
-        raise UsageError(f"--input {shown} is a Parquet file by another name; let its name end in .parquet.")
     if head.startswith(b"\x1f\x8b"):
         raise UsageError(f"--input {shown} is compressed; unpack it first.")
     check_utf8(f"--input {shown}", head)
@@ -85,21 +84,16 @@ def sniff_delimiter(name: str, head: bytes) -> str:
     if name.lower().endswith(".tsv"):
         return "\t"
     first = next((line for line in head.removeprefix(codecs.BOM_UTF8).splitlines() if line.strip()), b"")
-    bare = re.sub(rb'"[^"]*"', b"", first)
-    marks = sorted(_DELIMITERS, key=lambda mark: -bare.count(mark.encode()))
-    line = first.decode("utf-8", "surrogateescape")
-    for mark in marks:
-        if mark in line and any(_is_telling(cell, mark) for cell in line.split(mark)):
-            return mark
-    return marks[0]
+    unquoted, line = re.sub(rb'"[^"]*"', b"", first), first.decode("utf-8", "surrogateescape")
+    marks = sorted(_DELIMITERS, key=lambda mark: -unquoted.count(mark.encode()))
+    return next((mark for mark in marks if any(map(_is_telling, line.split(mark)))), marks[0])
 
 
-def _is_telling(cell: str, delimiter: str) -> bool:
+def _is_telling(cell: str) -> bool:
     """Returns whether a cell is a usual name of an image column or the path of an image."""
     cell = cell.strip().strip('"')
-    if any(mark in cell for mark in _DELIMITERS if mark != delimiter):
-        return False
-    return is_usual("image", cell) or looks_like_path(cell)
+    has_delimiter = any(mark in cell for mark in _DELIMITERS)
+    return not has_delimiter and (is_usual("image", cell) or looks_like_path(cell))
 
 
 def has_spaces_before_quotes(head: bytes, delimiter: str) -> bool:
@@ -151,9 +145,3 @@ def path_and_label(line: str) -> tuple[str, str]:
             return line[: match.start()], line[match.end() :]
     path, _, label = line.rpartition(" ")
     return (path.strip(), label) if STORED.match(line) or label.isdigit() else (line, "")
-
-
-def is_open_images(head: bytes) -> bool:
-    """Returns whether the columns are those of Open Images' annotations."""
-    rows = head_rows(head)
-    return bool(rows) and {"ImageID", "LabelName"} <= {cell.strip() for cell in rows[0]}

@@ -24,21 +24,18 @@ from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.sources.file_states import FileStates, with_states
-from shardwright.transforms.sources.image_files import bad_entry, check_folder, folder_of, split_token
+from shardwright.transforms.sources.image_files import bad_entry, check_folder, folder_of, key_of, split_token
 from shardwright.transforms.sources.image_lists import (
     MAX_TRIED,
-    describe_list,
     find_image_root,
     find_lists,
     placed_lists,
     prefix_of_images,
-    prefix_of_lines,
-    split_lists,
 )
 from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe, look_at
 from shardwright.transforms.sources.row_runs import RowRuns
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
-from shardwright.transforms.sources.tables.columns import check_named, named_column
+from shardwright.transforms.sources.tables.columns import ROLES, check_named, named_column
 from shardwright.transforms.sources.tables.heads import check_text, head_rows, sniff_delimiter
 from shardwright.transforms.sources.tables.lines import STEP, Lines, Row, csv_cells, line_cells
 from shardwright.transforms.sources.tables.paths import ImageRoot, RowFault
@@ -142,7 +139,13 @@ class ImageTable(ABC):
 
 
 class _TableFile(NamedTuple):
-    """A file, as an `ImageList`."""
+    """A file of an input.
+
+    Attributes:
+      key: Path relative to the input.
+      root: Folder of its images.
+      split: Split from the name of the file or of its folder; empty if it is the only one.
+    """
 
     path: str
     key: str
@@ -161,15 +164,12 @@ class TableFormat:
       settings: Settings that the source uses, out of those that only some sources use.
       pattern: Shell pattern for the names, in lower case, of files that are found in folders.
       table_in: Returns the table that begins with a head; None if the file is not of this format.
-      lacks: What a message says about a folder without such a file, after its name.
-      is_not: What a message says about a file that is not of this format, after its name.
+      noun: Name of one of its files, for messages about an input without one.
+      rule: What such a file must be; the end of these messages.
       suits: Returns whether `--source auto` looks for this format in an input.
-      roles: Roles of the columns that settings may name.
       fault_reason: Reason for the quarantine of an image with a bad row.
       one_row: Whether an image has one row, which may span several lines. Several rows are an error, as are
         equal keys. Otherwise a row is a line.
-      needs_images: Whether some of the first images must exist.
-      numbers_are_ids: Whether a class that is a number has that number as its id.
     """
 
     name: str
@@ -178,14 +178,11 @@ class TableFormat:
     settings: frozenset[str]
     pattern: str
     table_in: Callable[[TableHead, ConvertSettings], ImageTable | None]
-    lacks: str
-    is_not: str
+    noun: str
+    rule: str
     suits: Callable[[InputProbe, ConvertSettings], bool] = lambda probe, settings: True
-    roles: tuple[str, ...] = ()
     fault_reason: str = QuarantineReason.BAD_ROW
     one_row: bool = False
-    needs_images: bool = True
-    numbers_are_ids: bool = False
 
     def source(self) -> Source:
         """Returns the source that reads this format."""
@@ -197,7 +194,6 @@ class TableFormat:
             describe=self._describe,
             list_part=self._list_part,
             split=self._split,
-            names_images=True,
         )
 
     def _accepts(self, probe: InputProbe, settings: ConvertSettings) -> bool:
@@ -221,38 +217,32 @@ class TableFormat:
         """Returns a description of an input."""
         if settings.image_root:
             check_folder("--image_root", settings.image_root)
-        tables = self._find_tables(probe, settings)
-        described = (describe_list(file, table.describe()) for file, table in tables.items())
+        described = []
+        for file, table in self._find_tables(probe, settings).items():
+            split = f", split {file.split}" if file.split else ""
+            where = f"images in {printable(file.root)}{split}{table.describe()}"
+            described.append(f"{printable(file.key)} ({where})")
         return f"{self.title}: {'; '.join(described)}"
 
     def _split(self, item: Input, context: Context) -> Iterator[InputSplit]:
         """Yields one input split for each file."""
-        yield from split_lists(item, self._find_tables(look_at(item.path), context.settings))
+        for file in self._find_tables(look_at(item.path), context.settings):
+            yield InputSplit(item, file.path, detail=json.dumps(file))
 
     def _find_tables(self, probe: InputProbe, settings: ConvertSettings) -> dict[_TableFile, ImageTable]:
         """Returns the files of an input, and their tables.
 
         Raises:
-          UsageError: If there are none, one is not of this format, or images are missing or in two files.
+          UsageError: If there are none, one is not of this format, or its images are missing.
         """
         names = [""] if probe.is_file else self._names_in(probe, settings)
         if not names:
-            raise UsageError(f"--input {printable(probe.path)} {self.lacks}")
+            raise UsageError(f"--input {printable(probe.path)} holds no {self.noun}; {self.rule}")
         tables: dict[_TableFile, ImageTable] = {}
-        first: dict[str, str] = {}
         for path, key, split in placed_lists(probe, names):
             table = self._load(path, settings)
             images = list(dict.fromkeys(filter(None, map(table.image_in, table.first_rows))))
-            root = self._root_of(path, images, settings)
-            for image in images:
-                other = first.setdefault(storage.join(root, image), path)
-                if other != path:
-                    inputs = f"--input {printable(other)} or --input {printable(path)}"
-                    raise UsageError(
-                        f"{printable(other)} and {printable(path)} both list {printable(image)}; name one of "
-                        f"them: write {inputs}."
-                    )
-            tables[_TableFile(path, key, root, split)] = table
+            tables[_TableFile(path, key, self._root_of(path, images, settings), split)] = table
         return tables
 
     def _load(self, path: str, settings: ConvertSettings) -> ImageTable:
@@ -264,11 +254,15 @@ class TableFormat:
         data = _read_head(path)
         check_text(printable(path), data)
         head = parse_head(path, data)
-        named = {f"--{role}_column": named_column(role, settings) for role in self.roles}
-        check_named(printable(path), head.header, {option: name for option, name in named.items() if name})
+        named = {
+            f"--{role}_column": named_column(role, settings)
+            for role in ROLES
+            if f"{role}_column" in self.settings and named_column(role, settings)
+        }
+        check_named(printable(path), head.header, named)
         table = self.table_in(head, settings)
         if table is None:
-            raise UsageError(f"--input {printable(path)} {self.is_not}")
+            raise UsageError(f"--input {printable(path)} is not a {self.noun}; {self.rule}")
         table.check(f"--input {printable(path)}")
         return table
 
@@ -282,12 +276,12 @@ class TableFormat:
         if not tried or any(name.startswith("/") or "://" in name for name in tried):
             return settings.image_root.rstrip("/") or folder_of(path)
         root = find_image_root(path, tried, settings.image_root, split_token(path.rpartition("/")[2]))
-        if not root and self.needs_images:
+        if not root:
             raise UsageError(
                 f"--input {printable(path)}: {printable(tried[0])} is neither beside it nor in images/; "
                 "name the folder of its images with --image_root."
             )
-        return root or folder_of(path)
+        return root
 
     def _list_part(self, part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
         """Yields a reference for each image that a file names, and for each row that names none."""
@@ -299,11 +293,11 @@ class TableFormat:
             listing = _Listing(self, table, file, prefix_of_images(part, file.root, context))
             for line, problem in listing.index(opened):
                 message = f"line {line} of {printable(file.key)}: {problem}"
-                key = f"{prefix_of_lines(part, file.key)}{line}"
+                key = f"{part.item.prefix}{key_of(file.key)}:line {line}"
                 yield bad_entry(key, file.path, message, QuarantineReason.BAD_ROW)
             states = FileStates(file.root, len(listing.runs))
             for ref in with_states(listing.refs(opened), states, file.root):
-                if self.numbers_are_ids:
+                if not table.classes:
                     yield from classes.new_ids(ref)
                 yield ref
 

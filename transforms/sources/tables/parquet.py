@@ -76,10 +76,8 @@ def open_parquet(path: str, size: int, version: str) -> Iterator[Any]:
             ) from None
 
 
-def parquet_columns(
-    file: StoredObject, settings: ConvertSettings
-) -> tuple[tuple[str, ...], Sequence[str], bool]:
-    """Returns the chosen columns of a file (`choose_columns`), the names of all, and whether it has any rows.
+def parquet_columns(file: StoredObject, settings: ConvertSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the chosen columns of a file (`choose_columns`), and the names of all.
 
     Raises:
       UsageError: If the file is not Parquet, or has no column of image paths.
@@ -87,7 +85,7 @@ def parquet_columns(
     return parse_apart("Parquet", file.path, _columns, file, settings)
 
 
-def _columns(file: StoredObject, settings: ConvertSettings) -> tuple[tuple[str, ...], Sequence[str], bool]:
+def _columns(file: StoredObject, settings: ConvertSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
     import pyarrow
 
     shown = printable(file.path)
@@ -113,7 +111,7 @@ def _columns(file: StoredObject, settings: ConvertSettings) -> tuple[tuple[str, 
                 f"--input {shown}: its column {printable(names[0])!r} holds images, not their paths; "
                 "choose --source parquet."
             )
-        return names, schema.names, opened.metadata.num_rows > 0
+        return names, tuple(schema.names)
 
 
 def parquet_parts(file: StoredObject) -> Iterator[tuple[int, int, int]]:

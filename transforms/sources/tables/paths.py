@@ -67,8 +67,6 @@ class ImageRoot:
             raise RowFault(f"its path {_quoted(path)} names no file")
         if storage.is_remote(uri):
             _check_object(uri)
-        if relative.isascii():
-            return relative.replace("%", "%25"), uri
         try:
             return key_from_bytes(relative.encode("utf-8", "surrogateescape")), uri
         except UnicodeEncodeError:
@@ -135,11 +133,9 @@ def _normal(path: str) -> str:
 
 
 def _path_of_file_uri(rest: str) -> str:
-    """Returns the path after `file://`, with percent escapes decoded unless that exact file exists."""
+    """Returns the path after `file://`, with percent escapes decoded."""
     path = rest.removeprefix("localhost") if rest.startswith("localhost/") else rest
-    if "%" in path and not os.path.lexists(path):
-        return os.fsdecode(unquote_to_bytes(path.encode("utf-8", "surrogateescape"))).replace("\0", "")
-    return path
+    return os.fsdecode(unquote_to_bytes(path.encode("utf-8", "surrogateescape"))).replace("\0", "")
 
 
 def _quoted(path: str) -> str:
@@ -165,16 +161,14 @@ def state_of(uri: str) -> tuple[str, int, str]:
       RowFault: If the file is missing or not a regular file.
       EngineError: If the machine failed.
     """
-    forms = [uri] if uri.isascii() else [uri, *(unicodedata.normalize(form, uri) for form in ("NFC", "NFD"))]
-    faults: list[OSError | ValueError] = []
-    for path in forms:
-        try:
-            status = os.stat(path)
-            break
-        except (OSError, ValueError) as error:
-            faults.append(error)
-    else:
-        raise _file_fault(faults[0], uri) from None
+    path = uri
+    if not uri.isascii() and not os.path.lexists(uri):
+        forms = (unicodedata.normalize(form, uri) for form in ("NFC", "NFD"))
+        path = next(filter(os.path.lexists, forms), uri)
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError) as error:
+        raise _file_fault(error, uri) from None
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
         raise RowFault(f"{_quoted(path)} is {kind}", QuarantineReason.UNREADABLE)

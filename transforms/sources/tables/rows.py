@@ -164,18 +164,14 @@ class Rows:
             key, uri = self._find(number, values[0], inner)
         except RowFault as fault:
             return self._without_image(number, fault)
-        label = split = group = sha256 = extra = ""
+        ref = ImageRef(key, uri)
         try:
-            label, split, group, sha256, extra = self._values(values)
-            uri, size, version, place = _state(uri, values[0])
+            ref = self._with_values(ref, values)
+            ref = _with_state(ref, values[0])
         except RowFault as fault:
-            ref = ImageRef(key, uri, label, split, group, sha256=sha256, extra=extra)
             return self._quarantined(ref, number, fault, fault.reason)
-        lacks = "" if label or self._reads_objects else " has no class"
-        ref = ImageRef(
-            key, uri, label, split, group, size, version, sha256, place=place,
-            message=f"{self._row}{number}{lacks}", extra=extra,
-        )  # fmt: skip
+        lacks = "" if ref.label or self._reads_objects else " has no class"
+        ref = ref._replace(message=f"{self._row}{number}{lacks}")
         if not self._reads_objects:
             return ref
         try:
@@ -196,19 +192,19 @@ class Rows:
             key, uri = key_of(inner), join(self._folder, inner)
         return self.prefix + self.key_folder + key, uri
 
-    def _values(self, values: Sequence[Any]) -> tuple[str, str, str, str, str]:
-        """Returns class, split, group, sha256 and extra values of a row.
+    def _with_values(self, ref: ImageRef, values: Sequence[Any]) -> ImageRef:
+        """Returns a reference with the class, split, group, sha256 and extra values of its row.
 
         Raises:
           RowFault: If a value is wrong.
         """
         _, label, split, group, sha256, *_ = values
-        return (
-            self._label(label) if self._reads_classes else "",
-            self._split(split) if split else self.folder_split,
-            _text(group, "group"),
-            _sha256(sha256) if sha256 else "",
-            self._extra_values(values) if self._extra else "",
+        return ref._replace(
+            label=self._label(label) if self._reads_classes else "",
+            split=self._split(split) if split else self.folder_split,
+            group=_text(group, "group"),
+            sha256=_sha256(sha256) if sha256 else "",
+            extra=self._extra_values(values) if self._extra else "",
         )
 
     def _label(self, value: Any) -> str:
@@ -257,8 +253,8 @@ class Rows:
         return encode_extra(extra)
 
 
-def _state(uri: str, image: Any) -> tuple[str, int, str, str]:
-    """Returns (URI, size, version, place) of an image; nothing is known if only a request would tell.
+def _with_state(ref: ImageRef, image: Any) -> ImageRef:
+    """Returns a reference with its size and version; nothing is known if only a request would tell.
 
     Raises:
       RowFault: If the image is missing or cannot be read.
@@ -266,8 +262,11 @@ def _state(uri: str, image: Any) -> tuple[str, int, str, str]:
     if isinstance(image, EmbeddedImage):
         if image.reason:
             raise RowFault(image.message, image.reason)
-        return uri, image.size, image.version, image.place
-    return (uri, -1, "", "") if storage.is_remote(uri) else (*state_of(uri), "")
+        return ref._replace(size=image.size, version=image.version, place=image.place)
+    if storage.is_remote(ref.uri):
+        return ref
+    uri, size, version = state_of(ref.uri)
+    return ref._replace(uri=uri, size=size, version=version)
 
 
 def check_several(names: Sequence[str], separator: str) -> None:

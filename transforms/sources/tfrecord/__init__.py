@@ -396,6 +396,5 @@ SOURCE = Source(
     describe=_describe,
     list_part=list_part,
     split=split,
-    has_columns=True,
     has_keypoints=True,
 )
