@@ -158,5 +158,5 @@ def test_a_wrong_number_of_values_is_a_bad_object(tmp_path: Path, photos: list[P
 
 def test_sources_without_key_points_say_so(tmp_path: Path) -> None:
     (tmp_path / "a.xml").write_text("<annotation><filename>a.jpg</filename></annotation>")
-    with pytest.raises(UsageError, match="read as voc, which does not provide key points; choose --layout detection"):
+    with pytest.raises(UsageError, match="does not provide key points; choose --layout detection"):
         listed(tmp_path, layout="keypoints")

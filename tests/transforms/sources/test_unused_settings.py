@@ -12,7 +12,7 @@ from shardwright.schemas.configuration.setting import Condition
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.plan import SplitsFrom
-from shardwright.transforms.sources.source import SOURCES, all_sources, source_by_name
+from shardwright.transforms.sources.source import SOURCES, all_sources
 from shardwright.transforms.sources.unused_settings import (
     ConversionFacts,
     given_names,
