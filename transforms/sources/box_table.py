@@ -7,6 +7,7 @@ a header must be `path,x1,y1,x2,y2,class`. Rows of one image may be anywhere in 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -18,8 +19,7 @@ from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.layouts import Needs
 from shardwright.transforms.sources.image_files import annotated, class_name, number_in
 from shardwright.transforms.sources.input_probe import InputProbe
-from shardwright.transforms.sources.tables.box_columns import MISSING, BoxColumns, box_columns
-from shardwright.transforms.sources.tables.columns import looks_like_path
+from shardwright.transforms.sources.tables.columns import looks_like_path, named_column, usual_names
 from shardwright.transforms.sources.tables.image_tables import (
     ImageTable,
     TableFormat,
@@ -29,6 +29,23 @@ from shardwright.transforms.sources.tables.image_tables import (
 from shardwright.transforms.sources.tables.paths import RowFault
 from shardwright.transforms.sources.tables.rows import split_in
 
+#: Names of box columns, compared in lower case without `_`, `-`, `.` and spaces.
+_CORNERS = (
+    ("xmin", "x1", "left", "minx", "bboxxmin", "bboxx1", "bboxleft", "boxxmin", "xtl", "roix1", "boxx1"),
+    ("ymin", "y1", "top", "miny", "bboxymin", "bboxy1", "bboxtop", "boxymin", "ytl", "roiy1", "boxy1"),
+    ("xmax", "x2", "right", "maxx", "bboxxmax", "bboxx2", "bboxright", "boxxmax", "xbr", "roix2", "boxx2"),
+    ("ymax", "y2", "bottom", "maxy", "bboxymax", "bboxy2", "bboxbottom", "boxymax", "ybr", "roiy2", "boxy2"),
+)
+#: The same for a box that is given as its upper left corner, width and height.
+_EXTENTS = (
+    ("bboxx", "boxx", "x", "xmin", "left", "bboxleft"),
+    ("bboxy", "boxy", "y", "ymin", "top", "bboxtop"),
+    ("bboxwidth", "boxwidth", "bboxw", "boxw", "w"),
+    ("bboxheight", "boxheight", "bboxh", "boxh", "h"),
+)
+_SIZE = (("width", "imagewidth", "imgwidth"), ("height", "imageheight", "imgheight"))
+#: Position of a column that does not exist.
+_MISSING = -1
 _CORNER_NAMES = ("xmin", "ymin", "xmax", "ymax")
 #: Cells of a row without a header: path, x1, y1, x2, y2, class.
 _BARE_WIDTH = 6
@@ -36,6 +53,52 @@ _SUFFIXES = (".csv", ".tsv", ".txt")
 #: How far a share may be outside 0 to 1, because of rounding or boxes that exceed the picture.
 _SLACK = 0.5
 _Value = TypeVar("_Value")
+
+
+class BoxColumns(NamedTuple):
+    """Positions of columns in a row; -1 for a missing one.
+
+    Attributes:
+      image: Path of the image.
+      label: Class.
+      split: Split.
+      sides: Four numbers of the box.
+      size: Width and height of the picture; empty if either is missing.
+      has_extents: Whether the last two numbers of the box are its width and height.
+    """
+
+    image: int = 0
+    label: int = 5
+    split: int = _MISSING
+    sides: tuple[int, ...] = (1, 2, 3, 4)
+    size: tuple[int, ...] = ()
+    has_extents: bool = False
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_.-]+", "", name.strip().lower())
+
+
+def _box_columns(header: Sequence[str], settings: ConvertSettings) -> BoxColumns | None:
+    """Returns the positions of the columns in a header; None if it has no columns of boxes."""
+    plain = [_plain(name) for name in header]
+
+    def find(names: Sequence[str]) -> int:
+        return next((plain.index(name) for name in names if name in plain), _MISSING)
+
+    def role(name: str) -> int:
+        named = named_column(name, settings)
+        if named:
+            return header.index(named) if named in header else _MISSING
+        return find([*map(_plain, usual_names(name)), *(["imageid"] if name == "image" else [])])
+
+    image, label, split = map(role, ("image", "label", "split"))
+    corners, extents, size = (tuple(map(find, names)) for names in (_CORNERS, _EXTENTS, _SIZE))
+    has_extents = _MISSING in corners
+    sides = extents if has_extents else corners
+    if _MISSING in (image, label, *sides):
+        return None
+    return BoxColumns(image, label, split, sides, size if _MISSING not in size else (), has_extents)
 
 
 class _Box(NamedTuple):
@@ -53,6 +116,9 @@ class BoxTable(ImageTable):
       head: Beginning of the file.
       columns: Positions of its columns.
       has_header: Whether its first row names the columns.
+
+    Attributes:
+      is_relative: Whether boxes are shares of the width and height of their image.
     """
 
     def __init__(self, head: TableHead, columns: BoxColumns, has_header: bool) -> None:
@@ -60,13 +126,21 @@ class BoxTable(ImageTable):
         self.has_header = has_header
         self._columns = columns
         self._names = [head.header[place] for place in columns.sides] if has_header else _CORNER_NAMES
-        self._relative = False
+        self.is_relative = False
 
     def check(self, shown: str) -> None:
-        """Finds out from the first rows whether boxes are shares of the picture's width and height."""
+        """Checks the first rows, and finds out the unit of the boxes."""
         super().check(shown)
         if not self.has_header:
             _check_bare(shown, self.first_rows)
+        self.is_relative = self.has_shares(shown)
+
+    def has_shares(self, shown: str) -> bool:
+        """Returns whether the boxes in the first rows are shares of the picture's width and height.
+
+        Raises:
+          UsageError: If they have two units, or the unit is not clear.
+        """
         lines: dict[bool, int] = {}  # whether a box is in shares -> the first such line
         written_as_shares = False
         for line, row in enumerate(self.first_rows, 1 + self.has_header):
@@ -85,11 +159,11 @@ class BoxTable(ImageTable):
                 f"{shown}: all its boxes consist of 0 and 1, which may be pixels or shares of the image; "
                 "write shares with a decimal point (1.0)."
             )
-        self._relative = [*lines] == [True]
+        return [*lines] == [True]
 
     def describe(self) -> str:
         """Returns the columns and the unit of the boxes."""
-        unit = "shares of width and height" if self._relative else "pixels"
+        unit = "shares of width and height" if self.is_relative else "pixels"
         if not self.has_header:
             return f"; no header: path, x1, y1, x2, y2, class in {unit}"
         form = "left, top, width, height" if self._columns.has_extents else "corners"
@@ -103,10 +177,15 @@ class BoxTable(ImageTable):
 
     def parse(self, cells: Sequence[str]) -> _Box:
         """Returns the object of a row, and the size and split of its image."""
-        split = split_in(cells[self._columns.split]) if self._columns.split != MISSING else ""
-        return _Box(self._object(cells), self._size(cells), split)
+        split = split_in(cells[self._columns.split]) if self._columns.split != _MISSING else ""
+        return _Box(self.object_in(cells), self._size(cells), split)
 
-    def _object(self, cells: Sequence[str]) -> ObjectAnnotation | None:
+    def object_in(self, cells: Sequence[str]) -> ObjectAnnotation | None:
+        """Returns the object of a row; None for an image without objects.
+
+        Raises:
+          RowFault: If its box is wrong.
+        """
         texts = [cells[place].strip() for place in self._columns.sides]
         label = cells[self._columns.label].strip()
         if not label and not any(texts):
@@ -127,12 +206,12 @@ class BoxTable(ImageTable):
           RowFault: If its unit differs.
         """
         shown = ", ".join(texts)
-        if self._relative and any(not -_SLACK <= side <= 1 + _SLACK for side in box):
+        if self.is_relative and any(not -_SLACK <= side <= 1 + _SLACK for side in box):
             raise RowFault(
                 f"its box ({shown}) is in pixels, but the boxes in the first rows are shares of the image"
             )
         are_shares = all(0 <= side <= 1 for side in box) and not all(text.isdigit() for text in texts)
-        if not self._relative and are_shares:
+        if not self.is_relative and are_shares:
             raise RowFault(
                 f"its box ({shown}) is in shares of the image, but the boxes in the first rows are in pixels"
             )
@@ -154,7 +233,7 @@ class BoxTable(ImageTable):
         split = _only("splits", {line: box.split for line, box in rows.items()})
         objects = tuple(box.item for box in rows.values() if box.item)
         return annotated(
-            ref._replace(split=split or ref.split), Annotations(objects, relative=self._relative, size=size)
+            ref._replace(split=split or ref.split), Annotations(objects, relative=self.is_relative, size=size)
         )
 
 
@@ -211,7 +290,7 @@ def _table_in(head: TableHead, settings: ConvertSettings) -> BoxTable | None:
     """Returns the table that begins with these rows; None if it is not a box table."""
     if not head.rows:
         return None
-    columns = box_columns(head.header, settings)
+    columns = _box_columns(head.header, settings)
     if columns is not None and not looks_like_path(head.rows[0][columns.image]):
         return BoxTable(head, columns, has_header=True)
     return BoxTable(head, BoxColumns(), has_header=False) if all(map(_is_bare_row, head.rows)) else None
@@ -234,7 +313,7 @@ SOURCE = TableFormat(
     title="a table of boxes",
     provides=frozenset({Needs.OBJECTS}),
     settings=frozenset({"image_root", "image_column", "label_column", "split_column"}),
-    pattern="[!.]*.[ct]sv",
+    pattern="*.[ct]sv",
     table_in=_table_in,
     noun="CSV file with boxes",
     rule="its header must name the image, the class and the sides, such as "

@@ -191,25 +191,30 @@ def _manifest(file: StoredObject, name: str, beside: Sequence[str], settings: Co
     return _Manifest(file, table, root, image_prefix=key_prefix(root, above, ""), split=split)
 
 
+def _manifests(probe: InputProbe, names: Sequence[str], settings: ConvertSettings) -> Iterator[_Manifest]:
+    """Yields the manifests with these names in an input, without the empty files of a folder."""
+    for name in names:
+        path = storage.join(probe.path, name) if name else probe.path
+        file = storage.stat(path)
+        if file is None:
+            raise storage.changed(path)
+        if file.size or not name:
+            yield _manifest(file, name, names, settings)
+
+
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
+    if settings.image_root:
+        check_folder("--image_root", settings.image_root)
     names = _names_in(probe, settings)
-    file, name = None, ""
-    for name in names:  # the first file that is not empty
-        file = storage.stat(storage.join(probe.path, name) if name else probe.path) or file
-        if file is not None and file.size:
-            break
-    if file is None:
+    manifest = next(_manifests(probe, names, settings), None)
+    if manifest is None:
         raise UsageError(
-            f"--input {printable(probe.path)} is neither a manifest nor a folder of manifests of one "
-            "kind; name a CSV, JSON Lines or Parquet file."
+            f"--input {printable(probe.path)} is neither a manifest nor a folder of manifests of one kind; "
+            "name a CSV, JSON Lines or Parquet file with a row for each image."
         )
+    file = manifest.file
     if not probe.is_file:
         _check_one_metadata(file.path)
-    if storage.is_remote(settings.image_root):
-        storage.require_known("--image_root", settings.image_root)
-    elif settings.image_root:
-        check_folder("--image_root", settings.image_root)
-    manifest = _manifest(file, name, names, settings)
     check_layout(printable(file.path), manifest.table.names, manifest.table.header, settings, "manifest")
     images = first_images(file, manifest.table, settings)
     if probe.is_file and not images:
@@ -244,19 +249,12 @@ def _check_one_metadata(path: str) -> None:
 
 def _split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields the splits of a manifest, or of all manifests in a folder."""
-    settings = context.settings
+    probe = InputProbe(item.path, item.is_file)
     with storage.translated_errors("read", item.path):
-        names = _names_in(InputProbe(item.path, item.is_file), settings)
-        for name in names:
-            path = storage.join(item.path, name) if name else item.path
-            file = storage.stat(path)
-            if file is None:
-                raise storage.changed(path)
-            if not file.size:
-                continue
-            manifest = _manifest(file, name, names, settings)
-            for begin, end, number in parts_of(manifest.table, file):
-                yield InputSplit(item, path, begin, end, number, json.dumps(manifest))
+        names = _names_in(probe, context.settings)
+        for manifest in _manifests(probe, names, context.settings):
+            for begin, end, number in parts_of(manifest.table, manifest.file):
+                yield InputSplit(item, manifest.file.path, begin, end, number, json.dumps(manifest))
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
-from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.annotations import ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError, words_of
-from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plain_text import check_utf8
 from shardwright.transforms import storage
-from shardwright.transforms.sources.image_files import (
-    annotated,
-    class_name,
-    folder_of,
-    inner_path,
-    join,
-    number_in,
-)
+from shardwright.transforms.sources.box_table import BoxColumns, BoxTable
+from shardwright.transforms.sources.image_files import class_name, folder_of, inner_path, join
 from shardwright.transforms.sources.input_probe import InputProbe
-from shardwright.transforms.sources.tables.image_tables import ImageTable, TableFormat, TableHead
+from shardwright.transforms.sources.tables.image_tables import TableFormat, TableHead
 from shardwright.transforms.sources.tables.paths import RowFault
 
-_SIDES = ("XMin", "XMax", "YMin", "YMax")
-_NEEDED = ("ImageID", "LabelName", *_SIDES)
+_NEEDED = ("ImageID", "LabelName", "XMin", "XMax", "YMin", "YMax")
 #: Part of the names of the files that name the classes.
 DESCRIPTIONS = "class-descriptions"
 #: What messages say about an input without boxes.
@@ -40,33 +34,36 @@ _FLAG_VALUES = {"1": True, "0": False, "-1": None, "": None}
 _SUFFIX = ".jpg"
 
 
-class BoxFile(ImageTable):
+class BoxFile(BoxTable):
     """A file of boxes."""
+
+    def __init__(self, head: TableHead) -> None:
+        place = head.header.index
+        sides = tuple(map(place, ("XMin", "YMin", "XMax", "YMax")))
+        super().__init__(head, BoxColumns(place("ImageID"), place("LabelName"), sides=sides), has_header=True)
+
+    def has_shares(self, shown: str) -> bool:
+        """Returns true, because the format decides the unit of the boxes."""
+        return True
 
     def image_in(self, cells: Sequence[str]) -> str:
         """Returns the name of the image of a row."""
-        place = self.head.header.index("ImageID")
-        name = inner_path(cells[place].strip()) if place < len(cells) else ""
+        name = inner_path(super().image_in(cells))
         return name and name + _SUFFIX
 
-    def parse(self, cells: Sequence[str]) -> ObjectAnnotation:
+    def object_in(self, cells: Sequence[str]) -> ObjectAnnotation | None:
         """Returns the object of a row."""
+        item = super().object_in(cells)
         row = dict(zip(self.head.header, cells))
-        xmin, xmax, ymin, ymax = (_side(name, row[name]) for name in _SIDES)
         occluded, truncated, group_of, depiction = (_flag(name, row.get(name, "")) for name in _FLAGS)
-        class_code = row["LabelName"].strip()
-        return ObjectAnnotation(
-            class_name(self._class_names.get(class_code, class_code)),
-            (xmin, ymin, xmax, ymax),
+        return item and replace(
+            item,
+            label=class_name(self._class_names.get(item.label, item.label)),
             occluded=occluded,
             truncated=truncated,
             group_of=group_of,
             depiction=depiction,
         )
-
-    def annotate(self, ref: ImageRef, rows: Mapping[int, ObjectAnnotation]) -> ImageRef:
-        """Returns a reference with its objects."""
-        return annotated(ref, Annotations(objects=tuple(rows.values()), relative=True))
 
     @cached_property
     def _class_names(self) -> Mapping[str, str]:
@@ -94,13 +91,6 @@ class BoxFile(ImageTable):
         }
 
 
-def _side(name: str, text: str) -> float:
-    side = number_in(text)
-    if side is None:
-        raise RowFault(f"{name} is {text!r}, which is not a number")
-    return side
-
-
 def _flag(name: str, text: str) -> bool | None:
     try:
         return _FLAG_VALUES[text.strip()]
@@ -117,7 +107,7 @@ SOURCE = TableFormat(
     title="Open Images' boxes",
     provides=frozenset({Needs.OBJECTS}),
     settings=frozenset({"image_root"}),
-    pattern="[!.]*.csv",
+    pattern="*.csv",
     table_in=_table_in,
     noun=NOUN,
     rule=RULE,

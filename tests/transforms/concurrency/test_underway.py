@@ -25,8 +25,8 @@ from shardwright.transforms.sources.archives.members import Member, MemberStore
 from shardwright.transforms.sources.arrays.files import FileSlice, unpack
 from shardwright.transforms.sources.folder_walk import walk
 from shardwright.transforms.sources.json_stream import stream_object
-from shardwright.transforms.sources.row_runs import RowRuns
 from shardwright.transforms.sources.spool import Spool
+from shardwright.transforms.sources.tables.image_tables import RowRuns
 from shardwright.transforms.sources.tables.lines import Lines, csv_cells
 from shardwright.transforms.sources.xml_items import XmlItems
 from shardwright.transforms.storage import ranges

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +10,6 @@ from helpers.annotation_sets.box_table import HEADER, NAMES, put, rows_of
 from helpers.listing import Photo, listed, put_photos
 
 from shardwright.schemas.errors import UsageError
-from shardwright.transforms.sources.row_runs import RowRuns
-from shardwright.transforms.sources.tables.lines import Lines, Row, csv_cells
 
 
 @pytest.fixture
@@ -183,20 +180,3 @@ def test_tables_of_boxes_are_detected_or_refused(tmp_path: Path, photos: list[Ph
     listed(tmp_path / "far" / "away" / "boxes.csv", image_root=tmp_path / "images")
     with pytest.raises(UsageError, match="has no such column"):
         listed(several, source="box_table", label_column="klass")
-
-
-def test_memory_grows_only_with_runs_of_rows(tmp_path: Path) -> None:
-    path = tmp_path / "rows"
-    path.write_text('a,1\n"a","x\ny"\nb,3\n\na,4\n' * 500)
-
-    def parse(lines: Lines, number: int = 1) -> Iterator[Row]:
-        return csv_cells(lines, number, ",", False)
-
-    runs, lines = RowRuns(), Lines([path.read_bytes()])
-    assert not list(runs.index(lines, parse(lines), lambda cells: cells[0]))
-    assert len(runs) == 1001
-    with path.open("rb") as file:
-        rows = [[*runs.rows(file, group, parse)] for group in runs.groups()]
-    assert [found[0] for found in rows] == [(1, ["a", "1"]), (4, ["b", "3"])]
-    assert rows[0][1:3] == [(2, ["a", "x\ny"]), (6, ["a", "4"])]
-    assert [line for line, _ in rows[1]] == list(range(4, 3000, 6))

@@ -16,7 +16,7 @@ from helpers.repository import PHOTOS
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
-from shardwright.transforms.sources.folder_tree import TopFolders, decide, is_shard_number, split_of_folder
+from shardwright.transforms.sources.folder_tree import is_shard_number, split_of_folder
 
 JPEG = (PHOTOS / "fruit" / "apple.jpg").read_bytes()
 SPLITS = ("train/cat/1.jpg", "train/dog/2.jpg", "validation/cat/3.jpg")
@@ -96,8 +96,8 @@ def test_spellings_of_splits_are_recognized(name: str) -> None:
 
 @FORMS
 def test_class_folders_are_not_mistaken_for_splits(tmp_path: Path, form: str) -> None:
-    """Also digits as classes, as in MNIST."""
-    paths = ["0/1.jpg", "1/2.jpg", "cat/3.jpg", "trains/4.jpg"]
+    """Also digits as classes, as in MNIST, and a number like a shard's beside other names."""
+    paths = ["0/1.jpg", "1/2.jpg", "cat/3.jpg", "trains/4.jpg", "00000/5.jpg"]
     assert places(tmp_path, form, paths) == {path: ("", path.partition("/")[0]) for path in paths}
 
 
@@ -186,13 +186,6 @@ def test_a_folder_around_all_images_in_an_archive_is_ignored(tmp_path: Path) -> 
 )  # fmt: skip
 def test_numbers_of_shards_are_recognized(numbers: list[str], expected: bool) -> None:
     assert all(map(is_shard_number, numbers)) is expected
-
-
-def test_one_other_name_makes_folders_classes() -> None:
-    tops = TopFolders()
-    for name in ("00000", "cat"):
-        tops.add(name, nested=False)
-    assert decide(tops, "auto", "in") == decide(tops, "classes", "in")
 
 
 @pytest.mark.sampled(1)

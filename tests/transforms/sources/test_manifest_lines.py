@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from shardwright.transforms.sources.source import Context, Input
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.sources.tables import files
 from shardwright.transforms.sources.tables import lines as table_lines
-from shardwright.transforms.sources.tables.lines import Lines, csv_cells, json_object, row_starts, text_rows
+from shardwright.transforms.sources.tables.lines import Lines, csv_cells, row_starts, text_rows
 
 CELLS = st.text(st.sampled_from('a",;\t\r\n \0é'), max_size=8)
 TABLES = st.lists(st.lists(CELLS, min_size=1, max_size=4), max_size=12)
@@ -150,38 +149,6 @@ def test_a_very_long_cell_is_read() -> None:
     data = b'a,"' + b"x" * 3_000_000 + b'",c\n'
     ((number, cells),) = csv_cells(Lines(steps_of(data, 1 << 20)), 1, ",", False)
     assert number == 1 and [len(cell) for cell in cells] == [1, 3_000_000, 1]
-
-
-@given(
-    lines=st.lists(
-        st.one_of(st.dictionaries(st.sampled_from("ab"), st.integers() | CELLS), st.just(None)), max_size=20
-    ),
-    ending=st.sampled_from(("\r\n", "\n", "\r")),
-    stretch=st.integers(1, 60),
-    step=st.integers(1, 60),
-)
-def test_any_ranges_of_json_lines_give_the_same_lines(
-    lines: list[dict[str, int | str] | None], ending: str, stretch: int, step: int
-) -> None:
-    data = "".join(("" if line is None else json.dumps(line)) + ending for line in lines).encode()
-    rows = []
-    begin, number = 0, 1
-    whole = Lines(steps_of(data, step))
-    for end, count in [*row_starts(whole, whole, stretch), (len(data), 0)]:
-        rows += text_rows(Lines(steps_of(data[begin:end], step)), number, json_object)
-        begin, number = end, 1 + count
-    assert rows == [(i, line) for i, line in enumerate(lines, 1) if line is not None]
-
-
-@given(st.lists(st.sampled_from([b"a", b"bc", b"\r", b"\n", b"\r\n"]), max_size=30), st.integers(1, 9))
-def test_lines_have_their_offsets(pieces: list[bytes], step: int) -> None:
-    data = b"".join(pieces)
-    lines = Lines(steps_of(data, step), begin=5)
-    end = 5
-    for count, (text, expected) in enumerate(zip(lines, data.splitlines(keepends=True), strict=True), 1):
-        end += len(expected)
-        assert (text.encode(), lines.count, lines.position) == (expected, count, end)
-    assert end - 5 == len(data) and not lines.too_long
 
 
 def test_other_values_than_json_objects_are_bad_lines(tmp_path: Path) -> None:

@@ -125,23 +125,6 @@ def test_bad_rows_are_in_the_books(tmp_path: Path, photos: list[Photo]) -> None:
     assert set(quarantine(tmp_path / "out")) == {"x.jpg.jpg", "rose.jpg"} | nameless
 
 
-def test_missing_images_are_faults_and_blank_lines_are_ignored(tmp_path: Path, photos: list[Photo]) -> None:
-    rows = rows_of(photos)
-    (tmp_path / "images" / "house.jpg").unlink()
-    path = put_csv(tmp_path / "boxes.csv", [rows[0], "\n", *(row.replace("\n", "\r\n") for row in rows[1:])])
-    found = listed(path)
-    assert found.reasons() == {"house.jpg": "BAD_ANNOTATION"}
-    assert found.refs["house.jpg"].message == "its image is missing"
-
-
-def test_images_are_found_in_the_usual_places(tmp_path: Path, photos: list[Photo]) -> None:
-    (tmp_path / "images").rename(tmp_path / "pictures")
-    path = put_csv(tmp_path / "boxes.csv", rows_of(photos))
-    with pytest.raises(UsageError, match="--image_root"):
-        listed(path)
-    assert not listed(path, image_root=tmp_path / "pictures").reasons()
-
-
 def test_other_csv_files_are_not_detected_as_open_images(tmp_path: Path, photos: list[Photo]) -> None:
     path = put_csv(tmp_path / "boxes.csv", [], header="ImageID,LabelName,Confidence\n")
     with pytest.raises(UsageError, match="its first line names"):

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import codecs
 import json
+import os
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import IO, Any, NamedTuple
+
+import numpy as np
 
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -23,7 +26,9 @@ from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
+from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.sources.file_states import FileStates, with_states
+from shardwright.transforms.sources.hashing import name_hash
 from shardwright.transforms.sources.image_files import bad_entry, check_folder, folder_of, key_of, split_token
 from shardwright.transforms.sources.image_lists import (
     MAX_TRIED,
@@ -33,7 +38,6 @@ from shardwright.transforms.sources.image_lists import (
     prefix_of_images,
 )
 from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe, look_at
-from shardwright.transforms.sources.row_runs import RowRuns
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 from shardwright.transforms.sources.tables.columns import ROLES, check_named, named_column
 from shardwright.transforms.sources.tables.heads import check_text, head_rows, sniff_delimiter
@@ -205,13 +209,10 @@ class TableFormat:
         return bool(self._names_in(probe, settings, MAX_TRIED))
 
     def _names_in(self, probe: InputProbe, settings: ConvertSettings, tried: int | None = None) -> list[str]:
-        def names_in(folder: InputProbe, tried: int | None) -> list[str]:
-            names = [name for name in folder.files if fnmatchcase(name.lower(), self.pattern)]
-            paths = {name: storage.join(folder.path, name) for name in names[:tried]}
-            heads = ((name, parse_head(path, _read_head(path))) for name, path in paths.items())
-            return [name for name, head in heads if self.table_in(head, settings)]
+        def is_one(path: str) -> bool:
+            return self.table_in(parse_head(path, _read_head(path)), settings) is not None
 
-        return find_lists(probe, names_in, tried)
+        return find_lists(probe, self.pattern, is_one, tried)
 
     def _describe(self, probe: InputProbe, settings: ConvertSettings) -> str:
         """Returns a description of an input."""
@@ -300,6 +301,76 @@ class TableFormat:
                 if not table.classes:
                     yield from classes.new_ids(ref)
                 yield ref
+
+
+class RowRuns:
+    """Runs of consecutive rows of the same image.
+
+    A run takes 32 bytes in four columns. Most images have one run.
+    """
+
+    def __init__(self) -> None:
+        self._identity = array("Q")  # hash of the image's name
+        self._begin = array("q")
+        self._length = array("q")
+        self._line = array("q")  # number of the first line
+
+    def __len__(self) -> int:
+        return len(self._identity)
+
+    def index(
+        self, lines: Lines, rows: Iterable[Row], image_of: Callable[[Sequence[str]], str]
+    ) -> Iterator[tuple[int, str]]:
+        """Stores the position of every run; yields (line, fault) for rows that name no image.
+
+        Args:
+          lines: Lines of the file, the first of which has the number 1, up to the first row to store.
+          rows: Iterator that parses a row from the lines at a time.
+          image_of: Function that returns the image name of a row; empty if the row has none.
+        """
+        last, begin, line = "", lines.position, lines.count + 1
+        for number, cells in UNDERWAY.passing(rows):
+            image = "" if isinstance(cells, str) else image_of(cells)
+            if not image:
+                yield number, cells if isinstance(cells, str) else "it names no image"
+            elif image == last:
+                self._length[-1] = lines.position - self._begin[-1]
+            else:
+                self._identity.append(name_hash(image))
+                self._begin.append(begin)
+                self._length.append(lines.position - begin)
+                self._line.append(line)
+            last, begin, line = image, lines.position, lines.count + 1
+
+    def groups(self) -> Iterator[list[int]]:
+        """Yields the indices of the runs that belong together, in the order of the file.
+
+        A group has the runs of one image, unless two names have the same hash.
+        """
+        if not self._identity:
+            return
+        identity = np.frombuffer(self._identity, np.uint64)
+        order = np.argsort(identity, kind="stable")
+        ends = np.append(np.flatnonzero(np.diff(identity[order])) + 1, len(order))
+        begins = np.append(0, ends[:-1])
+        for number in np.argsort(order[begins]):
+            yield order[begins[number] : ends[number]].tolist()
+
+    def rows(
+        self, file: IO[bytes], group: Iterable[int], parse: Callable[[Lines, int], Iterable[Row]]
+    ) -> Iterator[tuple[int, Sequence[str]]]:
+        """Yields (line, cells) of the rows in a group of runs.
+
+        Args:
+          file: The file.
+          group: Indices of the runs.
+          parse: Function that parses rows from lines, given the number of the first line.
+        """
+        for run in group:
+            data = os.pread(file.fileno(), self._length[run], self._begin[run])
+            for line, cells in parse(Lines([data]), self._line[run]):
+                if not isinstance(cells, str):
+                    yield line, cells
 
 
 class _Listing:
