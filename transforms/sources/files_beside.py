@@ -29,6 +29,8 @@ from shardwright.transforms.sources.image_metadata import (
 #: as in a WebDataset: it is bad if the settings need its metadata.
 IMAGES_LOOKED_AT = 10_000
 _SHARDS_SAY_NONE = ", and its folder is named like a shard (--folders classes takes that for the class)"
+#: When a folder has columns, for messages.
+_UNLESS = " unless a .json lies beside every image"
 
 _Item = TypeVar("_Item")
 
@@ -88,18 +90,23 @@ def without_metadata(items: Iterable[_Item], path_of: Callable[[_Item], str]) ->
                 yield item
 
 
-def check_columns(where: str, source: str, settings: ConvertSettings) -> None:
-    """Checks that the settings need no columns, for images without metadata.
+def check_columns(where: str, source: str, settings: ConvertSettings, unless: str = _UNLESS) -> None:
+    """Checks that the settings need no columns, or a hook fills them, for images that have none.
+
+    Args:
+      where: The input.
+      source: Name of the source that reads it.
+      settings: Checked settings.
+      unless: When the source has columns, for the message; empty for never.
 
     Raises:
-      UsageError: if they need columns.
+      UsageError: If they need columns.
     """
     needed = [item for item in settings.parsed_extra_columns if not (item.is_list or item.optional)]
-    if needed:
+    if needed and not settings.map:
         raise UsageError(
             f"{settings.option_of(needed[0])}: {printable(where)} is read as {source}, which has no "
-            "columns unless a .json lies beside every image; name a manifest with the images and their "
-            "columns, or leave that column out."
+            f"columns{unless}; name a manifest with the images and their columns, or leave that column out."
         )
 
 

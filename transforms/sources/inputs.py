@@ -20,7 +20,7 @@ from shardwright.schemas.version import LATEST_JSON, split_version
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.images.signatures import is_image_name
-from shardwright.transforms.sources.files_beside import stem_of
+from shardwright.transforms.sources.files_beside import check_columns, stem_of
 from shardwright.transforms.sources.folder_tree import AUTO
 from shardwright.transforms.sources.input_probe import InputProbe, is_pattern, look_at
 from shardwright.transforms.sources.open_images import DESCRIPTIONS, NOUN, RULE
@@ -97,12 +97,8 @@ def recognize(item: Input, probe: InputProbe, settings: ConvertSettings) -> Inpu
         check_utf8(f"--input {printable(probe.path)}", probe.head)
     source = _source_of(probe, settings)
     _check_layout(source, probe, settings)
-    needed = [item for item in settings.parsed_extra_columns if not (item.is_list or item.optional)]
-    if needed and not source.uses("extra_columns") and not settings.map:
-        raise UsageError(
-            f"{settings.option_of(needed[0])}: {printable(item.path)} is read as {source.name}, which has no "
-            "columns; name a manifest with the images and their columns, or leave that column out."
-        )
+    if not source.uses("extra_columns"):
+        check_columns(item.path, source.name, settings, unless="")
     detected_as = source.describe(probe, settings)
     return item._replace(source=source.name, detected_as=detected_as, is_file=probe.is_file)
 

@@ -52,13 +52,16 @@ class RuleMatcher:
     Args:
       rules: Rules for class names.
       selection: Rules that leave out images.
+
+    Attributes:
+      matches: What has matched.
     """
 
     def __init__(self, rules: LabelRules, selection: ListingRules) -> None:
         self._rules = rules
-        keys = selection.keys
-        self._lists = {"--include": keys.include, "--exclude": keys.exclude}
-        self._matches = RuleMatches()
+        lists = {"--include": selection.keys.include, "--exclude": selection.keys.exclude}
+        self._lists = {option: keys for option, keys in lists.items() if keys}
+        self.matches = RuleMatches()
 
     @cached_property
     def _lines_of_files(self) -> Mapping[str, str]:
@@ -70,28 +73,19 @@ class RuleMatcher:
         """Adds a reference that a source has listed, before any rule is applied."""
         if not is_image(ref):
             return
-        matches = self._matches
+        matches = self.matches
         if self._rules.changes_names:
             matches.names.update(self._rules.old_names(ref))
-        if not any(self._lists.values()):
+        if not self._lists:
             return
         if not matches.example or ref.key < matches.example:
             matches.example = ref.key
-        listed = False
-        for option, keys in self._lists.items():
-            if keys:
-                entries = [*keys.entries_of(ref.key)]
-                matches.entries.setdefault(option, set()).update(entries)
-                listed |= bool(entries)
-        if not listed and len(matches.similar) < _MAX_SIMILAR:
-            line = self._lines_of_files.get(_file_name(ref.key))
-            if line is not None:
-                matches.similar.setdefault(line, ref.key)
-
-    def taken(self) -> RuleMatches:
-        """Returns what has matched since the last call."""
-        matches, self._matches = self._matches, RuleMatches()
-        return matches
+        listed = {option: {*keys.entries_of(ref.key)} for option, keys in self._lists.items()}
+        for option, entries in listed.items():
+            matches.entries.setdefault(option, set()).update(entries)
+        line = self._lines_of_files.get(_file_name(ref.key))
+        if line is not None and not any(listed.values()) and len(matches.similar) < _MAX_SIMILAR:
+            matches.similar.setdefault(line, ref.key)
 
 
 def _file_name(line: str) -> str:

@@ -38,7 +38,7 @@ class _ListPart(beam.DoFn):
             yield beam.pvalue.TaggedOutput(_CLASS_IDS, found) if isinstance(found, ClassId) else found
 
     def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
-        yield beam.pvalue.TaggedOutput(_MATCHES, in_global_window(self._matcher.taken()))
+        yield beam.pvalue.TaggedOutput(_MATCHES, in_global_window(self._matcher.matches))
         yield beam.pvalue.TaggedOutput(_DIGESTS, in_global_window(self._digest))
 
 

@@ -252,6 +252,7 @@ def test_class_folders_with_other_csv_files_are_not_manifests(
 
 
 _ROWS = "filename,label\neagle.jpg,bird\napple.jpg,fruit\n"
+_BOX = "filename,class,xmin,ymin,xmax,ymax\neagle.jpg,bird,1,1,9,9\n"
 
 
 def _flat(root: Path) -> None:
@@ -324,22 +325,25 @@ def test_class_folders_with_a_table_are_class_folders(tmp_path: Path) -> None:
     assert Counter(labels_by_key(tmp_path / "out").values()) == {"eagle": 2, "apple": 2}
 
 
-def test_two_tables_of_boxes_for_one_image_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        (dict.fromkeys(("ann.csv", "ann2.csv"), _BOX), ("(line 2 of ann.csv)", "(line 2 of ann2.csv)")),
+        (
+            {"metadata.csv": _ROWS, "metadata.jsonl": '{"filename": "eagle.jpg", "label": "owl"}\n'},
+            ("write --input {0}/metadata.csv or --input {0}/metadata.jsonl.",),
+        ),
+    ],
+)
+def test_two_files_about_one_image_are_refused(
+    tmp_path: Path, texts: dict[str, str], says: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    put_photos(tmp_path / "images", ["eagle", "apple"])
-    for name in ("ann.csv", "ann2.csv"):
-        (tmp_path / name).write_text("filename,class,xmin,ymin,xmax,ymax\neagle.jpg,bird,1,1,9,9\n")
-    args = ["--layout", "detection", "--output", str(tmp_path.with_name("out"))]
-    assert main(["convert", "--input", str(tmp_path), *args]) == 2
+    root = tmp_path / "in"
+    put_photos(root, ["eagle", "apple"])
+    for name, text in texts.items():
+        (root / name).write_text(text.replace("filename", "file_name"))
+    layout = "detection" if "ann.csv" in texts else "classification"
+    args = ["--input", str(root), "--output", str(tmp_path / "out"), "--layout", layout]
+    assert main(["convert", *args]) == 2
     error = capsys.readouterr().err
-    assert "(line 2 of ann.csv)" in error and "(line 2 of ann2.csv)" in error
-
-
-def test_two_metadata_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    put_photos(tmp_path, ["eagle"])
-    (tmp_path / "metadata.csv").write_text("file_name,label\neagle.jpg,bird\n")
-    (tmp_path / "metadata.jsonl").write_text('{"file_name": "eagle.jpg", "label": "owl"}\n')
-    assert main(["convert", "--input", str(tmp_path), "--output", str(tmp_path.with_name("out"))]) == 2
-    advice = f"write --input {tmp_path / 'metadata.csv'} or --input {tmp_path / 'metadata.jsonl'}."
-    assert advice in capsys.readouterr().err
+    assert all(part.format(root) in error for part in says), error
