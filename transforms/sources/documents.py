@@ -40,6 +40,7 @@ from shardwright.transforms.sources.image_files import (
 from shardwright.transforms.sources.image_lists import (
     MAX_TRIED,
     find_lists,
+    names_with,
     placed_lists,
     prefix_of_images,
 )
@@ -231,7 +232,9 @@ class DocumentFormat:
             names = islice(self.names_in(probe), tried)
             yield from (name for name in names if self._is_one(storage.join(probe.path, name)))
         else:
-            yield from find_lists(probe, f"*{self.suffix}", self._is_one, tried)
+            yield from find_lists(
+                probe, lambda folder, tried: names_with(folder, self.suffix, tried, self._is_one), tried
+            )
 
     def _is_one(self, path: str) -> bool:
         return path.lower().endswith(self.suffix) and self.recognizes(_head(path))

@@ -8,6 +8,7 @@ import stat
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -25,63 +26,47 @@ _LISTED_FOR_EACH = 10
 
 
 class _Listing:
-    """Objects below a remote folder, stored in columns: about 60 bytes for each object."""
+    """Objects below a remote folder: about 120 bytes for each.
 
-    def __init__(self) -> None:
-        self._hashes = array("Q")
-        self._sizes = array("q")
-        self._ends = array("q", [0])
-        self._marks = bytearray()  # version and checksum of each object
-        self._sorted: np.ndarray = np.empty(0, np.uint64)
-        self._order: np.ndarray = np.empty(0, np.int64)
+    Args:
+      items: The objects.
+    """
 
-    def add(self, item: storage.StoredObject) -> None:
-        self._hashes.append(name_hash(item.path))
-        self._sizes.append(item.size)
-        self._marks += f"{item.version} {item.crc32c}".encode()
-        self._ends.append(len(self._marks))
-
-    def close(self) -> None:
-        hashes = np.frombuffer(self._hashes, np.uint64)
-        self._order = np.argsort(hashes, kind="stable")
-        self._sorted = hashes[self._order]
+    def __init__(self, items: Iterable[storage.StoredObject]) -> None:
+        hashes = array("Q")
+        self._states: list[str] = []  # size, checksum and version of each object
+        for item in items:
+            hashes.append(name_hash(item.path))
+            self._states.append(f"{item.size} {item.crc32c} {item.version}")
+        self._order = np.argsort(np.frombuffer(hashes, np.uint64), kind="stable")
+        self._sorted = np.frombuffer(hashes, np.uint64)[self._order]
 
     def find(self, path: str) -> storage.StoredObject | None:
         wanted = np.uint64(name_hash(path))
         place = int(np.searchsorted(self._sorted, wanted))
         if place == len(self._sorted) or self._sorted[place] != wanted:
             return None
-        number = int(self._order[place])
-        marks = self._marks[self._ends[number] : self._ends[number + 1]].decode()
-        version, _, crc32c = marks.rpartition(" ")
-        return storage.StoredObject(path, self._sizes[number], version, crc32c)
+        size, crc32c, version = self._states[self._order[place]].split(" ", 2)
+        return storage.StoredObject(path, int(size), version, crc32c)
 
 
 class FileStates:
     """Finds the states of files, most of which are in one folder.
 
     A folder of object storage is listed completely, unless it holds far more objects than are wanted.
+
+    Args:
+      folder: Folder of the files, which is listed if it is remote.
+      count: Approximate number of wanted files.
     """
 
     def __init__(self, folder: str, count: int) -> None:
-        """Lists the folder if it is remote.
-
-        Args:
-          folder: Folder of the files.
-          count: Approximate number of wanted files.
-        """
         self._folder = folder.rstrip("/")
         self._listing: _Listing | None = None
-        if not count or not storage.is_remote(folder):
-            return
-        listing = _Listing()
-        most = max(_MIN_LISTED, _LISTED_FOR_EACH * count)
-        for number, item in enumerate(storage.list_objects(f"{self._folder}/")):
-            if number == most:
-                return
-            listing.add(item)
-        listing.close()
-        self._listing = listing
+        if count and storage.is_remote(folder):
+            items = storage.list_objects(f"{self._folder}/")
+            listing = _Listing(islice(items, max(_MIN_LISTED, _LISTED_FOR_EACH * count)))
+            self._listing = listing if next(items, None) is None else None
 
     def has(self, path: str) -> bool | None:
         """Returns whether a file exists; None if only a request for this file would tell."""

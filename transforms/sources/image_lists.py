@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from fnmatch import fnmatchcase
 
 from shardwright.transforms import storage
 from shardwright.transforms.sources.image_files import (
@@ -23,27 +22,38 @@ from shardwright.transforms.sources.source import Context, InputSplit
 MAX_TRIED = 50
 
 
-def find_lists(
-    probe: InputProbe, pattern: str, is_one: Callable[[str], bool], tried: int | None = None
+#: Returns the names of the files of a format directly in a folder, of the first files, or of all for None.
+NamesIn = Callable[[InputProbe, int | None], Sequence[str]]
+
+
+def names_with(
+    probe: InputProbe, suffixes: str | tuple[str, ...], tried: int | None, is_one: Callable[[str], bool]
 ) -> list[str]:
+    """Returns the names of the files in a folder that have a suffix and pass a test.
+
+    Args:
+      probe: The folder.
+      suffixes: Suffixes of the names, in lower case.
+      tried: Number of files to test, the first by name; None for all.
+      is_one: Returns whether the file with this path is of the format.
+    """
+    names = [name for name in probe.files if name.lower().endswith(suffixes) and not name.startswith(".")]
+    return [name for name in names[:tried] if is_one(storage.join(probe.path, name))]
+
+
+def find_lists(probe: InputProbe, names_in: NamesIn, tried: int | None = None) -> list[str]:
     """Returns the paths of a format's files in a folder, or else in its subfolders named like splits.
 
     Args:
       probe: The folder.
-      pattern: Shell pattern of their names in lower case.
-      is_one: Returns whether the file with this path is of the format.
+      names_in: Returns the names of the files directly in a folder.
       tried: Number of files, and of folders, to try, which is enough to detect a format; None for all.
     """
-
-    def names_in(folder: InputProbe) -> list[str]:
-        shown = (name for name in folder.files if not name.startswith("."))
-        names = [name for name in shown if fnmatchcase(name.lower(), pattern)]
-        return [name for name in names[:tried] if is_one(storage.join(folder.path, name))]
-
+    found = names_in(probe, tried)
+    if found:
+        return list(found)
     splits = [name for name in probe.folders if split_token(name) and not name.startswith(".")]
-    return names_in(probe) or [
-        f"{name}/{file}" for name in splits[:tried] for file in names_in(probe.inside(name))
-    ]
+    return [f"{name}/{file}" for name in splits[:tried] for file in names_in(probe.inside(name), tried)]
 
 
 def placed_lists(probe: InputProbe, names: Iterable[str]) -> Iterator[tuple[str, str, str]]:

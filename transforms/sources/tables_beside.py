@@ -71,7 +71,7 @@ def _check_texts(probe: InputProbe) -> None:
 
 def _shown(probe: InputProbe) -> list[InputProbe]:
     names = (name for name in probe.folders if not name.startswith("."))
-    return [*map(probe.inside, islice(names, _FOLDERS))]
+    return probe.folders_inside(islice(names, _FOLDERS))
 
 
 def _holds_images(probe: InputProbe) -> bool:

@@ -138,7 +138,7 @@ def _find_any_names(probe: InputProbe, settings: ConvertSettings) -> list[Paired
     folders = [name for name in probe.folders if not name.startswith(".")]
     if not 0 < len(folders) <= _MAX_FOLDERS:
         return []
-    inner = zip(folders, probe.folders_inside(folders), strict=True)
+    inner = zip(folders, probe.folders_inside(folders, at_once=True), strict=True)
     with_xml = [name for name, folder in inner if _has_xml_below(folder)]
     if len(with_xml) != 1:
         return []
@@ -214,7 +214,7 @@ def _has_xml_below(probe: InputProbe) -> bool:
             return True
         names = [name for name in inner.folders if not name.startswith(".")]
         names = names[: _MAX_FOLDERS - looked - len(waiting)]
-        waiting += inner.folders_inside(names)
+        waiting += inner.folders_inside(names, at_once=True)
     return False
 
 

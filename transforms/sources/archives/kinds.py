@@ -128,5 +128,5 @@ def _folders(probe: InputProbe) -> Iterator[InputProbe]:
             if count >= _MAX_FOLDERS:
                 return
             names = [name for name in folder.folders if not name.startswith(".")]
-            following += map(folder.inside, names[:_MAX_FOLDERS])
+            following += folder.folders_inside(names[:_MAX_FOLDERS])
         level = following

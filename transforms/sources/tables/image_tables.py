@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import IO, Any, NamedTuple
 
@@ -209,10 +210,12 @@ class TableFormat:
         return bool(self._names_in(probe, settings, MAX_TRIED))
 
     def _names_in(self, probe: InputProbe, settings: ConvertSettings, tried: int | None = None) -> list[str]:
-        def is_one(path: str) -> bool:
-            return self.table_in(parse_head(path, _read_head(path)), settings) is not None
+        def names_in(folder: InputProbe, tried: int | None) -> list[str]:
+            names = [name for name in folder.files if fnmatchcase(name.lower(), self.pattern)]
+            heads = ((name, _read_head(storage.join(folder.path, name))) for name in names[:tried])
+            return [name for name, head in heads if self.table_in(parse_head(name, head), settings)]
 
-        return find_lists(probe, self.pattern, is_one, tried)
+        return find_lists(probe, names_in, tried)
 
     def _describe(self, probe: InputProbe, settings: ConvertSettings) -> str:
         """Returns a description of an input."""

@@ -126,7 +126,7 @@ def accepts(probe: InputProbe) -> bool:
             ):
                 return probe.images_below <= len(likely)
         children = [name for name in folder.folders if not name.startswith(".")]
-        folders += map(folder.inside, children[:8])
+        folders += folder.folders_inside(children[:8])
     return False
 
 
