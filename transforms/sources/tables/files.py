@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -110,11 +111,7 @@ def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
     heads.check_text(shown, head)
     begin = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
     if kind == heads.LIST:
-        for option, column in columns.named_columns(settings).items():
-            raise UsageError(
-                f"{option} {printable(column)}: {shown} is a list of paths and classes, which has no such "
-                "column; leave that option out."
-            )
+        columns.check_named(shown, ("path", "class"), columns.named_columns(settings))
         return Table(heads.LIST, _bare_names(""), begin=begin)
     lines = Lines(read_steps(file, begin, file.size, HEAD_BYTES), begin)
     if kind == heads.JSONL:
@@ -130,13 +127,8 @@ def _bare_names(split: str) -> tuple[str, ...]:
 def _csv_table(shown: str, name: str, head: bytes, lines: Lines, settings: ConvertSettings) -> Table:
     delimiter = heads.sniff_delimiter(name, head)
     skip_spaces = heads.has_spaces_before_quotes(head, delimiter)
-    table = Table(
-        heads.CSV,
-        _bare_names(columns.ML_USE),
-        begin=lines.position,
-        delimiter=delimiter,
-        skip_spaces=skip_spaces,
-    )
+    table = Table(heads.CSV, _bare_names(columns.ML_USE), begin=lines.position)
+    table = table._replace(delimiter=delimiter, skip_spaces=skip_spaces)
     rows = csv_cells(lines, 1, delimiter, skip_spaces)
     _, first = next(rows, (0, "it holds no rows"))
     if isinstance(first, str):
@@ -170,9 +162,8 @@ def _jsonl_table(shown: str, lines: Lines, settings: ConvertSettings) -> Table:
     header = tuple(values)
     if any(name.startswith(f"{columns.OBJECTS}.") for name in values):
         header += (columns.OBJECTS,)
-    names = columns.choose_columns(
-        shown, header, replace(settings, image_column=column or settings.image_column), values
-    )
+    named = replace(settings, image_column=column or settings.image_column)
+    names = columns.choose_columns(shown, header, named, values)
     return Table(heads.JSONL, names, header, begin=begin, is_base64=bool(column))
 
 
@@ -222,7 +213,10 @@ def rows_of(
     lines = Lines(read_steps(file, begin, end), begin)
     if table.kind == heads.CSV:
         cells = csv_cells(lines, number, table.delimiter, table.skip_spaces)
-        return _named_cells(cells, table) if table.width else _bare_cells(cells, settings.label_separator)
+        values_of = partial(_bare_values, settings.label_separator)
+        if table.width:
+            values_of = partial(_named_values, itemgetter(*table.positions), table.width)
+        return ((line, row if isinstance(row, str) else values_of(row)) for line, row in cells)
     if table.kind == heads.LIST:
         return text_rows(lines, number, lambda text: _list_values(text, settings.label_separator))
 
@@ -239,28 +233,20 @@ def rows_of(
     return text_rows(lines, number, parse)
 
 
-def _named_cells(cells: Iterable[Row], table: Table) -> Iterator[Row]:
-    """Yields the values of the selected columns; an empty value for a column that does not exist."""
-    pick, width = itemgetter(*table.positions), table.width
-    for number, row in cells:
-        if isinstance(row, str):
-            yield number, row
-        elif len(row) != width:
-            few = "few" if len(row) < width else "many"
-            yield number, f"it has too {few} cells: {len(row)} instead of {width}"
-        else:
-            yield number, pick([*row, ""])
+def _named_values(
+    pick: Callable[[Sequence[str]], Sequence[str]], width: int, row: Sequence[str]
+) -> Sequence[Any] | str:
+    """Returns the values of the selected columns; an empty value for a column that does not exist."""
+    if len(row) == width:
+        return pick([*row, ""])
+    return f"it has too {'few' if len(row) < width else 'many'} cells: {len(row)} instead of {width}"
 
 
-def _bare_cells(cells: Iterable[Row], separator: str) -> Iterator[Row]:
-    """Yields the values of rows `[split,]image[,label...]` in files without a header."""
-    for number, row in cells:
-        if isinstance(row, str):
-            yield number, row
-            continue
-        split, image, *labels = [*row] if heads.has_split(row) else ["", *row]
-        names = [name for text in labels for name in (text.split(separator) if separator else [text])]
-        yield number, (image, [name for name in names if name.strip()], split, "", "")
+def _bare_values(separator: str, row: Sequence[str]) -> Sequence[Any] | str:
+    """Returns the values of a row `[split,]image[,label...]` in a file without a header."""
+    split, image, *labels = [*row] if heads.has_split(row) else ["", *row]
+    names = [name for text in labels for name in (text.split(separator) if separator else [text])]
+    return image, [name for name in names if name.strip()], split, "", ""
 
 
 def _list_values(text: str, separator: str) -> tuple[Any, ...]:
