@@ -39,15 +39,11 @@ def split_of_folder(name: str) -> str:
     return re.sub(r"[ -]", "_", name.lower()) if _SPLIT_FOLDER.match(name) else ""
 
 
-def _split_order(name: str) -> tuple[int, str]:
-    match = _SPLIT_FOLDER.match(name)
-    assert match is not None
-    return SPLIT_FOLDERS.index(match[1].lower()), name
-
-
 def split_folders(names: Iterable[str]) -> dict[str, str]:
     """Returns folder -> split for the folders that are named like splits, in the order of splits."""
-    return {name: split_of_folder(name) for name in sorted(filter(split_of_folder, names), key=_split_order)}
+    matches = {name: match for name in names if (match := _SPLIT_FOLDER.match(name))}
+    order = sorted(matches, key=lambda name: (SPLIT_FOLDERS.index(matches[name][1].lower()), name))
+    return {name: split_of_folder(name) for name in order}
 
 
 def could_be_splits(names: Iterable[str]) -> bool:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import glob
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,8 +22,6 @@ _IMAGES, _OTHERS = 2_000, 50_000
 _LISTED = 20_000
 #: Number of folders of a bucket that are listed at once.
 _LISTED_AT_ONCE = 16
-#: Errors of links that cannot be followed.
-_LEADS_NOWHERE = (errno.ENOENT, errno.ELOOP)
 #: Most folders that are searched for images.
 _FOLDERS_TRIED = 20
 
@@ -59,15 +56,15 @@ class InputProbe:
 
         At most 2,000 images of each extension and 50,000 files of any other are among them, so that a list of
         images is found beside the images. In a bucket, only the first 20,000 names are listed. Broken and
-        circular links are left out, because they say nothing about the input. Listing the input later counts
-        them.
+        circular links, pipes and devices are left out, because they say nothing about the input. Listing the
+        input later counts them.
         """
         if self.is_file:
             return ()
         if storage.is_remote(self.path):
             return tuple(sorted(_few_of_each_extension(self._remote_level[0])))
         with self._entries() as entries:
-            names = (entry.name for entry in entries if _leads_to_file(entry))
+            names = (entry.name for entry in entries if _is(entry.is_file))
             return tuple(sorted(_few_of_each_extension(names)))
 
     @cached_property
@@ -79,7 +76,7 @@ class InputProbe:
             folders = self._remote_level[1]
             return tuple(storage.list_folders(self.path) if folders is None else folders)
         with self._entries() as entries:
-            return tuple(sorted(entry.name for entry in entries if _is_folder(entry)))
+            return tuple(sorted(entry.name for entry in entries if _is(entry.is_dir)))
 
     @cached_property
     def _remote_level(self) -> tuple[list[str], list[str] | None]:
@@ -190,24 +187,12 @@ def _few_of_each_extension(names: Iterable[str]) -> Iterator[str]:
             yield name
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Returns whether an entry is a folder or a link to one; a broken link is not."""
+def _is(kind: Callable[[], bool]) -> bool:
+    """Returns whether an entry, or what it links to, is of a kind; a link in a circle is of none."""
     try:
-        return entry.is_dir()
+        return kind()
     except OSError:
         return False
-
-
-def _leads_to_file(entry: os.DirEntry[str]) -> bool:
-    """Returns whether an entry is neither a folder nor a broken link."""
-    if _is_folder(entry):
-        return False
-    if entry.is_symlink():
-        try:
-            os.stat(entry.path)
-        except OSError as error:
-            return error.errno not in _LEADS_NOWHERE
-    return True
 
 
 def _is_file(path: str) -> bool:

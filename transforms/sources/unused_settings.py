@@ -6,9 +6,9 @@ settings that it uses. This module checks both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from shardwright.schemas.configuration.setting import Condition, settings_of
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -36,19 +36,6 @@ class ConversionFacts:
     on_background: int | None = None
 
 
-class _Condition(NamedTuple):
-    """A condition that a setting needs to have an effect.
-
-    Attributes:
-      has_effect: Function of the setting's name and the facts; returns whether the condition is, or may
-        be, met.
-      otherwise: Function that returns the end of "--NAME has no effect ..." if it is not met.
-    """
-
-    has_effect: Callable[[str, ConversionFacts], bool]
-    otherwise: Callable[[str, ConversionFacts], str]
-
-
 def _is_used(name: str, facts: ConversionFacts) -> bool:
     """Returns whether a source of the conversion uses a setting."""
     if facts.sources is None or (name == "extra_columns" and facts.settings.map):
@@ -73,62 +60,53 @@ def _listed(names: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _needs(has_effect: Callable[[ConversionFacts], bool], otherwise: str) -> _Condition:
-    return _Condition(lambda name, facts: has_effect(facts), lambda name, facts: otherwise)
+def _unmet(condition: Condition, name: str, facts: ConversionFacts) -> str:
+    """Returns the end of "--NAME has no effect ..." if a condition is not met; empty if it is or may be."""
+    settings, needs = facts.settings, facts.settings.record_layout.needs
+    match condition:
+        case Condition.SOURCE:
+            return "" if _is_used(name, facts) else _not_used(name, facts)
+        case Condition.RESIZING:
+            met, otherwise = bool(settings.resize), "without --resize"
+        case Condition.LOSSY_FORMAT:
+            met = settings.stored_format in ("keep", "jpeg", "webp")
+            otherwise = "on images that are not stored as JPEG or WebP"
+        case Condition.KEPT_ORIGINALS:
+            met = settings.stored_format == "keep"
+            otherwise = (
+                "unless the original bytes are kept (--image_format keep): re-encoded images have no metadata"
+            )
+        case Condition.OBJECTS:
+            met = any(str(role).startswith("object_") for role in settings.record_layout.by_role())
+            otherwise = "with a layout that stores no objects"
+        case Condition.CLASSES:
+            met = needs is not Needs.OBJECTS
+            otherwise = "with a layout of objects: images without objects are kept anyway"
+        case Condition.STORED_CLASSES:
+            met, otherwise = needs is not Needs.IMAGE, "with a layout that stores no classes"
+        case Condition.SEVERAL_SPLITS:
+            met = len(settings.parsed_splits) > 1 or settings.folds > 0
+            otherwise = "without several --splits or --folds"
+        case Condition.DRAWN_SPLITS:
+            # Folds are chosen whatever decides the splits.
+            has_folds = name != "splits" and settings.folds > 0
+            met = facts.splits_from is not SplitsFrom.SOURCE or has_folds
+            otherwise = "because the source names the split of every image"
+        case Condition.VISIBLE_BACKGROUND:
+            met = facts.on_background != 0
+            otherwise = "because no image was padded or has transparent pixels that were filled"
+    return "" if met else otherwise
 
 
-_CONDITIONS: Mapping[Condition, _Condition] = {
-    Condition.SOURCE: _Condition(_is_used, _not_used),
-    Condition.RESIZING: _needs(lambda facts: bool(facts.settings.resize), "without --resize"),
-    Condition.LOSSY_FORMAT: _needs(
-        lambda facts: facts.settings.stored_format in ("keep", "jpeg", "webp"),
-        "on images that are not stored as JPEG or WebP",
-    ),
-    Condition.KEPT_ORIGINALS: _needs(
-        lambda facts: facts.settings.stored_format == "keep",
-        "unless the original bytes are kept (--image_format keep): re-encoded images have no metadata",
-    ),
-    Condition.OBJECTS: _needs(
-        lambda facts: any(str(role).startswith("object_") for role in facts.settings.record_layout.by_role()),
-        "with a layout that stores no objects",
-    ),
-    Condition.CLASSES: _needs(
-        lambda facts: facts.settings.record_layout.needs is not Needs.OBJECTS,
-        "with a layout of objects: images without objects are kept anyway",
-    ),
-    Condition.STORED_CLASSES: _needs(
-        lambda facts: facts.settings.record_layout.needs is not Needs.IMAGE,
-        "with a layout that stores no classes",
-    ),
-    Condition.SEVERAL_SPLITS: _needs(
-        lambda facts: len(facts.settings.parsed_splits) > 1 or facts.settings.folds > 0,
-        "without several --splits or --folds",
-    ),
-    Condition.DRAWN_SPLITS: _Condition(
-        # Folds are chosen whatever decides the splits.
-        lambda name, facts: (
-            facts.splits_from is not SplitsFrom.SOURCE or (name != "splits" and facts.settings.folds > 0)
-        ),
-        lambda name, facts: "because the source names the split of every image",
-    ),
-    Condition.VISIBLE_BACKGROUND: _needs(
-        lambda facts: facts.on_background != 0,
-        "because no image was padded or has transparent pixels that were filled",
-    ),
-}
-
-
-def _missing(name: str, facts: ConversionFacts) -> _Condition | None:
-    """Returns the first condition of a setting that is not met; None if all are met."""
-    for condition in settings_of(ConvertSettings)[name].needs:
-        if not _CONDITIONS[condition].has_effect(name, facts):
-            return _CONDITIONS[condition]
-    return None
+def _why_unused(name: str, facts: ConversionFacts) -> str:
+    """Returns the end of "--NAME has no effect ..."; empty if the setting has, or may have, an effect."""
+    needs = settings_of(ConvertSettings)[name].needs
+    return next(filter(None, (_unmet(condition, name, facts) for condition in needs)), "")
 
 
 def has_effect(name: str, facts: ConversionFacts) -> bool:
     """Returns whether a setting has, or may have, an effect."""
-    return _missing(name, facts) is None
+    return not _why_unused(name, facts)
 
 
 def given_names(values: Mapping[str, Any]) -> frozenset[str]:
@@ -155,6 +133,6 @@ def without_effect(
       before: Facts at the previous call, whose sentences are not repeated; None for the first call.
     """
     for name in sorted(given):
-        missing = _missing(name, facts)
-        if missing is not None and (before is None or has_effect(name, before)):
-            yield f"--{name} has no effect {missing.otherwise(name, facts)}."
+        why = _why_unused(name, facts)
+        if why and (before is None or has_effect(name, before)):
+            yield f"--{name} has no effect {why}."
