@@ -208,30 +208,20 @@ def test_numbers_are_ids_with_gaps(tmp_path: Path, made: Run) -> None:
         }
 
 
-def test_texts_that_are_not_plain_numbers_are_names(tmp_path: Path) -> None:
-    columns = {"path": ["a.jpg", "b.jpg"], "label": [7.0, None]}
-    header, nines = ("path", "label"), [(f"{i}.jpg", "3") for i in range(9)]
-    for path, names, ids in (
-        (
-            write_csv(tmp_path / "a.csv", [header, ("a.jpg", "007"), ("b.jpg", "7")]),
-            ["007", "7"],
-            [7],
-        ),
-        (
-            write_csv(tmp_path / "b.csv", [header, ("a.jpg", "-1"), ("b.jpg", "1e1")]),
-            ["-1", "1e1"],
-            [],
-        ),
-        (write_jsonl(tmp_path / "c.jsonl", [{"path": "a.jpg", "label": 7.0}]), ["7.0"], []),
-        (write_jsonl(tmp_path / "d.jsonl", [{"path": "a.jpg", "label": True}]), ["true"], []),
-        (write_parquet(tmp_path / "e.parquet", **columns), ["7.0", ""], []),
-        (
-            write_csv(tmp_path / "f.csv", [header, *nines]),
-            ["3"],
-            [3],
-        ),
+@pytest.mark.parametrize(("values", "names", "ids"), [
+    (["007", "7"], ["007", "7"], [7]), (["-1", "1e1"], ["-1", "1e1"], []), ([7.0, None], ["7.0", ""], []),
+    ([True], ["true"], []), (["3"] * 9, ["3"], [3]),
+])  # fmt: skip
+def test_texts_that_are_not_plain_numbers_are_names(
+    tmp_path: Path, values: list[Any], names: list[str], ids: list[int]
+) -> None:
+    rows = [{"path": f"{i}.jpg", "label": value} for i, value in enumerate(values)]
+    columns = {name: [row[name] for row in rows] for name in ("path", "label")}
+    for file in (
+        write_jsonl(tmp_path / "a.jsonl", rows),
+        write_parquet(tmp_path / "a.parquet", **columns),
     ):
-        found = listed(path)
+        found = listed(file)
         assert [item.id for item in found if isinstance(item, ClassId)] == ids
         refs = [item for item in found if not isinstance(item, ClassId)]
         assert list(dict.fromkeys(ref.label for ref in refs)) == names

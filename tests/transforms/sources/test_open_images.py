@@ -67,26 +67,6 @@ def test_the_folder_of_images_can_be_the_input(
     assert listed(".").refs.keys() == listed(tmp_path).refs.keys() == {f"images/{name}.jpg" for name in NAMES}
 
 
-def test_a_folder_of_splits_is_read(tmp_path: Path, photos: list[Photo]) -> None:
-    (tmp_path / "images").rename(tmp_path / "train")
-    others = put_photos(tmp_path / "validation", ("coach", "library"))
-    put_csv(tmp_path / "oidv6-train-annotations-bbox.csv", rows_of(photos))
-    put_csv(tmp_path / "validation-annotations-bbox.csv", rows_of(others))
-    found = listed(tmp_path)
-    assert found.input.source == "open_images"
-    assert {key: ref.split for key, ref in found.refs.items()} == {
-        **{f"train/{name}.jpg": "train" for name in NAMES},
-        "validation/library.jpg": "validation",
-    }
-    for split in ("train", "validation"):
-        for path in tmp_path.glob(f"*{split}-*.csv"):
-            path.rename(tmp_path / split / "boxes.csv")
-    beside = listed(tmp_path)
-    assert {key: ref.split for key, ref in beside.refs.items()} == {
-        key: ref.split for key, ref in found.refs.items()
-    }
-
-
 BAD_ROWS = {
     "x.jpg,a\n": ("x.jpg.jpg", "line 12 of boxes.csv: it has 2 cells instead of 13"),
     "rose,x,/m/1,1,0.1,zero,0.1,0.2,0,0,0,0,0\n": ("rose.jpg", "XMax is 'zero'"),

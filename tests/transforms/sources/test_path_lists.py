@@ -106,6 +106,7 @@ def test_names_and_faults_are_read(tmp_path: Path) -> None:
         (["train.csv", "val.csv", "notes.csv"], ["train", "val", ""]),
         (["train/boxes.xml", "test/boxes.xml"], ["train", "test"]),
         (["train/test.xml", "train/val.xml"], ["test", "val"]),
+        (["oidv6-train-annotations-bbox.csv", "test-annotations-bbox.csv"], ["train", "test"]),
     ],
 )
 def test_names_state_splits_only_if_they_differ(paths: list[str], splits: list[str]) -> None:
