@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError, nearest
@@ -84,11 +84,17 @@ def named_column(role: str, settings: ConvertSettings) -> str:
     return str(getattr(settings, f"{role}_column"))
 
 
-def named_columns(settings: ConvertSettings) -> dict[str, str]:
-    """Returns a mapping of option to the column that it names."""
-    named = {f"--{role}_column": named_column(role, settings) for role in ROLES}
-    named = {option: name for option, name in named.items() if name}
-    return named | {settings.option_of(column): column.name for column in settings.parsed_extra_columns}
+def named_columns(settings: ConvertSettings, used: Collection[str] | None = None) -> dict[str, str]:
+    """Returns a mapping of option to the column that it names.
+
+    Args:
+      settings: The settings.
+      used: Names of the settings to look at; None for all.
+    """
+    roles = [role for role in ROLES if used is None or f"{role}_column" in used]
+    named = {f"--{role}_column": name for role in roles if (name := named_column(role, settings))}
+    extra = settings.parsed_extra_columns if used is None or "extra_columns" in used else ()
+    return named | {settings.option_of(column): column.name for column in extra}
 
 
 def check_named(shown: str, header: Sequence[str], named: Mapping[str, str]) -> None:

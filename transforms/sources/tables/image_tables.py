@@ -40,7 +40,7 @@ from shardwright.transforms.sources.image_lists import (
 )
 from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe, look_at
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
-from shardwright.transforms.sources.tables.columns import ROLES, check_named, named_column
+from shardwright.transforms.sources.tables.columns import check_named, named_columns
 from shardwright.transforms.sources.tables.heads import check_text, head_rows, sniff_delimiter
 from shardwright.transforms.sources.tables.lines import STEP, Lines, Row, csv_cells, line_cells
 from shardwright.transforms.sources.tables.paths import ImageRoot, RowFault
@@ -258,12 +258,7 @@ class TableFormat:
         data = _read_head(path)
         check_text(printable(path), data)
         head = parse_head(path, data)
-        named = {
-            f"--{role}_column": named_column(role, settings)
-            for role in ROLES
-            if f"{role}_column" in self.settings and named_column(role, settings)
-        }
-        check_named(printable(path), head.header, named)
+        check_named(printable(path), head.header, named_columns(settings, self.settings))
         table = self.table_in(head, settings)
         if table is None:
             raise UsageError(f"--input {printable(path)} is not a {self.noun}; {self.rule}")

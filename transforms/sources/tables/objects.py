@@ -10,7 +10,7 @@ from typing import Any
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.units import counted
 from shardwright.transforms.sources.annotation_files import AnnotationFault
-from shardwright.transforms.sources.image_files import class_name, number
+from shardwright.transforms.sources.image_files import class_name, number, number_in
 
 _BOXES = ("bbox", "bboxes", "boxes")
 _CLASSES = (
@@ -59,13 +59,9 @@ def objects_of(value: Any, width: Any = None, height: Any = None) -> Annotations
                 segmentation=outline or None if isinstance(outline, list | Mapping) else None,
             )
         )
-    sides = [number(side) if not isinstance(side, str) else _whole(side) for side in (width, height)]
+    sides = [number_in(side) if isinstance(side, str) else number(side) for side in (width, height)]
     size = (int(sides[0]), int(sides[1])) if sides[0] and sides[1] and min(sides[0], sides[1]) >= 1 else None
     return Annotations(objects=tuple(objects), size=size)
-
-
-def _whole(text: str) -> float | None:
-    return float(text) if text.strip().isdigit() else None
 
 
 def _parsed(value: Any) -> Any:
