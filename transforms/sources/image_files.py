@@ -99,7 +99,7 @@ def key_of(path: str) -> str:
 
 def is_hidden(path: str) -> bool:
     """Returns whether a relative path leads through a hidden folder or to a hidden file."""
-    return any(part.startswith(".") for part in path.split("/"))
+    return path.startswith(".") or "/." in path
 
 
 def is_folder(path: str) -> bool:
