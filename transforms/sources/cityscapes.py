@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
@@ -74,7 +73,7 @@ def _corners(polygon: Any, place: int) -> list[float]:
 
 def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
     """Returns the images and annotations of each split, also of splits without annotations."""
-    if probe.is_file or _IMAGES not in probe.folders:
+    if _IMAGES not in probe.folders:
         return []
     root = probe.path.rstrip("/") or "/"
     kinds = {name: {*probe.inside(name).folders} for name in _ANNOTATIONS if name in probe.folders}
@@ -95,10 +94,7 @@ def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
                 classes=tuple(enumerate(CLASSES)) if has_masks else (),
             )
         )
-    labelled = [folders for folders in found if folders.annotations]
-    if len(labelled) == 1:
-        found = [replace(folders, split="") for folders in found]
-    return found if labelled else []
+    return found
 
 
 def _summarize(probe: InputProbe, settings: ConvertSettings) -> str:

@@ -28,7 +28,7 @@ from shardwright.transforms.sources.image_files import (
     MISSING,
     bad_entry,
     below,
-    check_folder,
+    check_folders,
     find_root,
     folder_of,
     inner_path,
@@ -286,9 +286,7 @@ class DocumentFormat:
         Raises:
           UsageError: If it has no file of this format, or a file does not fit the settings.
         """
-        for option in ("image_root", "mask_dir"):
-            if option in self.settings and getattr(settings, option):
-                check_folder(f"--{option}", getattr(settings, option))
+        check_folders(settings, self.settings)
         files, left_out = self._files(probe, settings)
         if not files:
             kind = self.suffix[1:].upper()

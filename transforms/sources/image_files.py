@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT, ImageRef, key_from_bytes, printable
 from shardwright.transforms import storage
@@ -200,6 +201,17 @@ def check_folder(option: str, path: str) -> None:
     storage.require_known(option, path)
     if not is_folder(path):
         raise UsageError(f"{option} {printable(path)} is not a folder, or is empty; check the path.")
+
+
+def check_folders(settings: ConvertSettings, used: Collection[str]) -> None:
+    """Checks that the folders of images and masks exist, if the settings name them and a source uses them.
+
+    Raises:
+      UsageError: If one does not.
+    """
+    for name, path in (("image_root", settings.image_root), ("mask_dir", settings.mask_dir)):
+        if path and name in used:
+            check_folder(f"--{name}", path)
 
 
 def annotated(ref: ImageRef, annotations: Annotations) -> ImageRef:

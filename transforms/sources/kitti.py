@@ -5,13 +5,11 @@ from __future__ import annotations
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.transforms.sources.annotation_files import AnnotationFault
-from shardwright.transforms.sources.image_files import class_name, join, number_in, split_token
+from shardwright.transforms.sources.image_files import class_name, is_folder, join, number_in, parent_of
 from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.pairs import PairedFolders, PairFormat
 
 _IMAGES, _LABELS, _LISTS = "image_2", "label_2", "ImageSets"
-#: CVAT's name for images without a subset.
-_DEFAULT = "default"
 #: Number of columns of a line, without and with the score of a detection.
 _COLUMNS = (15, 16)
 #: Class of areas whose objects are not labelled.
@@ -56,38 +54,22 @@ def _number(line: int, cells: list[str], column: int) -> float:
 
 
 def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
-    """Returns the folders with images and labels, and those beside them with images only."""
-    if probe.is_file:
+    """Returns the images and their labels, which those of `testing` do not have."""
+    if _IMAGES not in probe.folders:
         return []
     root = probe.path.rstrip("/") or "/"
-    lists = join(root, _LISTS) if _LISTS in probe.folders else ""
-    if {_IMAGES, _LABELS} <= {*probe.folders}:
-        return [_paired(root, "", lists)]
-    # Other folders are not examined: a remote folder with many images would take long.
-    names = [name for name in probe.folders if split_token(name) or name.lower() == _DEFAULT]
-    inner = {name: {*probe.inside(name).folders} for name in names}
-    labelled = [name for name in names if {_IMAGES, _LABELS} <= inner[name]]
-    splits = {name: split_token(name) or name.lower() for name in names}
-    found = [_paired(join(root, name), splits[name] * (len(labelled) > 1), lists) for name in labelled]
-    if labelled:
-        alone = [name for name in names if _IMAGES in inner[name] and _LABELS not in inner[name]]
-        found += [
-            PairedFolders(join(join(root, name), _IMAGES), "", (".txt",), split=split_token(name))
-            for name in alone
-        ]
-    return found
-
-
-def _paired(folder: str, split: str, lists: str) -> PairedFolders:
-    return PairedFolders(join(folder, _IMAGES), join(folder, _LABELS), (".txt",), split=split, lists=lists)
-
-
-def _recognizes(probe: InputProbe, settings: ConvertSettings) -> bool:
-    return any(
-        name.endswith(".txt")
-        for folders in _find(probe, settings)[:1]
-        for name in InputProbe(folders.annotations, is_file=False).files
+    is_labelled = _LABELS in probe.folders and any(
+        name.endswith(".txt") for name in probe.inside(_LABELS).files
     )
+    lists = [join(folder, _LISTS) for folder in (root, parent_of(root))]
+    return [
+        PairedFolders(
+            images=join(root, _IMAGES),
+            annotations=join(root, _LABELS) if is_labelled else "",
+            suffixes=(".txt",),
+            lists=next(filter(is_folder, lists), ""),
+        )
+    ]
 
 
 SOURCE = PairFormat(
@@ -95,6 +77,5 @@ SOURCE = PairFormat(
     title="KITTI",
     expected=f"name the folder with {_IMAGES}/ and {_LABELS}/, or the one with training/ that contains them",
     find=_find,
-    recognizes=_recognizes,
     parse=lambda data, folders: parse_kitti(data),
 ).source()

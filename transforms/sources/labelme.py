@@ -9,7 +9,7 @@ import math
 import posixpath
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -23,30 +23,29 @@ from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.images.pillow_settings import NO_LIMIT, pillow_settings
-from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.annotation_files import (
     AnnotationFault,
     parse_json,
     read_annotation_file,
     side_by_side,
 )
-from shardwright.transforms.sources.files_beside import stem_of
-from shardwright.transforms.sources.image_files import (
-    MISSING,
-    below,
-    class_name,
-    files_below,
-    is_hidden,
-    join,
-    number,
-)
+from shardwright.transforms.sources.image_files import class_name, join, number
+from shardwright.transforms.sources.image_lists import names_with
 from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe
-from shardwright.transforms.sources.pairs import EmbeddedImage, Matches, PairedFolders, PairFormat
+from shardwright.transforms.sources.moved_files import file_name
+from shardwright.transforms.sources.pair_matching import match_by_names
+from shardwright.transforms.sources.pairs import (
+    EmbeddedImage,
+    Matches,
+    PairedFolders,
+    PairFormat,
+    holds_below,
+)
 from shardwright.transforms.sources.shapes import MIN_CORNERS, Box, corners_of, ellipse, hull, mask_outline
 
 #: Large, because a file may embed its image.
 _MAX_BYTES = 256 << 20
-_FILES_TRIED, _FOLDERS_TRIED = 3, 20
+_FILES_TRIED = 3
 _IMAGE_DATA = re.compile(rb'"imageData"\s*:\s*"([A-Za-z0-9+/=_-]+)"')
 _POLYGONS = ("polygon", "oriented_rectangle", "rotation")
 #: Raised by Pillow for an image above its size limit.
@@ -146,116 +145,89 @@ def _merged(first: ObjectAnnotation, second: ObjectAnnotation) -> ObjectAnnotati
     return ObjectAnnotation(first.label, box, difficult=first.difficult, segmentation=polygons)
 
 
-class _Header(NamedTuple):
-    """What a LabelMe file says about its image.
+def _read(data: bytes) -> Mapping[str, Any] | None:
+    """Returns the content of a LabelMe file; None if it is another JSON file.
 
-    Attributes:
-      image: Path of the image as written, with `/`.
-      embedded: Offset and length of the base64 image in the file; (0, 0) if it embeds none.
-      fault: Why the file cannot be read.
+    Raises:
+      AnnotationFault: If it is not JSON.
     """
+    values = parse_json(data)
+    is_one = isinstance(values, dict) and isinstance(values.get("shapes"), list)
+    return values if is_one else None
 
-    image: str = ""
-    embedded: tuple[int, int] = (0, 0)
-    fault: str = ""
 
-
-def _read_header(path: str) -> _Header | None:
-    """Returns what a file says about its image; None if it is not a LabelMe file."""
-    try:
-        data = read_annotation_file(path, _MAX_BYTES) or b"null"
-        values = parse_json(data)
-    except AnnotationFault as fault:
-        return _Header(fault=str(fault))
-    if not isinstance(values, dict) or not isinstance(values.get("shapes"), list):
-        return None
+def _image_of(values: Mapping[str, Any]) -> str:
     named = values.get("imagePath")
-    match = _IMAGE_DATA.search(data)
-    embedded = (match.start(1), len(match[1])) if match else (0, 0)
-    return _Header(named.replace("\\", "/") if isinstance(named, str) else "", embedded)
+    return file_name(named) if isinstance(named, str) else ""
 
 
-def _match(folders: PairedFolders, files: Mapping[str, storage.StoredObject], prefix: str) -> Matches:
-    """Returns the pairs of a folder.
+def _named_images(data: bytes) -> list[str]:
+    try:
+        return list(filter(None, [_image_of(_read(data) or {})]))
+    except AnnotationFault:
+        return []
 
-    It tries the path in the file, then an image with the same name beside the file, then the only image
-    anywhere that has the file name. Without an image, the one that the file embeds is used.
-    """
-    images = {path for path, _ in files_below(folders.images) if is_image_name(path) and not is_hidden(path)}
-    stems = {stem_of(path): path for path in sorted(images, reverse=True)}
-    names: dict[str, list[str]] = {}
-    for path in images:
-        names.setdefault(path.rpartition("/")[2], []).append(path)
-    inner = below(f"{folders.annotations}/", folders.images)
 
-    def find(file: str, image: str) -> str:
-        if inner is not None:
-            place = posixpath.join(inner, file)
-            path = posixpath.normpath(posixpath.join(posixpath.dirname(place), image)) if image else ""
-            if path in images or stem_of(place) in stems:
-                return path if path in images else stems[stem_of(place)]
-        several = names.get(image.rpartition("/")[2], [])
-        return several[0] if len(several) == 1 else ""
-
-    matches = Matches()
-    ordered = sorted(files)
-    read = side_by_side(
-        lambda file: _read_header(join(folders.annotations, file)), ordered, folders.annotations
-    )
-    for file, header in zip(ordered, read):
-        if header is None:
+def _match(folders: PairedFolders, files: Mapping[str, storage.StoredObject]) -> Matches:
+    """Returns the pairs of a folder; for files without an image, the one that a file embeds is used."""
+    matches = match_by_names(folders, files, _named_images, "annotation file", _MAX_BYTES)
+    rest = sorted({*files} - {*matches.files.values()})
+    looks = side_by_side(lambda file: _look_inside(folders, file, files[file]), rest, folders.annotations)
+    for file, inside in zip(rest, looks):
+        if inside is None:
             matches.others.add(file)
-            continue
-        image, name = find(file, header.image), header.image.rpartition("/")[2]
-        begin, length = header.embedded
-        if image in matches.files:
-            matches.faults[file] = f"{printable(matches.files[image])} annotates the same image"
-        elif image:
-            matches.files[image] = file
-        elif length and name:
-            state = files[file]
-            place = ByteRange("", begin, length, BASE64, state.size, state.version)
-            path = posixpath.join(posixpath.dirname(file), name)
-            matches.embedded[file] = EmbeddedImage(path, place.encode())
+        elif isinstance(inside, EmbeddedImage):
+            matches.embedded[file] = inside
         else:
-            matches.faults[file] = header.fault or f"{MISSING}: {printable(header.image)}"
+            matches.faults.setdefault(file, inside)
     return matches
 
 
+def _look_inside(
+    folders: PairedFolders, file: str, state: storage.StoredObject
+) -> EmbeddedImage | str | None:
+    """Returns the image that a file embeds, or why it has no image; None if it is not a LabelMe file."""
+    try:
+        data = read_annotation_file(join(folders.annotations, file), _MAX_BYTES) or b"null"
+        values = _read(data)
+    except AnnotationFault as fault:
+        return str(fault)
+    if values is None:
+        return None
+    name, match = _image_of(values), _IMAGE_DATA.search(data)
+    if not name or not match:
+        return f"its image {printable(name)} is missing or has another annotation file"
+    place = ByteRange("", match.start(1), len(match[1]), BASE64, state.size, state.version)
+    return EmbeddedImage(posixpath.join(posixpath.dirname(file), name), place.encode())
+
+
 def _parse(data: bytes, folders: PairedFolders) -> Annotations:
-    return parse_labelme(parse_json(data))
+    values = _read(data)
+    if values is None:
+        raise AnnotationFault("it has no list of shapes")
+    return parse_labelme(values)
 
 
-def _holds_labelme(probe: InputProbe) -> bool:
-    names = [name for name in probe.files if name.lower().endswith(".json") and not name.startswith(".")]
-    heads = (storage.read_head(storage.join(probe.path, name), HEAD_BYTES) for name in names[:_FILES_TRIED])
-    return any(map(_is_labelme, heads))
-
-
-def _is_labelme(head: bytes) -> bool:
+def _is_labelme(path: str) -> bool:
     """Returns whether a file begins like a LabelMe file."""
+    head = storage.read_head(path, HEAD_BYTES)
     if not head.lstrip().startswith(b"{") or b'"shapes"' not in head:
         return False
     return any(name in head for name in (b'"imagePath"', b'"imageData"', b'"flags"', b'"version"'))
 
 
 def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
-    """Returns the folder if it, or a folder directly inside it, holds LabelMe files."""
-    if probe.is_file:
-        return []
-    inner = [probe.inside(name) for name in probe.folders if not name.startswith(".")][:_FOLDERS_TRIED]
-    if not any(map(_holds_labelme, (probe, *inner))):
+    """Returns the folder if it holds LabelMe files, or folders inside do and the layout stores objects.
+
+    Class folders with LabelMe files stay class folders.
+    """
+    is_here = names_with(probe, ".json", _FILES_TRIED, _is_labelme)
+    has_classes = settings.record_layout.needs is Needs.LABEL
+    if not is_here and (has_classes or not holds_below(probe, ".json", _is_labelme)):
         return []
     root = probe.path.rstrip("/") or "/"
     images = settings.image_root.rstrip("/") or root
     return [PairedFolders(images, root, (".json",), split_by_folder=True)]
-
-
-def _recognizes(probe: InputProbe, settings: ConvertSettings) -> bool:
-    """Returns whether an input is read as LabelMe; class folders with LabelMe files stay class folders."""
-    if settings.record_layout.needs is Needs.LABEL:
-        return _holds_labelme(probe)
-    return bool(_find(probe, settings))
 
 
 SOURCE = PairFormat(
@@ -263,7 +235,6 @@ SOURCE = PairFormat(
     title="LabelMe",
     expected="name the folder with a JSON file for each image",
     find=_find,
-    recognizes=_recognizes,
     parse=_parse,
     settings=frozenset({"image_root", "missing_annotations"}),
     match=_match,

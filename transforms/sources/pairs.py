@@ -11,7 +11,7 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -39,13 +39,16 @@ from shardwright.transforms.sources.image_files import (
     annotated,
     bad_entry,
     below,
-    check_folder,
+    check_folders,
     files_below,
+    folder_of,
     is_folder,
     is_hidden,
     join,
     key_of,
+    split_token,
 )
+from shardwright.transforms.sources.image_lists import names_with
 from shardwright.transforms.sources.input_probe import InputProbe, look_at
 from shardwright.transforms.sources.listed_images import list_images
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
@@ -55,6 +58,10 @@ _PART_IMAGES = 2000
 #: File formats of masks, the most common first. JPEG is not among them because it changes the ids.
 MASK_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".webp", ".gif")
 _SPLITS, _BOTH = ("train", "val", "test"), "trainval"
+#: CVAT's name for the folder of images without a split.
+_DEFAULT = "default"
+#: Number of folders to search for files of a format, and of files to try in each.
+_FOLDERS_TRIED, _FILES_TRIED = 12, 3
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ class PairedFolders:
       only_annotated: Whether images without an annotation file are left out if there are no lists.
       has_masks: Whether the annotation files are masks, which are read together with their images.
       image_list: File that lists the images, one on each line; empty if all files in the folder are meant.
-      root: Folder to which keys are relative; by default the input.
+      root: Folder to which keys are relative if the images are not below the input.
       classes: Id and name of each class, if the annotation files have ids.
       dialect: Variant of the format that `parse` has to know.
     """
@@ -126,6 +133,10 @@ class Matches:
     others: set[str] = field(default_factory=set)
 
 
+#: Returns the pairs of two folders, from the states of the annotation files.
+_Match = Callable[[PairedFolders, Mapping[str, storage.StoredObject]], Matches]
+
+
 class _Pair(NamedTuple):
     """A reference, and the annotation file to read for it; empty if the reference is complete."""
 
@@ -155,36 +166,26 @@ class _Partners:
       files: Annotation file -> its state.
       by_stem: Key without suffix -> annotation file.
       matches: What the format knows about the pairs.
+      used: Annotation files with an image.
     """
 
-    def __init__(
-        self,
-        folders: PairedFolders,
-        match: Callable[[PairedFolders, Mapping[str, storage.StoredObject], str], Matches] | None,
-        prefix: str,
-    ) -> None:
+    def __init__(self, folders: PairedFolders, match: _Match | None) -> None:
         files = _annotation_files(folders)
-        self.matches = match(folders, files, prefix) if match else Matches()
+        self._has_matches = match is not None and not folders.has_masks
+        self.matches = match(folders, files) if match and self._has_matches else Matches()
         self.files = {path: state for path, state in files.items() if path not in self.matches.others}
         self.by_stem = _by_stem(self.files, folders.suffixes)
-        self._taken = {*self.matches.files.values(), *self.matches.embedded}
-        self._used = {*self._taken}
+        self.used = {*self.matches.embedded}
 
     def file_of(self, path: str, stem: str) -> str:
         """Returns the annotation file of an image; empty if it has none."""
-        beside = self.by_stem.get(stem, "")
-        self._used.add(beside)
-        return self.matches.files.get(path) or ("" if beside in self._taken else beside)
-
-    def use(self, file: str) -> None:
-        """Notes that an annotation file has an image."""
-        self._used.add(file)
+        file = self.matches.files.get(path, "") if self._has_matches else self.by_stem.get(stem, "")
+        self.used.add(file)
+        return file
 
     def alone(self) -> list[str]:
         """Returns the annotation files without an image."""
-        return sorted(
-            {*self.by_stem.values()} - self._used | (self.matches.faults.keys() & self.files.keys())
-        )
+        return sorted({*self.by_stem.values()} - self.used | (self.matches.faults.keys() & self.files.keys()))
 
 
 @dataclass(frozen=True)
@@ -195,15 +196,15 @@ class PairFormat:
       name: Name of the source.
       title: Name of the format for messages.
       expected: What an input has to be; the end of the message if it is not.
-      find: Returns the folders of an input; none if it is not of this format.
+      find: Returns the folders of an input; none if it is not of this format. If it finds none in a folder,
+        the folders inside that are named like splits are tried.
       parse: Returns what is in an annotation file. Raises AnnotationFault if it cannot be used.
       noun: Word for an annotation file.
       provides: Kinds of annotations that it provides.
       settings: Settings that it uses.
-      recognizes: Returns whether `auto` takes an input; by default whether `find` returns any folders.
+      recognizes: Returns whether `auto` takes an input; by default whether there are any folders.
       summarize: Returns what a description says about an input besides its folders.
-      match: Returns the pairs of two folders, from the states of the annotation files and the beginning of
-        the keys of the images; None if paths decide.
+      match: Returns the pairs of two folders, from the states of the annotation files; None if paths decide.
       file_of: Returns the path of an image's annotation file; None if folders and suffixes tell.
       is_surplus: Returns whether a file without an image is an annotation file at all.
       without_file: Annotations of an image without an annotation file; None if it is a fault, unless
@@ -221,7 +222,7 @@ class PairFormat:
     settings: frozenset[str] = frozenset({"missing_annotations"})
     recognizes: Callable[[InputProbe, ConvertSettings], bool] | None = None
     summarize: Callable[[InputProbe, ConvertSettings], str] = lambda probe, settings: ""
-    match: Callable[[PairedFolders, Mapping[str, storage.StoredObject], str], Matches] | None = None
+    match: _Match | None = None
     file_of: Callable[[str], str] | None = None
     is_surplus: Callable[[PairedFolders, str], bool] = lambda folders, path: True
     without_file: Annotations | None = None
@@ -233,11 +234,33 @@ class PairFormat:
             name=self.name,
             provides=self.provides,
             settings=self.settings,
-            accepts=self.recognizes or (lambda probe, settings: bool(self.find(probe, settings))),
+            accepts=self.recognizes or (lambda probe, settings: bool(self._folders(probe, settings))),
             describe=self.describe,
             list_part=self.list_part,
             split=self.split,
         )
+
+    def _folders(self, probe: InputProbe, settings: ConvertSettings) -> Sequence[PairedFolders]:
+        """Returns the folders of an input, at least one with annotations, or none."""
+        found = self.find(probe, settings)
+        if not found:
+            splits = {name: split_token(name) or name.lower() for name in probe.folders}
+            found = [
+                replace(folders, split=split)
+                for name, split in splits.items()
+                if split_token(name) or split == _DEFAULT
+                for folders in self.find(probe.inside(name), settings)
+            ]
+        labelled = [folders for folders in found if folders.annotations]
+        if len({folders.classes for folders in labelled}) > 1:
+            raise UsageError(
+                f"--input {printable(probe.path)}: its folders name different classes; export it again."
+            )
+        if len({folders.split for folders in labelled}) == 1:
+            found = [
+                replace(folders, split="" if folders.annotations else folders.split) for folders in found
+            ]
+        return found if labelled else []
 
     def describe(self, probe: InputProbe, settings: ConvertSettings) -> str:
         """Returns a description of an input.
@@ -245,10 +268,8 @@ class PairFormat:
         Raises:
           UsageError: If it is not of this format, or a folder that it needs is missing.
         """
-        for option in ("image_root", "mask_dir"):
-            if option in self.settings and getattr(settings, option):
-                check_folder(f"--{option}", getattr(settings, option))
-        found = self.find(probe, settings)
+        check_folders(settings, self.settings)
+        found = self._folders(probe, settings)
         if not found:
             raise UsageError(
                 f"--input {printable(probe.path)} is not a {self.title} dataset: {self.expected}."
@@ -265,11 +286,12 @@ class PairFormat:
     def split(self, item: Input, context: Context) -> Iterator[InputSplit]:
         """Yields parts of a few thousand images each, without reading their annotations."""
         settings = context.settings
-        found = self.find(look_at(item.path), settings)
+        found = self._folders(look_at(item.path), settings)
         with_lists = {folders.lists: folders for folders in reversed(found) if folders.lists}
         lists = {name: _read_lists(name) for name in with_lists}
         for folders in found:
-            pairs = self._pairs(item, folders, lists.get(folders.lists, _SplitLists()), settings)
+            prefix = self._prefix(item, folders, settings)
+            pairs = self._pairs(item, folders, prefix, lists.get(folders.lists, _SplitLists()))
             while batch := list(islice(pairs, _PART_IMAGES)):
                 yield InputSplit(item, folders.annotations, detail=_encode(folders, batch))
         for name, folders in with_lists.items():
@@ -277,12 +299,13 @@ class PairFormat:
             if absent := [_Pair(ref) for ref in _absent_images(folders, prefix, lists[name])]:
                 yield InputSplit(item, folders.annotations, detail=_encode(folders, absent))
 
-    def _pairs(
-        self, item: Input, folders: PairedFolders, lists: _SplitLists, settings: ConvertSettings
-    ) -> Iterator[_Pair]:
-        """Yields the references of a folder, and of its annotation files without an image."""
-        prefix = self._prefix(item, folders, settings)
-        partners = _Partners(folders, self.match, prefix)
+    def _pairs(self, item: Input, folders: PairedFolders, prefix: str, lists: _SplitLists) -> Iterator[_Pair]:
+        """Yields the references of a folder, and of its annotation files without an image.
+
+        If the annotation file of an image was not listed, its usual path is read, so that a file that cannot
+        be read is a fault.
+        """
+        partners = _Partners(folders, self.match)
         tree = split_tree(folders.images) if folders.split_by_folder else FolderTree()
         lists.seen.update(partners.by_stem)
         for ref in _images(folders, prefix):
@@ -297,13 +320,13 @@ class PairFormat:
                 continue
             path = below(ref.uri, folders.images) or ref.uri
             file = partners.file_of(path, stem)
+            usual = stem_of(path).removesuffix(folders.image_suffix) + folders.suffixes[0]
+            place = self.file_of(ref.uri) if self.file_of else join(folders.annotations, file or usual)
             if self.file_of:
-                file = below(self.file_of(ref.uri), folders.annotations) or ""
-                partners.use(file)
+                partners.used.add(below(place, folders.annotations) or "")
             lists.seen.add(stem)
             ref = _judged(ref, path, stem, file, folders, partners, lists)
-            needs_file = ref.is_candidate and not folders.has_masks
-            yield self._pair(ref, path, file, folders, partners, settings) if needs_file else _Pair(ref)
+            yield _Pair(ref, place if ref.is_candidate and not folders.has_masks else "")
         for file in partners.alone():
             path = join(folders.annotations, file)
             if self.is_surplus(folders, path):
@@ -314,29 +337,9 @@ class PairFormat:
             key, split = item.prefix + key_of(path), folders.split or tree.place(path)[0]
             yield _Pair(ImageRef(key, uri, split=split, version=version, place=place), uri)
 
-    def _pair(
-        self,
-        ref: ImageRef,
-        path: str,
-        file: str,
-        folders: PairedFolders,
-        partners: _Partners,
-        settings: ConvertSettings,
-    ) -> _Pair:
-        """Returns an image with its annotation file.
-
-        If the file was not listed, its usual path is tried, so that a file that cannot be read is a fault.
-        """
-        if self.file_of:
-            return _Pair(ref, self.file_of(ref.uri))
-        usual = stem_of(path).removesuffix(folders.image_suffix) + folders.suffixes[0]
-        if not file and usual in partners.files:  # it belongs to another image
-            return _Pair(self._without_file(ref, settings))
-        return _Pair(ref, join(folders.annotations, file or usual))
-
     def _prefix(self, item: Input, folders: PairedFolders, settings: ConvertSettings) -> str:
         """Returns the beginning of the keys of the images in a folder."""
-        inner = below(f"{folders.images}/", folders.root or item.path.rstrip("/") or "/")
+        inner = below(f"{folders.images}/", _root_of(item, folders))
         if inner is None and not ("image_root" in self.settings and settings.image_root):
             inner = f"{folders.split or folders.images.rpartition('/')[2]}/"
         return item.prefix + key_of(inner or "")
@@ -374,6 +377,25 @@ class PairFormat:
             QuarantineReason.BAD_ANNOTATION,
             f"there is no {self.noun} for it (--missing_annotations empty stores it without objects)",
         )
+
+
+def holds_below(probe: InputProbe, suffix: str, is_one: Callable[[str], bool]) -> bool:
+    """Returns whether a folder, or one of the first folders inside, has a file of a format among its first.
+
+    Args:
+      probe: The folder.
+      suffix: Suffix of the names of such files, in lower case.
+      is_one: Returns whether the file with this path is of the format.
+    """
+    waiting, looked = [probe], 0
+    while waiting and looked < _FOLDERS_TRIED:
+        inner = waiting.pop(0)
+        looked += 1
+        if names_with(inner, suffix, _FILES_TRIED, is_one):
+            return True
+        names = [name for name in inner.folders if not name.startswith(".")]
+        waiting += inner.folders_inside(names[: _FOLDERS_TRIED - looked - len(waiting)], at_once=True)
+    return False
 
 
 def split_tree(folder: str) -> FolderTree:
@@ -447,10 +469,15 @@ def _with_mask(ref: ImageRef, mask: storage.StoredObject | None) -> ImageRef:
     return ref.annotated(Annotations(semantic_mask=mask.path, mask_size=mask.size, mask_version=mask.version))
 
 
+def _root_of(item: Input, folders: PairedFolders) -> str:
+    """Returns the folder to which keys are relative."""
+    here = folder_of(item.path) if item.is_file else item.path.rstrip("/") or "/"
+    return folders.root if folders.root and below(folders.images, here) is None else here
+
+
 def _key_of_file(item: Input, folders: PairedFolders, file: str) -> str:
     """Returns the key of an annotation file without an image."""
-    path = join(folders.annotations, file)
-    inner = below(path, folders.root or item.path.rstrip("/") or "/")
+    inner = below(join(folders.annotations, file), _root_of(item, folders))
     return item.prefix + key_of(inner or f"{folders.annotations.rpartition('/')[2]}/{file}")
 
 

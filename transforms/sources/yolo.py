@@ -7,21 +7,23 @@ beside the usual folders does.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
-
-import yaml
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import UsageError, words_of
+from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import check_utf8
+from shardwright.schemas.plain_yaml import NotPlain, load_plain_texts
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
-from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.images.signatures import claims_to_be_image, is_image_name
-from shardwright.transforms.sources.annotation_files import AnnotationFault, read_annotation_file
+from shardwright.transforms.sources.annotation_files import (
+    AnnotationFault,
+    read_annotation_file,
+    read_list_file,
+)
 from shardwright.transforms.sources.files_beside import stem_of
 from shardwright.transforms.sources.folder_tree import split_folders
 from shardwright.transforms.sources.image_files import (
@@ -31,23 +33,19 @@ from shardwright.transforms.sources.image_files import (
     is_folder,
     join,
     parent_of,
-    split_name,
     split_token,
 )
 from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.listed_images import possible_paths, resolve
-from shardwright.transforms.sources.moved_files import with_slashes
 from shardwright.transforms.sources.pairs import PairedFolders, PairFormat
 
-_SPLITS, _YAML, _DATA, _LISTS = ("train", "val", "test"), (".yaml", ".yml"), ".data", (".txt", ".list")
-_MAX_BYTES = 2_000_000
-#: Roboflow's file of class names, which it writes into the folder of each split.
-_ROBOFLOW_NAMES = "_darknet.labels"
-_NAME_FILES = ("classes.txt", "obj.names", "classes.names", _ROBOFLOW_NAMES)
-#: Folders that may contain obj.data in a dataset or in Darknet itself.
-_DATA_FOLDERS = ("data", "cfg")
-#: Options of obj.data that do not name the images of a split.
-_OTHER_OPTIONS = ("classes", "names", "labels", "backup", "results", "eval", "map", "top", "tree", "leaves")
+_YAML, _DATA, _LISTS = (".yaml", ".yml"), (".data",), (".txt", ".list")
+#: Keys of data.yaml, and options of obj.data, that name the images of a split.
+_SPLITS = ("train", "val", "valid", "test")
+#: Files of class names; the last one is Roboflow's, which it writes into the folder of each split.
+_NAME_FILES = ("classes.txt", "obj.names", "classes.names", "_darknet.labels")
+#: Folders with images and labels beside a file of class names: Darknet's and FiftyOne's.
+_IMAGE_FOLDERS = ("obj_train_data", "data")
 #: Names of text files that do not contain labels.
 _NO_LABELS = ("classes.txt", "images.txt", "train.txt", "val.txt", "valid.txt", "test.txt")
 #: Numbers of a line with a box, of one with the confidence of a model, and of the smallest outline.
@@ -129,48 +127,43 @@ class _Dataset(NamedTuple):
     """A dataset.
 
     Attributes:
-      root: Folder to which keys are relative.
       names: Class names by id.
       places: Split of each folder of images and each list of images, by path.
+      root: Folder in which the paths of lists start.
       is_pose: Whether label lines have key points after the box.
       missing: Entries whose files are missing or in another split, for messages.
     """
 
-    root: str
     names: Mapping[int, str]
     places: Mapping[str, str]
+    root: str
     is_pose: bool = False
     missing: Sequence[str] = ()
 
 
-def _read_dataset(probe: InputProbe) -> _Dataset:
-    """Returns the dataset that an input describes.
+def _read_dataset(probe: InputProbe) -> _Dataset | None:
+    """Returns the dataset that an input describes; None if it is not of YOLO.
 
     Raises:
       UsageError: If the input cannot be read, or a folder that it names is missing.
     """
-    root = folder_of(probe.path) if probe.is_file else probe.path.rstrip("/") or "/"
-    is_named = probe.is_file and probe.name.lower().endswith(_YAML)
-    if path := probe.path if is_named else _find_description(probe):
-        return _from_yaml(path) if path.lower().endswith(_YAML) else _from_data(path, root)
+    if path := _find_description(probe):
+        return _described(path)
     if path := _find_names(probe):
-        places = {file: split for split, file in _split_lists(probe).items()}
-        return _Dataset(root, dict(enumerate(_lines(path))), places or _image_folders(probe, root))
-    if files := _split_names(probe):
-        return _from_split_folders(root, files)
-    raise UsageError(
-        f"--input {printable(probe.path)} is not a YOLO dataset: it has neither data.yaml nor obj.data nor a "
-        "file of class names; add classes.txt, with a class on each line, beside images/ and labels/, or "
-        "write --input PATH/data.yaml."
-    )
+        root = probe.path.rstrip("/") or "/"
+        return _Dataset(dict(enumerate(_lines(path))), _split_lists(probe) or _image_folders(probe), root)
+    return None
+
+
+# Descriptions: Ultralytics' data.yaml and Darknet's obj.data
 
 
 def _find_description(probe: InputProbe) -> str:
     """Returns the path of data.yaml or obj.data, whatever their names are; empty if an input has none."""
     if probe.is_file:
-        return probe.path if _is_description(probe) else ""
-    inner = [probe.inside(name) for name in _DATA_FOLDERS if name in probe.folders]
-    for folder, suffixes in ((probe, _YAML), *((folder, (_DATA,)) for folder in (probe, *inner))):
+        return probe.path if probe.name.lower().endswith((*_YAML, *_DATA)) else ""
+    data = probe.inside("data") if "data" in probe.folders else probe
+    for folder, suffixes in ((probe, _YAML), (probe, _DATA), (data, _DATA)):
         names = [name for name in folder.files if name.lower().endswith(suffixes)]
         for name in sorted(names, key=lambda name: (not name.startswith(("data.", "obj.")), name)):
             if _is_description(folder.inside(name)):
@@ -179,28 +172,116 @@ def _find_description(probe: InputProbe) -> str:
 
 
 def _is_description(probe: InputProbe) -> bool:
-    if probe.name.lower().endswith(_YAML):
-        try:
-            document = _parse(probe.head)
-        except yaml.YAMLError:
-            return False
-        keys = document.keys() if isinstance(document, dict) else set()
-        return bool(keys & {"names", "nc"}) and bool(keys & {*_SPLITS})
-    if not probe.name.lower().endswith(_DATA):
-        return False
-    check_utf8(f"--input {printable(probe.path)}", probe.head)
-    options = _read_options(probe.head.decode("utf-8", "replace"))
-    return bool(_lists_in(options)) and bool(options.keys() & {"names", "classes"})
+    try:
+        options = _options(probe.path, probe.head)
+    except NotPlain:  # the message about a data.yaml of this kind helps more than another source
+        return probe.name == "data.yaml"
+    return bool(options.keys() & {"names", "nc", "classes"}) and bool(options.keys() & {*_SPLITS})
+
+
+def _options(path: str, data: bytes) -> Mapping[str, Any]:
+    """Returns the keys of data.yaml, or the `name = value` lines of obj.data; none in any other file.
+
+    Raises:
+      NotPlain: If it is not YAML.
+    """
+    text = data.decode("utf-8-sig", "replace")
+    if path.lower().endswith(_YAML):
+        document = load_plain_texts(text)
+        return document if isinstance(document, dict) else {}
+    lines = [line.strip() for line in text.splitlines()]
+    pairs = [line.partition("=") for line in lines if line and not line.startswith(("#", ";"))]
+    if not all(equals and name.strip() for name, equals, _ in pairs):
+        return {}
+    return {name.strip().lower(): value.strip() for name, _, value in pairs}
+
+
+def _described(path: str) -> _Dataset:
+    option, here = f"--input {printable(path)}", folder_of(path)
+    try:
+        values = _options(path, _read(path))
+    except NotPlain as error:
+        raise UsageError(f"{option} is not YAML: {error}.") from None
+    root = here
+    if isinstance(named := values.get("path"), str):
+        storage.require_known(f"{option}: path:", named)
+        folders = [resolve(here, text).rstrip("/") or "/" for text in (named, named.lstrip("/"))]
+        root = next(filter(is_folder, folders), here)
+    folders = [root, here, *([] if path.lower().endswith(_YAML) else [parent_of(here)])]
+    places, missing = _find_places(values, folders, option)
+    return _Dataset(_class_names(values, folders, option), places, root, "kpt_shape" in values, missing)
+
+
+def _find_places(
+    values: Mapping[str, Any], folders: Sequence[str], option: str
+) -> tuple[dict[str, str], list[str]]:
+    """Returns path -> split of the folders and lists of images, and the entries that are left out.
+
+    Raises:
+      UsageError: If one is missing, except that of the split `test`, or if there are none.
+    """
+    several = {split: values.get(split) or [] for split in _SPLITS}
+    entries = [(key, one) for key, value in several.items() for one in _as_list(value)]
+    places: dict[str, str] = {}
+    missing = []
+    for split, entry in entries:
+        if isinstance(entry, str):
+            storage.require_known(f"{option}: {split}:", entry)
+        path = next(filter(_is_place, _possible_places(entry, folders)), "")
+        if not path and split != "test":
+            raise UsageError(
+                f"{option}: {split}: {entry!r} is neither a folder nor a list of images; fix it."
+            )
+        if not path or path in places:
+            missing.append(f"{split} {entry}" + (", which is in a different split" if path else ""))
+        else:
+            places[path] = split
+    if not places:
+        raise UsageError(f"{option} names no images; give train or val a folder or a list of images.")
+    return places, missing
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _is_place(path: str) -> bool:
+    is_list = path.lower().endswith(_LISTS) or "." not in path.rpartition("/")[2]
+    return is_folder(path) or (is_list and is_file(path))
+
+
+def _possible_places(text: Any, folders: Sequence[str]) -> Iterator[str]:
+    """Yields the paths that an entry may mean, the likeliest first.
+
+    Roboflow writes `../train/images` and means `train/images`. Darknet's paths start where it runs.
+    """
+    if isinstance(text, str) and text and "\0" not in text:
+        yield from (resolve(folder, text).rstrip("/") for folder in folders)
+        yield from possible_paths(text.partition("://")[2] or text, folders)
+
+
+def _class_names(values: Mapping[str, Any], folders: Sequence[str], option: str) -> dict[int, str]:
+    """Returns the names of the classes, which are a list, a mapping by id or a file."""
+    names = values.get("names") or ""
+    if isinstance(names, str):
+        beside = [join(folders[0], name) for name in _NAME_FILES]
+        path = next(filter(is_file, [*_possible_places(names, folders), *beside]), "")
+        if not path:
+            raise UsageError(
+                f"{option} names no classes; give it names, a list in the order of their ids, or add the "
+                f"file {printable(names or _NAME_FILES[0])}."
+            )
+        names = _lines(path)
+    by_id = dict(enumerate(names)) if isinstance(names, list) else names
+    if not all(isinstance(name, str) and str(number).isdecimal() for number, name in by_id.items()):
+        raise UsageError(f"{option}: names is neither a list of names nor numbers with a name each; fix it.")
+    return {int(number): name for number, name in by_id.items()}
 
 
 def _read(path: str) -> bytes:
-    with storage.translated_errors("read", path):
-        data = storage.read_head(path, _MAX_BYTES)
-    check_utf8(f"--input {printable(path)}", data)
-    if len(data) >= _MAX_BYTES:
-        raise UsageError(
-            f"--input {printable(path)} is larger than {_MAX_BYTES // 10**6} MB, too large for a YOLO file."
-        )
+    data = read_list_file(path)
+    if data is None:
+        raise UsageError(f"--input {printable(path)} does not exist; check the path.")
     return data
 
 
@@ -212,299 +293,92 @@ def _lines(path: str) -> list[str]:
     return [line.strip() for line in text.rstrip().splitlines()]
 
 
-# Ultralytics' data.yaml
-
-
-class _Loader(yaml.BaseLoader):
-    """Loads only strings, lists and mappings, because a class may be called `no`. It creates no objects."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):  # aliases can expand a few lines to gigabytes
-            mark = self.peek_event().start_mark
-            raise yaml.MarkedYAMLError(problem="write out what *name stands for", problem_mark=mark)
-        return super().compose_node(parent, index)
-
-
-def _parse(data: bytes) -> Any:
-    try:
-        return yaml.load(data, Loader=_Loader)
-    except (RecursionError, UnicodeDecodeError, ValueError) as error:
-        raise yaml.YAMLError(str(error)) from None
-
-
-def _from_yaml(path: str) -> _Dataset:
-    shown = printable(path)
-    try:
-        data = _read(path)
-        with UNDERWAY.working_on(path, "parse"):
-            document = _parse(data)
-    except yaml.YAMLError as error:
-        raise UsageError(f"--input {shown} is not YAML: {words_of(error)}.") from None
-    if not isinstance(document, dict):
-        raise UsageError(f"--input {shown} is not a YAML mapping; name YOLO's data.yaml.")
-    here = folder_of(path)
-    root = _yaml_root(document.get("path"), here, shown)
-    entries = []
-    for split in _SPLITS:
-        value = document.get(split) or []
-        for entry in value if isinstance(value, list) else [value]:
-            if isinstance(entry, str):
-                storage.require_known(f"--input {shown}: {split}:", entry)
-            entries.append((split, entry))
-    places, missing = _find_places(entries, (root, here), shown)
-    return _Dataset(root, _class_names(document, shown), places, "kpt_shape" in document, missing)
-
-
-def _yaml_root(value: Any, here: str, shown: str) -> str:
-    """Returns the folder that the YAML key `path` names, or the folder of the YAML file."""
-    if not isinstance(value, str) or not value or "\0" in value:
-        return here
-    storage.require_known(f"--input {shown}: path:", value)
-    folders = (resolve(here, text) for text in (value, value.lstrip("/")))
-    return next((folder.rstrip("/") or "/" for folder in folders if is_folder(folder)), here)
-
-
-def _find_places(
-    entries: Iterable[tuple[str, Any]], folders: Sequence[str], shown: str
-) -> tuple[dict[str, str], list[str]]:
-    """Returns path -> split of the folders and lists of images, and the entries that are left out.
-
-    Raises:
-      UsageError: If one is missing, except that of the split `test`, or if there are none.
-    """
-    places: dict[str, str] = {}
-    missing = []
-    for split, entry in entries:
-        is_path = isinstance(entry, str) and entry and "\0" not in entry
-        path = next(filter(_is_place, _possible_places(entry, folders)), "") if is_path else ""
-        if not path and split != "test":
-            raise UsageError(
-                f"--input {shown}: {split}: {entry!r} is neither a folder nor a list of images; fix it."
-            )
-        if not path:
-            missing.append(f"{split} {entry}")
-        elif path in places:
-            missing.append(f"{split} {entry}, which is in a different split")
-        else:
-            places[path] = split
-    if not places:
-        raise UsageError(f"--input {shown} names no images; give train or val a folder or a list of images.")
-    return places, missing
-
-
-def _is_place(path: str) -> bool:
-    is_list = path.lower().endswith(_LISTS) or "." not in path.rpartition("/")[2]
-    return is_folder(path) or (is_list and is_file(path))
-
-
-def _possible_places(text: str, folders: Sequence[str]) -> Iterator[str]:
-    """Yields the paths that an entry may mean, the likeliest first.
-
-    Roboflow writes `../train/images` and means `train/images`. Darknet's paths start where it runs.
-    """
-    yield from (resolve(folder, text).rstrip("/") for folder in folders)
-    inner = text
-    while inner.startswith(("../", "./")):
-        inner = inner.partition("/")[2]
-    yield resolve(folders[0], inner).rstrip("/")
-    if ".." not in with_slashes(text).split("/"):
-        yield from possible_paths(text.partition("://")[2] or text, folders)
-
-
-def _class_names(values: Mapping[str, Any], shown: str) -> dict[int, str]:
-    names, count = values.get("names"), str(values.get("nc", ""))
-    if names in (None, "") and count.isdecimal() and int(count) <= 10**6:
-        names = [str(number) for number in range(int(count))]
-    if isinstance(names, list):
-        names = dict(enumerate(names))
-    if not isinstance(names, dict):
-        raise UsageError(
-            f"--input {shown} names no classes; give it names, a list in the order of their ids."
-        )
-    wrong = [name for name in names.values() if not isinstance(name, str)]
-    if wrong:
-        raise UsageError(f"--input {shown}: {wrong[0]!r} is not a class name; fix names.")
-    try:
-        return {int(number): name.strip() for number, name in names.items()}
-    except (ValueError, TypeError):
-        raise UsageError(f"--input {shown}: a key of names is not a number; number the classes.") from None
-
-
-# Darknet's obj.data
-
-
-def _read_options(text: str) -> dict[str, str]:
-    """Returns the options in a file of `name = value` lines; none if any other line occurs.
-
-    >>> _read_options("classes = 2\\ntrain  = data/train.txt")
-    {'classes': '2', 'train': 'data/train.txt'}
-    """
-    lines = [line.strip() for line in text.removeprefix("\ufeff").splitlines()]
-    pairs = [line.partition("=") for line in lines if line and not line.startswith(("#", ";"))]
-    if not all(equals and name.strip() for name, equals, _ in pairs):
-        return {}
-    return {name.strip().lower(): value.strip() for name, _, value in pairs}
-
-
-def _lists_in(options: Mapping[str, str]) -> dict[str, str]:
-    """Returns split -> list of its images. An option with any other name needs the value of a list."""
-    found = {}
-    for name, value in options.items():
-        is_list = name in (*_SPLITS, "valid") or value.lower().endswith(_LISTS)
-        if value and is_list and name not in _OTHER_OPTIONS:
-            try:
-                found[split_name(name)] = value
-            except ValueError:
-                continue
-    return {name: value for name, value in found.items() if name}
-
-
-def _from_data(path: str, root: str) -> _Dataset:
-    shown, here = printable(path), folder_of(path)
-    options = _read_options(_read(path).decode("utf-8-sig", "replace"))
-    folders = (here, parent_of(here))
-    places, missing = _find_places(_lists_in(options).items(), folders, shown)
-    named = options.get("names", "")
-    beside = [join(here, name) for name in _NAME_FILES]
-    names = next(filter(is_file, [*(_possible_places(named, folders) if named else ()), *beside]), "")
-    if not names:
-        raise UsageError(
-            f"--input {shown}: the class names {named or 'obj.names'} are missing; add the file."
-        )
-    return _Dataset(root, dict(enumerate(_lines(names))), places, missing=missing)
-
-
 # Folders without a description
 
 
 def _find_names(probe: InputProbe) -> str:
     """Returns the path of the file of class names in a folder without a description; empty if it is not YOLO.
 
-    Images and labels are beside the file, in `images` and `labels`, in such folders for each split
-    (`train/images`), in Darknet's `obj_train_data`, or in `data`, which FiftyOne lists in `images.txt`.
+    Images and labels are beside the file, in `images` and `labels`, in folders for each split
+    (`train/images`), in Darknet's `obj_train_data`, in FiftyOne's `data`, or where lists of the splits say.
     """
     name = next((name for name in _NAME_FILES if name in probe.files), "")
-    texts = [file for file in probe.files if file.lower().endswith(".txt") and file != name]
-    stems = {stem_of(file) for file in probe.files if file not in texts}
-    if name and (
-        _has_labels(probe)
-        or _splits_with_labels(probe)
-        or "obj_train_data" in probe.folders
-        or ("images.txt" in probe.files and "data" in probe.folders)
-        or any(stem_of(file) in stems for file in texts)
-        or _split_lists(probe)
-    ):
-        return storage.join(probe.path, name)
-    return ""
+    inner = [name for name in probe.folders if name in _IMAGE_FOLDERS or name in split_folders(probe.folders)]
+    folders = [probe, *map(probe.inside, inner)]
+    is_yolo = name and (any(map(_holds_labels, folders)) or _split_lists(probe))
+    return storage.join(probe.path, name) if is_yolo else ""
 
 
-def _has_labels(probe: InputProbe) -> bool:
-    return {"images", "labels"} <= {*probe.folders}
-
-
-def _splits_with_labels(probe: InputProbe) -> dict[str, str]:
-    """Returns folder -> split for the split folders that have `images` and `labels`."""
-    found = split_folders(probe.folders)
-    return {name: split for name, split in found.items() if _has_labels(probe.inside(name))}
+def _holds_labels(probe: InputProbe) -> bool:
+    """Returns whether a folder has text files beside images, or the folders `images` and `labels`."""
+    stems = {stem_of(name) for name in probe.files if is_image_name(name)}
+    texts = [name for name in probe.files if name.lower().endswith(".txt")]
+    return {"images", "labels"} <= {*probe.folders} or any(stem_of(name) in stems for name in texts)
 
 
 def _split_lists(probe: InputProbe) -> dict[str, str]:
-    """Returns split -> list of images, in a folder without obj.data; none if there are fewer than two."""
-    found: dict[str, str] = {}
+    """Returns list of images -> split, in a folder without obj.data; none if there are fewer than two."""
+    places: dict[str, str] = {}
     for name in probe.files:
-        stem = stem_of(name)
-        if not name.lower().endswith(_LISTS) or split_token(stem) != stem.lower():
+        stem = stem_of(name).lower()
+        if not name.lower().endswith(_LISTS) or split_token(stem) != stem:
             continue
         path = storage.join(probe.path, name)
         head = storage.read_head(path, 1 << 12)
         check_utf8(f"--input {printable(path)}", head)
         if claims_to_be_image(head.decode("utf-8-sig", "replace").strip().partition("\n")[0].strip()):
-            found[stem.lower()] = path
-    return found if len(found) > 1 else {}
+            places[path] = stem
+    return places if len(places) > 1 else {}
 
 
-def _image_folders(probe: InputProbe, root: str) -> dict[str, str]:
+def _image_folders(probe: InputProbe) -> dict[str, str]:
     """Returns path -> split for each split folder, or for one folder with all images.
 
     Raises:
       UsageError: If split folders and others have images.
     """
-    has_images = "images" in probe.folders
-    where, path, inner = (probe.inside("images"), "images/", "") if has_images else (probe, "", "/images")
-    splits = split_folders(where.folders) if has_images else _splits_with_labels(probe)
-    folders = {f"{path}{name}{inner}": split for name, split in splits.items()}
-    if splits and (other := _other_images(where, splits)):
-        entries = ", ".join(f"{split}: {name}" for name, split in folders.items())
+    inner = "images/" if "images" in probe.folders else ""
+    where = probe.inside("images") if inner else probe
+    splits = split_folders(where.folders)
+    others = [name for name in (*where.folders, *where.files) if name not in splits and name[0] != "."]
+    other = next((name for name in others if _holds_images(where, name)), "") if splits else ""
+    if other:
+        places = printable(", ".join(f"{split}: {inner}{name}" for name, split in splits.items()))
         raise UsageError(
-            f"--input {printable(root)}: {printable(', '.join(folders))} may be splits, but "
-            f"{printable(path + other)} is not in them; write a data.yaml with names: [CLASS, ...] and "
-            f"{printable(entries)}, or with train: {path.rstrip('/') or '.'} if the folders are no splits."
+            f"--input {printable(probe.path)}: {printable(', '.join(splits))} may be splits, but "
+            f"{printable(inner + other)} is not in them; write a data.yaml with names: [CLASS, ...] and "
+            f"{places}, or with train: {inner.rstrip('/') or '.'} if the folders are no splits."
         )
-    if len(folders) > 1:
-        return {join(root, name): split for name, split in folders.items()}
-    return {join(root, "images") if has_images else root: ""}
+    return {join(where.path, name): split for name, split in splits.items()} or {where.path: ""}
 
 
-def _other_images(probe: InputProbe, splits: Mapping[str, str]) -> str:
-    """Returns an image, or a folder with images, that is outside of all split folders; empty if none is."""
-    shown = [name for name in probe.files if is_image_name(name) and not name.startswith(".")]
-    folders = (name for name in probe.folders if name not in splits and not name.startswith("."))
-    inner = ((name, probe.inside(name)) for name in folders)
-    with_images = (
-        name for name, folder in inner if any(map(is_image_name, folder.files)) or folder.images_below
-    )
-    return next(iter(shown), "") or next(with_images, "")
-
-
-def _split_names(probe: InputProbe) -> dict[str, str]:
-    """Returns folder -> file of class names, for split folders with images, labels and Roboflow's file."""
-    folders = [name for name in probe.folders if split_token(name) == name.lower()]
-    inner = {name: probe.inside(name) for name in folders}
-    return {
-        name: storage.join(folder.path, _ROBOFLOW_NAMES)
-        for name, folder in inner.items()
-        if _ROBOFLOW_NAMES in folder.files and _find_names(folder)
-    }
-
-
-def _from_split_folders(root: str, files: Mapping[str, str]) -> _Dataset:
-    """Returns the dataset in split folders that each have a file of class names.
-
-    Raises:
-      UsageError: If the files differ.
-    """
-    names = {folder: _lines(path) for folder, path in files.items()}
-    first = next(iter(names))
-    for folder, lines in names.items():
-        if lines != names[first]:
-            raise UsageError(
-                f"--input {printable(root)}: {first}/{_ROBOFLOW_NAMES} and {folder}/{_ROBOFLOW_NAMES} name "
-                "different classes; export the dataset again."
-            )
-    places = {join(root, folder): folder.lower() for folder in names}
-    return _Dataset(root, dict(enumerate(names[first])), places)
+def _holds_images(folder: InputProbe, name: str) -> bool:
+    """Returns whether a file is an image, or a folder contains images."""
+    if name in folder.files:
+        return is_image_name(name)
+    inner = folder.inside(name)
+    return any(map(is_image_name, inner.files)) or inner.images_below > 0
 
 
 def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
     dataset = _read_dataset(probe)
+    if dataset is None:
+        return []
     names = tuple((number, class_name(name)) for number, name in dataset.names.items())
-    several = len({*dataset.places.values()}) > 1
-    found = []
-    for path, split in dataset.places.items():
-        is_list = not is_folder(path)
-        found.append(
-            PairedFolders(
-                images=dataset.root if is_list else path,
-                annotations=dataset.root if is_list else label_folder(path),
-                suffixes=(".txt",),
-                split=split if several else "",
-                image_list=path if is_list else "",
-                root=dataset.root,
-                classes=names,
-                dialect=_POSE if dataset.is_pose else "",
-            )
+    lists = {path for path in dataset.places if not is_folder(path)}
+    return [
+        PairedFolders(
+            images=dataset.root if path in lists else path,
+            annotations=dataset.root if path in lists else label_folder(path),
+            suffixes=(".txt",),
+            split=split,
+            image_list=path if path in lists else "",
+            root=dataset.root,
+            classes=names,
+            dialect=_POSE if dataset.is_pose else "",
         )
-    return found
+        for path, split in dataset.places.items()
+    ]
 
 
 def _is_surplus(folders: PairedFolders, path: str) -> bool:
@@ -513,12 +387,10 @@ def _is_surplus(folders: PairedFolders, path: str) -> bool:
     return folders.images != folders.annotations or holds_labels(path)
 
 
-def _recognizes(probe: InputProbe, settings: ConvertSettings) -> bool:
-    return bool(_find_description(probe) or _find_names(probe) or _split_names(probe))
-
-
 def _summarize(probe: InputProbe, settings: ConvertSettings) -> str:
     dataset = _read_dataset(probe)
+    if dataset is None:  # it is in folders that are named like splits
+        return ""
     left_out = f"; left out: {printable(', '.join(dataset.missing))}" if dataset.missing else ""
     return f", {counted(len(dataset.names), 'class')}{left_out}"
 
@@ -531,9 +403,11 @@ def _parse_labels(data: bytes, folders: PairedFolders) -> Annotations:
 SOURCE = PairFormat(
     name="yolo",
     title="YOLO",
-    expected="write --input PATH/data.yaml",
+    expected=(
+        "it has neither data.yaml nor obj.data nor a file of class names; add classes.txt, with a class on "
+        "each line, beside images/ and labels/, or write --input PATH/data.yaml"
+    ),
     find=_find,
-    recognizes=_recognizes,
     summarize=_summarize,
     parse=_parse_labels,
     noun="label file",

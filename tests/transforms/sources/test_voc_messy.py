@@ -97,11 +97,12 @@ def test_images_of_one_stem_need_a_file_that_names_one(tmp_path: Path) -> None:
     put_file(tmp_path / "Annotations" / "c.xml", "c.jpg")
     found = listed(tmp_path)
     assert labels(found) == {"JPEGImages/b.png": "thing", "JPEGImages/c.jpg": "thing"}
-    unclear = "a.xml could belong to a.jpg and a.png"
+    unclear = "there are several images that its XML file fits"
     assert faults(found) == {
-        "JPEGImages/a.jpg": unclear,
-        "JPEGImages/a.png": unclear,
-        "JPEGImages/b.jpg": "b.xml belongs to b.png, so there is no XML file for it",
+        "JPEGImages/a.jpg": f"{unclear}: a.jpg and a.png",
+        "JPEGImages/a.png": f"{unclear}: a.jpg and a.png",
+        "JPEGImages/b.jpg": f"{unclear}: b.jpg and b.png",
+        "Annotations/a.xml": "it fits several images: a.jpg and a.png",
     }
 
 
@@ -113,12 +114,12 @@ def test_a_name_in_two_folders_is_unclear(tmp_path: Path) -> None:
     found = listed(tmp_path)
     assert labels(found) == {}
     messages = faults(found)
-    both = "JPEGImages/x/a.jpg and JPEGImages/y/a.jpg"
+    both = "x/a.jpg and y/a.jpg"
     assert messages["JPEGImages/x/a.jpg"] == f"there are several images that its XML file fits: {both}"
     assert messages["JPEGImages/y/a.jpg"] == messages["JPEGImages/x/a.jpg"]
     assert messages["Annotations/a.xml"] == f"it fits several images: {both}"
     assert (
-        messages["JPEGImages/x/b.jpg"] == "there are several XML files that could be its own: b.xml and b.xml"
+        messages["JPEGImages/x/b.jpg"] == "there are several XML files that could be its own: 1/b.xml and 2/b.xml"
     )
     assert messages["Annotations/1/b.xml"] == messages["Annotations/2/b.xml"] == "its image is missing"
 
