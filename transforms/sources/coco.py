@@ -6,8 +6,10 @@ import contextlib
 import io
 import math
 import re
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import IO, Any
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, PanopticSegment
@@ -33,7 +35,6 @@ from shardwright.transforms.sources.image_files import (
     class_name,
     folder_of,
     inner_path,
-    is_file,
     is_folder,
     is_text,
     join,
@@ -41,23 +42,17 @@ from shardwright.transforms.sources.image_files import (
     parent_of,
     split_token,
 )
+from shardwright.transforms.sources.image_lists import names_with
 from shardwright.transforms.sources.input_probe import InputProbe
-from shardwright.transforms.sources.json_stream import (
-    Item,
-    ItemsByKey,
-    JsonFault,
-    JsonItems,
-    stream_object,
-)
+from shardwright.transforms.sources.json_stream import Item, JsonFault, JsonItems, stream_object
 from shardwright.transforms.sources.moved_files import file_name
 
 #: Keys of annotations that describe objects, and all keys that identify their kind.
 _OBJECT_KEYS = {"category_id", "bbox"}
 _KINDS = {"segments_info", "caption", "keypoints", *_OBJECT_KEYS}
 _FIRST_IMAGES = 5
-_ROBOFLOW = "_annotations.coco.json"
 #: Bytes at the beginning and at the end of a file that are searched for key points.
-_HEAD_BYTES, _TAIL_BYTES = 1 << 20, 1 << 16
+_SEARCHED_BYTES = 1 << 20
 _KEY_POINTS = re.compile(rb'"keypoints"\s*:\s*\[\s*[^\]\s]')
 _KEY_POINTS_LEFT_OUT = "--layout keypoints stores them"
 _NO_BOX = (math.nan, math.nan, math.nan, math.nan)
@@ -77,10 +72,11 @@ class _Coco(JsonItems):
     """The images of a file, and all that the file says about them.
 
     Attributes:
-      annotations: Places of the annotations, by the id of their image.
+      annotations: All annotations.
+      of_image: Id of an image -> its annotations.
       ids: Ids of the images.
       twice: Ids that several images have.
-      strays: (Number from 1, fault) of annotations without the id of an image.
+      strays: Annotations without the id of an image -> the fault.
       kinds: Keys of the annotations that identify their kind.
       categories: Category id -> class name.
       stuff: Ids of the categories that are not things (`isthing` of panoptic segments).
@@ -92,10 +88,11 @@ class _Coco(JsonItems):
 
     def __init__(self, file: IO[bytes], source: DocumentFile, settings: ConvertSettings) -> None:
         super().__init__(file)
-        self.annotations = ItemsByKey(file)
+        self.annotations = JsonItems(file)
+        self.of_image: dict[Id, array[int]] = {}
         self.ids: set[Id] = set()
         self.twice: set[Id] = set()
-        self.strays: list[tuple[int, str]] = []
+        self.strays: dict[int, str] = {}
         self.kinds: set[str] = set()
         self.categories: dict[Id, str] = {}
         self.stuff: set[Id] = set()
@@ -110,19 +107,18 @@ class _Coco(JsonItems):
         Raises:
           AnnotationFault: If it is not COCO's JSON, or is incomplete; the message says what is wrong.
         """
-        has_images, rank = False, 0
+        has_images = False
         try:
             for item in stream_object(self._file):
-                has_images = has_images or (item.name == "images" and not item.length)  # its end
-                if item.name == "images" and item.length:
-                    self.add(item)
-                    self._take_image(item.value)
+                if item.name == "images" and not item.length:
+                    has_images = True
+                elif item.name == "images":
+                    self._add_image(item)
                     yield item.value
-                elif item.name == "categories" and item.length:
-                    self._take_category(item.value)
+                elif item.name == "categories" and isinstance(item.value, dict):
+                    self._add_category(item.value)
                 elif item.name == "annotations" and item.length:
-                    rank += 1
-                    self._take_annotation(item, rank)
+                    self._add_annotation(item)
         except JsonFault as fault:
             raise AnnotationFault(
                 f"it is not a complete JSON object: {fault}; fetch it again or fix it"
@@ -133,27 +129,27 @@ class _Coco(JsonItems):
             raise AnnotationFault("it names no categories; add an array of categories with id and name")
         self.mask_states = FileStates(self.masks, len(self.ids) if self.masks else 0)
 
-    def _take_annotation(self, item: Item, rank: int) -> None:
-        value = item.value
-        found = id_of(value.get("image_id")) if isinstance(value, dict) else None
-        if found is not None:
-            self.kinds.update(value.keys() & _KINDS)
-            self.annotations.add(found, item, rank)
-        else:
-            why = "it has no image_id" if isinstance(value, dict) else "it is not an object"
-            self.strays.append((rank, why))
-
-    def _take_image(self, value: Any) -> None:
-        found = id_of(value.get("id")) if isinstance(value, dict) else None
+    def _add_image(self, item: Item) -> None:
+        self.add(item)
+        found = id_of(item.value.get("id")) if isinstance(item.value, dict) else None
         if found in self.ids:
             self.twice.add(found)
         elif found is not None:
             self.ids.add(found)
 
-    def _take_category(self, value: Any) -> None:
+    def _add_annotation(self, item: Item) -> None:
+        index, value = len(self.annotations), item.value
+        self.annotations.add(item)
+        image = id_of(value.get("image_id")) if isinstance(value, dict) else None
+        if image is None:
+            self.strays[index] = "it has no image_id" if isinstance(value, dict) else "it is not an object"
+        else:
+            self.kinds.update(value.keys() & _KINDS)
+            self.of_image.setdefault(image, array("q")).append(index)
+
+    def _add_category(self, value: Mapping[str, Any]) -> None:
         """Adds a category; a category without an id or a name is ignored."""
-        found = id_of(value.get("id")) if isinstance(value, dict) else None
-        name = class_name(value.get("name")) if found is not None else ""
+        found, name = id_of(value.get("id")), class_name(value.get("name"))
         if found is None or not name:
             return
         if self.categories.setdefault(found, name) != name:
@@ -161,17 +157,19 @@ class _Coco(JsonItems):
         points = value.get("keypoints")
         if isinstance(points, list) and points and all(isinstance(point, str) for point in points):
             self.points[found] = tuple(points)
-        if number(value.get("isthing", 1)) == 0 or value.get("isthing") is False:
+        if value.get("isthing", 1) in (0, False):
             self.stuff.add(found)
+
+    def annotations_of(self, image: Id) -> Iterator[Any]:
+        """Yields the annotations of an image."""
+        return map(self.annotations.read, self.of_image.get(image, ()))
 
     def orphans(self) -> Iterator[tuple[int, str]]:
         """Yields number and fault of the annotations without an image."""
-        yield from self.strays
-        for key in self.annotations:
-            if key not in self.ids:
-                yield from (
-                    (rank, f"no image has its image_id {key!r}") for rank in self.annotations.ranks(key)
-                )
+        yield from self.strays.items()
+        for image, indexes in self.of_image.items():
+            if image not in self.ids:
+                yield from ((index, f"no image has its image_id {image!r}") for index in indexes)
 
     def category_of(self, value: Mapping[str, Any]) -> str:
         """Returns the name of a category; empty if no category has that id."""
@@ -184,11 +182,19 @@ class _Coco(JsonItems):
         return ObjectAnnotation(
             label=self.category_of(value),
             box=_box(value.get("bbox")),
-            crowd=bool(number(value.get("iscrowd"))) or value.get("iscrowd") is True,
+            crowd=_is_true(value.get("iscrowd")),
             area=number(value.get("area")),
             segmentation=outline if outline and isinstance(outline, list | dict) else None,
             keypoints=self.keypoints_of(value),
         )
+
+    def segment_of(self, value: Any) -> PanopticSegment:
+        """Returns a segment of a panoptic mask."""
+        found = id_of(value.get("id")) if isinstance(value, dict) else None
+        if not isinstance(found, int):
+            raise AnnotationFault("one of its segments has no id")
+        thing = id_of(value.get("category_id")) not in self.stuff
+        return PanopticSegment(found, self.category_of(value), _is_true(value.get("iscrowd")), thing)
 
     def keypoints_of(self, value: Mapping[str, Any]) -> tuple[float, ...] | None:
         """Returns x, y and visibility of each named key point; None if the object has none.
@@ -208,6 +214,10 @@ class _Coco(JsonItems):
         return tuple(item for name in self.point_names for item in points.get(name, (0.0, 0.0, 0.0)))
 
 
+def _is_true(value: Any) -> bool:
+    return value is True or bool(number(value))
+
+
 def _box(value: Any) -> tuple[float, float, float, float] | None:
     """Returns xmin, ymin, xmax, ymax of COCO's x, y, width, height."""
     if value is None or value == []:
@@ -222,43 +232,34 @@ def _box(value: Any) -> tuple[float, float, float, float] | None:
 # Which files of a folder are read
 
 
+def _items_in(head: bytes) -> Iterator[Item]:
+    """Yields the items that are complete in the first bytes of a file."""
+    with contextlib.suppress(JsonFault):
+        yield from stream_object(io.BytesIO(head))
+
+
 def _is_coco(head: bytes) -> bool:
     """Returns whether a file begins like COCO's JSON: an object with images or annotations."""
-    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-        return False
-    arrays = set()
-    with contextlib.suppress(JsonFault):
-        for item in stream_object(io.BytesIO(head)):
-            keys = item.value.keys() if isinstance(item.value, dict) else set()
-            is_image = item.name == "images" and {"id", "file_name"} <= keys
-            if is_image or (item.name == "annotations" and "image_id" in keys):
-                return True
-            arrays |= {item.name} if not item.length else set()
-        return {"images", "annotations"} <= arrays
-    return False
+    keys = {"images": {"id", "file_name"}, "annotations": {"image_id"}}
+    return any(
+        item.name in keys and isinstance(item.value, dict) and keys[item.name] <= item.value.keys()
+        for item in _items_in(head)
+    )
 
 
 def _first_images(head: bytes) -> list[Any]:
     """Returns the entries of the first images; none if the file begins with annotations."""
-    images: list[Any] = []
-    with contextlib.suppress(JsonFault):
-        for item in stream_object(io.BytesIO(head)):
-            images += [item.value] if item.name == "images" and item.length else []
-            if len(images) == _FIRST_IMAGES:
-                break
-    return images
+    images = (item.value for item in _items_in(head) if item.name == "images" and item.length)
+    return [*islice(images, _FIRST_IMAGES)]
 
 
 def _json_files(probe: InputProbe) -> Iterator[str]:
     """Yields the paths of JSON files in the usual places of COCO, relative to the folder."""
-    for folder in ("", "annotations", *filter(split_token, probe.folders)):
-        if folder and folder not in probe.folders:
-            continue
-        inner = probe.inside(folder) if folder else probe
-        names = {name for name in inner.files if name.lower().endswith(".json")}
-        if len(inner.files) >= 2000 and storage.exists(storage.join(inner.path, _ROBOFLOW)):
-            names.add(_ROBOFLOW)  # a probe lists only the first names
-        yield from (f"{folder}/{name}" if folder else name for name in sorted(names))
+    yield from names_with(probe, ".json", None, lambda path: True)
+    for folder in probe.folders:
+        if folder == "annotations" or split_token(folder):
+            names = names_with(probe.inside(folder), ".json", None, lambda path: True)
+            yield from (f"{folder}/{name}" for name in names)
 
 
 def _stores_panoptic(settings: ConvertSettings) -> bool:
@@ -272,7 +273,7 @@ def _stores_key_points(settings: ConvertSettings) -> bool:
 
 def _leave_out(probe: InputProbe, names: Sequence[str], settings: ConvertSettings) -> dict[str, str]:
     """Returns file -> why it is left out, judged by COCO's own file names, and what else is left out."""
-    left_out = _beside(probe, settings) if probe.is_file else _left_out_files(probe, names, settings)
+    left_out = _left_out_files(probe, names, settings)
     for name in names if not _stores_key_points(settings) else ():
         path = storage.join(probe.path, name) if name else probe.path
         if name not in left_out and _has_key_points(path):
@@ -300,27 +301,17 @@ def _left_out_files(probe: InputProbe, names: Sequence[str], settings: ConvertSe
     if not _stores_key_points(settings):
         repeating["person_keypoints"] = _KEY_POINTS_LEFT_OUT
     for kind, why in repeating.items():
-        again = {name.replace("instances_", f"{kind}_") for name in others if "instances_" in name}
-        left_out |= {name: why for name in others if name in again and "instances_" not in name}
+        instances = {name: name.replace(f"{kind}_", "instances_") for name in others if f"{kind}_" in name}
+        left_out |= {name: why for name, instance in instances.items() if instance in others}
     return left_out
-
-
-def _beside(probe: InputProbe, settings: ConvertSettings) -> dict[str, str]:
-    """Returns the panoptic file that belongs to a single file, if the layout could store it."""
-    name = probe.name.replace("instances", "panoptic")
-    if name == probe.name or not _stores_panoptic(settings) or not is_file(join(folder_of(probe.path), name)):
-        return {}
-    return {name: "name the folder as --input to use it too"}
 
 
 def _has_key_points(path: str) -> bool:
     """Returns whether the beginning or the end of a file contains key points."""
-    head = storage.read_head(path, _HEAD_BYTES)
-    if _KEY_POINTS.search(head):
-        return True
-    size = storage.size_of(path)
-    begin = max(len(head), size - _TAIL_BYTES)
-    return begin < size and bool(_KEY_POINTS.search(storage.read_range(path, begin, size - begin)))
+    head = storage.read_head(path, _SEARCHED_BYTES)
+    begin = max(0, storage.size_of(path) - _SEARCHED_BYTES)
+    tail = storage.read_range(path, begin, _SEARCHED_BYTES) if begin else b""
+    return any(map(_KEY_POINTS.search, (head, tail)))
 
 
 def _mask_folder(path: str, settings: ConvertSettings) -> str:
@@ -394,8 +385,8 @@ def _begin(
     for document, file in zip(documents, files):
         file.point_names = names
         yield from (ClassId(name, found) for found, name in file.categories.items() if isinstance(found, int))
-        for rank, why in file.orphans():
-            yield document, f"annotation {rank}", why
+        for index, why in file.orphans():
+            yield document, f"annotation {index + 1}", why
 
 
 def _image_of(value: Any, settings: ConvertSettings) -> ImagePaths:
@@ -426,21 +417,21 @@ def _size_of(values: Mapping[str, Any]) -> tuple[int, int] | None:
 class _Image:
     """What several files say about one image.
 
-    Args:
-      ref: Reference to the image.
-      settings: Checked settings.
+    Attributes:
+      objects: Objects by the id of their annotation; one without an id has a key of its own. None if no file
+        lists objects.
+      captions: Captions.
+      mask: Panoptic mask; None if there is none.
+      segments: Segments of the mask.
     """
 
-    def __init__(self, ref: ImageRef, settings: ConvertSettings) -> None:
-        self._ref = ref
-        self._has_objects = settings.record_layout.needs is Needs.OBJECTS
-        self._objects: list[ObjectAnnotation] | None = None
-        self._places: dict[Id, int] = {}  # id of an annotation -> its place among the objects
-        self._captions: list[str] = []
-        self._mask = storage.StoredObject("", -1, "")
-        self._segments: tuple[PanopticSegment, ...] = ()
+    def __init__(self) -> None:
+        self.objects: dict[Any, ObjectAnnotation] | None = None
+        self.captions: list[str] = []
+        self.mask: storage.StoredObject | None = None
+        self.segments: tuple[PanopticSegment, ...] = ()
 
-    def add(self, document: Document, image: Id) -> None:
+    def add(self, document: Document, image: Id, has_objects: bool) -> None:
         """Adds what a file says.
 
         Raises:
@@ -452,42 +443,40 @@ class _Image:
             raise AnnotationFault(
                 "another image has the same id, so its annotations may belong to the other image"
             )
-        if self._has_objects and (file.kinds & _OBJECT_KEYS or not file.kinds):
-            if self._objects and file.kinds:
+        if has_objects and (file.kinds & _OBJECT_KEYS or not file.kinds):
+            if self.objects and file.kinds:
                 self._add_key_points(document, file, image)
                 return
-            self._objects = self._objects or []
-        for value in file.annotations.read(image):
+            self.objects = self.objects or {}
+        for value in file.annotations_of(image):
             if "segments_info" in value:
                 if file.masks:
-                    self._take_segments(value, file)
+                    self._add_segments(value, file)
             elif "caption" in value and not _OBJECT_KEYS & value.keys():
                 if not is_text(value["caption"]):
                     raise AnnotationFault("one of its captions is not text")
-                self._captions.append(value["caption"].strip())
-            elif self._objects is not None:
+                self.captions.append(value["caption"].strip())
+            elif self.objects is not None:
                 found = id_of(value.get("id"))
-                if found is not None:
-                    self._places[found] = len(self._objects)
-                self._objects.append(file.object_of(value))
+                key = (len(self.objects),) if found is None or found in self.objects else found
+                self.objects[key] = file.object_of(value)
 
     def _add_key_points(self, document: Document, file: _Coco, image: Id) -> None:
         """Adds the key points of a file that repeats the objects of another file."""
-        assert self._objects is not None
+        assert self.objects is not None
         if not file.point_names or "person_keypoints" not in document.file.key:
             raise UsageError(
-                f"--input {printable(document.file.path)} and another JSON file both list the objects of "
-                f"{printable(self._ref.uri.rpartition('/')[2])}; name one of them as --input."
+                f"--input {printable(document.file.path)} and another JSON file both list the objects of the "
+                "same images; name one of them as --input."
             )
-        for value in file.annotations.read(image):
+        for value in file.annotations_of(image):
             found = id_of(value.get("id"))
-            place = self._places.get(found) if found is not None else None
-            if place is None:
+            if found not in self.objects:
                 raise AnnotationFault(f"no object has the id {found!r} of its key points")
-            self._objects[place] = replace(self._objects[place], keypoints=file.keypoints_of(value))
+            self.objects[found] = replace(self.objects[found], keypoints=file.keypoints_of(value))
 
-    def _take_segments(self, value: Mapping[str, Any], file: _Coco) -> None:
-        if self._mask.path:
+    def _add_segments(self, value: Mapping[str, Any], file: _Coco) -> None:
+        if self.mask:
             raise AnnotationFault("it has two panoptic masks")
         name = value.get("file_name")
         mask = inner_path(name) if isinstance(name, str) else ""
@@ -495,44 +484,31 @@ class _Image:
             raise AnnotationFault(
                 f"the file_name {name!r} of its mask is not a file in the folder of the masks"
             )
-        infos = value["segments_info"]
-        segments = []
-        for segment in infos if isinstance(infos, list) else [None]:
-            found = id_of(segment.get("id")) if isinstance(segment, dict) else None
-            if not isinstance(segment, dict) or not isinstance(found, int):
-                raise AnnotationFault("one of its segments has no id")
-            crowd, thing = (
-                bool(number(segment.get("iscrowd"))),
-                id_of(segment.get("category_id")) not in file.stuff,
-            )
-            segments.append(PanopticSegment(found, file.category_of(segment), crowd, thing))
-        path = join(file.masks, mask)
-        self._mask = file.mask_states.find(path) or storage.StoredObject(path, -1, "")
-        self._segments = tuple(segments)
-
-    def annotations(self, size: tuple[int, int] | None, names: tuple[str, ...]) -> Annotations:
-        """Returns all annotations of the image."""
-        return Annotations(
-            objects=None if self._objects is None else tuple(self._objects),
-            size=size,
-            captions=tuple(self._captions),
-            panoptic_mask=self._mask.path,
-            segments=self._segments,
-            mask_size=self._mask.size,
-            mask_version=self._mask.version,
-            keypoint_names=names,
-        )
+        path, infos = join(file.masks, mask), value["segments_info"]
+        segments = infos if isinstance(infos, list) else [None]
+        self.segments = tuple(map(file.segment_of, segments))
+        self.mask = file.mask_states.find(path) or storage.StoredObject(path, -1, "")
 
 
 def _join(ref: ImageRef, entries: Sequence[tuple[Document, int]], settings: ConvertSettings) -> ImageRef:
     """Returns the reference of an image with the annotations of all files."""
-    found = _Image(ref, settings)
+    found = _Image()
     values = [(document, document.entries.read(index)) for document, index in entries]
     for document, value in values:
-        found.add(document, _id_of_image(value))
+        found.add(document, _id_of_image(value), settings.record_layout.needs is Needs.OBJECTS)
     first, value = values[0]
-    image_id, size = _id_of_image(value), _size_of(value)
-    annotations = found.annotations(size, first.entries.point_names)  # type: ignore[attr-defined]
+    mask = found.mask or storage.StoredObject("", -1, "")
+    annotations = Annotations(
+        objects=None if found.objects is None else tuple(found.objects.values()),
+        size=_size_of(value),
+        captions=tuple(found.captions),
+        panoptic_mask=mask.path,
+        segments=found.segments,
+        mask_size=mask.size,
+        mask_version=mask.version,
+        keypoint_names=first.entries.point_names,  # type: ignore[attr-defined]
+    )
+    image_id = _id_of_image(value)
     message = f"image {image_id} of {printable(first.file.key)}"
     return annotated(ref, annotations)._replace(source_id=number_text(image_id), message=message)
 

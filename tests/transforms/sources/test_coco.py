@@ -316,7 +316,10 @@ WRONG_FILES: Mapping[str, tuple[str, str]] = {
     "no object": ("[1, 2]", "at byte 0"),
     "empty": ("", "at byte 0"),
     "nested": ('{"images": ' + "[" * 200_000, "nested too deeply"),
-    "not JSON": ('{"images": [{"id": 1, "file_name": "x.jpg", oops}]}', "not JSON at byte"),
+    "not JSON": (
+        '{"images": [{"id": 1, "file_name": "x.jpg", oops}]}',
+        "it is not JSON or ends too early at byte",
+    ),
     "two names": (
         '{"images": [], "categories": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}',
         "stands for two names",

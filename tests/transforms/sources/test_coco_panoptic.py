@@ -117,7 +117,7 @@ def examples_of(folder: Path, layout: str) -> list[Any]:
 def test_panoptic_files_that_are_not_used_are_named(tmp_path: Path, photos: list[Photo]) -> None:
     folder = tmp_path / "annotations"
     save(folder / "panoptic_val2017.json", panoptic_of(photos, folder / "panoptic_val2017"))
-    instances = save(folder / "instances_val2017.json", coco_of(photos))
+    save(folder / "instances_val2017.json", coco_of(photos))
 
     def left_out(where: Path, layout: str) -> str:
         return listed(where, layout=layout).input.detected_as.partition("; left out: ")[2]
@@ -125,6 +125,5 @@ def test_panoptic_files_that_are_not_used_are_named(tmp_path: Path, photos: list
     assert left_out(tmp_path, "vision") == ""
     assert "panoptic_val2017.json (--layout detection stores no" in left_out(tmp_path, "detection")
     assert "instances_val2017.json (--layout panoptic stores" in left_out(tmp_path, "panoptic")
-    assert left_out(instances, "vision") == "panoptic_val2017.json (name the folder as --input to use it too)"
     shutil.rmtree(folder / "panoptic_val2017")
     assert "name it with --mask_dir" in left_out(tmp_path, "vision")

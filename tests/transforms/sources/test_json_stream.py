@@ -51,25 +51,23 @@ def test_streaming_agrees_with_the_standard_parser(
 def test_values_may_cross_chunks() -> None:
     rows = [{"id": i, "text": "ä" * (i % 50), "n": i} for i in range(40_000)]
     text = '{"images": [' + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "]}"
-    text = text.replace('"n": 7}', '"n": ' + "9" * 5000 + "}")
     found = [item.value for item in stream_object(io.BytesIO(text.encode())) if item.length]
-    assert len(found) == len(rows) and found[8:] == rows[8:]
-    assert found[:7] == rows[:7] and found[7]["n"] == float("inf")
+    assert found == rows
 
 
 @pytest.mark.parametrize(
     ("data", "message", "byte"),
     [
-        (b"", "it ends too early", 0),
-        (b'{"a": [1, 2', "it ends too early", 11),
-        (b'{"a": "b', "it ends too early", 8),
-        (b'{"a": tru', "it ends too early", 9),
-        (b'{"a": [1, oops]}', "it is not JSON", 10),
+        (b"", "the end instead of {", 0),
+        (b'{"a": [1, 2', "the end instead of , or ]", 11),
+        (b'{"a": "b', "it is not JSON or ends too early", 6),
+        (b'{"a": tru', "it is not JSON or ends too early", 6),
+        (b'{"a": [1, oops]}', "it is not JSON or ends too early", 10),
         (b'{"a" 1}', "'1' instead of :", 5),
         (b"[1]", "'[' instead of {", 0),
         (b"{1: 2}", "an object has a name that is not a string", 2),
         (b'\xef\xbb\xbf{"a": [1}', "'}' instead of , or ]", 11),
-        (b'{"a": ' + b"[" * 100_000, "its values are nested too deeply", 7),
+        (b'{"a": ' + b"[" * 100_000, "its values are nested too deeply or too long", 7),
         (b'{"a": [1]}\n{"a": [2]}', "a second document begins", 11),
         (b"{} []", "a second document begins", 3),
     ],
@@ -77,7 +75,7 @@ def test_values_may_cross_chunks() -> None:
 def test_messages_name_the_error_and_its_place(data: bytes, message: str, byte: int) -> None:
     with pytest.raises(JsonFault) as raised:
         list(stream_object(io.BytesIO(data)))
-    assert (raised.value.message, raised.value.byte) == (message, byte)
+    assert str(raised.value) == f"{message} at byte {byte}"
 
 
 def test_a_second_list_is_an_error() -> None:

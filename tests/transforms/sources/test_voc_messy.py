@@ -119,7 +119,8 @@ def test_a_name_in_two_folders_is_unclear(tmp_path: Path) -> None:
     assert messages["JPEGImages/y/a.jpg"] == messages["JPEGImages/x/a.jpg"]
     assert messages["Annotations/a.xml"] == f"it fits several images: {both}"
     assert (
-        messages["JPEGImages/x/b.jpg"] == "there are several XML files that could be its own: 1/b.xml and 2/b.xml"
+        messages["JPEGImages/x/b.jpg"]
+        == "there are several XML files that could be its own: 1/b.xml and 2/b.xml"
     )
     assert messages["Annotations/1/b.xml"] == messages["Annotations/2/b.xml"] == "its image is missing"
 
