@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import math
-import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -51,10 +50,6 @@ from shardwright.transforms.sources.moved_files import file_name
 _OBJECT_KEYS = {"category_id", "bbox"}
 _KINDS = {"segments_info", "caption", "keypoints", *_OBJECT_KEYS}
 _FIRST_IMAGES = 5
-#: Bytes at the beginning and at the end of a file that are searched for key points.
-_SEARCHED_BYTES = 1 << 20
-_KEY_POINTS = re.compile(rb'"keypoints"\s*:\s*\[\s*[^\]\s]')
-_KEY_POINTS_LEFT_OUT = "--layout keypoints stores them"
 _NO_BOX = (math.nan, math.nan, math.nan, math.nan)
 
 Id = int | str
@@ -272,16 +267,7 @@ def _stores_key_points(settings: ConvertSettings) -> bool:
 
 
 def _leave_out(probe: InputProbe, names: Sequence[str], settings: ConvertSettings) -> dict[str, str]:
-    """Returns file -> why it is left out, judged by COCO's own file names, and what else is left out."""
-    left_out = _left_out_files(probe, names, settings)
-    for name in names if not _stores_key_points(settings) else ():
-        path = storage.join(probe.path, name) if name else probe.path
-        if name not in left_out and _has_key_points(path):
-            left_out[f"the key points of {name or probe.name}"] = _KEY_POINTS_LEFT_OUT
-    return left_out
-
-
-def _left_out_files(probe: InputProbe, names: Sequence[str], settings: ConvertSettings) -> dict[str, str]:
+    """Returns file -> why it is left out, judged by COCO's own file names."""
     layout = settings.record_layout
     panoptic = [name for name in names if "panoptic" in name]
     others = [name for name in names if "panoptic" not in name]
@@ -299,19 +285,11 @@ def _left_out_files(probe: InputProbe, names: Sequence[str], settings: ConvertSe
     # Files of key points and of stuff repeat the same objects with fewer details.
     repeating = {"stuff": "its objects are in the other files"}
     if not _stores_key_points(settings):
-        repeating["person_keypoints"] = _KEY_POINTS_LEFT_OUT
+        repeating["person_keypoints"] = "--layout keypoints stores them"
     for kind, why in repeating.items():
         instances = {name: name.replace(f"{kind}_", "instances_") for name in others if f"{kind}_" in name}
         left_out |= {name: why for name, instance in instances.items() if instance in others}
     return left_out
-
-
-def _has_key_points(path: str) -> bool:
-    """Returns whether the beginning or the end of a file contains key points."""
-    head = storage.read_head(path, _SEARCHED_BYTES)
-    begin = max(0, storage.size_of(path) - _SEARCHED_BYTES)
-    tail = storage.read_range(path, begin, _SEARCHED_BYTES) if begin else b""
-    return any(map(_KEY_POINTS.search, (head, tail)))
 
 
 def _mask_folder(path: str, settings: ConvertSettings) -> str:
@@ -397,9 +375,7 @@ def _image_of(value: Any, settings: ConvertSettings) -> ImagePaths:
     name = value.get("file_name")
     if not isinstance(name, str) or not name:
         raise AnnotationFault("its entry has no file_name")
-    is_path = bool(inner_path(name))
-    fault = "" if is_path else f"its file_name {name!r} leads out of the folder of the images"
-    return ImagePaths(name, (name,), is_path=is_path, fault=fault)
+    return ImagePaths(name, (name,), is_path=bool(inner_path(name)))
 
 
 def _size_of(values: Mapping[str, Any]) -> tuple[int, int] | None:

@@ -80,14 +80,12 @@ class ImagePaths(NamedTuple):
       paths: Paths and file names that the image may have below the folder of images, the likeliest first.
       uri: The image in object storage, if no local file has one of the names; empty if there is none.
       is_path: Whether the first path is that of the image, and so gives the key of a missing one.
-      fault: What is wrong with the name if no image has it; by default, that its image is missing.
     """
 
     written: str
     paths: tuple[str, ...]
     uri: str = ""
     is_path: bool = False
-    fault: str = ""
 
 
 class Entries(Protocol):
@@ -131,24 +129,23 @@ class _Place(NamedTuple):
     entry: int
 
 
-def beside(path: str, settings: ConvertSettings, alone: bool) -> list[str]:
+def beside(path: str, settings: ConvertSettings) -> list[str]:
     """Returns the folder of the images: `--image_root`, or the folder of the file."""
     return [settings.image_root.rstrip("/") or "/"] if settings.image_root else [folder_of(path)]
 
 
-def usual_folders(path: str, settings: ConvertSettings, alone: bool) -> list[str]:
+def usual_folders(path: str, settings: ConvertSettings) -> list[str]:
     """Returns the folders that may contain the images of a file, the likeliest first.
 
     Args:
       path: Path of the file; the images of `instances_val2017.json` may be in `val2017/` or `val/`.
       settings: Settings with `image_root`.
-      alone: Whether the input is this single file, so that `image_root` itself holds its images.
     """
     stem = path.rpartition("/")[2].rpartition(".")[0]
     inner = [name for name in (stem.rpartition("_")[2], split_token(stem)) if name]
     if settings.image_root:
         named = settings.image_root.rstrip("/") or "/"
-        return [named] if alone else [*(join(named, name) for name in inner), named]
+        return [named, *(join(named, name) for name in inner)]
     here = folder_of(path)
     above = parent_of(here)
     folders = [join(place, name) for name in _IMAGE_FOLDERS for place in (here, above)]
@@ -201,7 +198,7 @@ class DocumentFormat:
     first: Callable[[bytes], Sequence[Any]] = first_items
     open: Callable[[IO[bytes], DocumentFile, ConvertSettings], Entries] = lambda file, *_: JsonItems(file)
     summarize: Callable[[DocumentFile, Sequence[Any], ConvertSettings], str] = lambda *_: ""
-    roots: Callable[[str, ConvertSettings, bool], list[str]] = beside
+    roots: Callable[[str, ConvertSettings], list[str]] = beside
     names_in: Callable[[InputProbe], Iterator[str]] | None = None
     leave_out: Callable[[InputProbe, Sequence[str], ConvertSettings], Mapping[str, str]] = lambda *_: {}
     begin: Callable[[Sequence[Document], ConvertSettings], Iterator[ClassId | tuple[Document, str, str]]] = (
@@ -248,7 +245,7 @@ class DocumentFormat:
         found = []
         for path, key, split in placed_lists(probe, [name for name in names if name not in left_out]):
             entries = self.first(_head(path))
-            root = self._root(path, self._names_of(entries, settings), settings, alone=probe.is_file)
+            root = self._root(path, self._names_of(entries, settings), settings)
             found.append((DocumentFile(path, key, root, split), entries))
         return found, left_out
 
@@ -259,20 +256,20 @@ class DocumentFormat:
                 names.append(self.image_of(entry, settings))
         return names
 
-    def _root(self, path: str, names: Sequence[ImagePaths], settings: ConvertSettings, alone: bool) -> str:
+    def _root(self, path: str, names: Sequence[ImagePaths], settings: ConvertSettings) -> str:
         """Returns the folder of the images of a file; empty if no names are given.
 
         Raises:
           UsageError: If no folder has one of the images with the names.
         """
-        folders = self.roots(path, settings, alone)
+        folders = self.roots(path, settings)
         if len(folders) == 1:
             return folders[0]
         paths = [path for image in names for path in image.paths]
         found = find_root(folders, [inner for path in paths for inner in _inner_paths(path, "")])
         found = found or find_root(folders, [file_name(path) for path in paths])
         if not found and settings.image_root:
-            return folders[-1]
+            return folders[0]
         if not found and paths:
             raise UsageError(
                 f"--input {printable(path)}: its images, such as {printable(paths[0])}, are neither beside "
@@ -318,18 +315,18 @@ class DocumentFormat:
                 self._open(DocumentFile(**values), settings, stack) for values in json.loads(part.detail)
             ]
             named: dict[ImagePaths, list[_Place]] = {}
-            for file, document in enumerate(documents):
+            for number, document in enumerate(documents):
                 for entry, value in enumerate(_scan(document)):
+                    place = _Place(number, entry)
                     try:
-                        names = self.image_of(value, settings)
+                        named.setdefault(self.image_of(value, settings), []).append(place)
                     except AnnotationFault as fault:
-                        yield self._bad_place(part, documents, _Place(file, entry), str(fault))
-                    else:
-                        named.setdefault(names, []).append(_Place(file, entry))
+                        yield self._bad_place(part, documents, place, str(fault))
             for found in self.begin(documents, settings):
                 yield found if isinstance(found, ClassId) else _bad_entry(part, *found)
-            first = [*islice(named, _IMAGES_TRIED)]
-            root = documents[0].file.root or self._root_of_all(documents[0].file.path, first, part, settings)
+            file = documents[0].file
+            root = file.root or self._root(file.path, [*islice(named, _IMAGES_TRIED)], settings)
+            root = root or self.roots(file.path, settings)[0]
             states = FileStates(root, len(named))
             images: dict[str, tuple[_Image, list[_Place]]] = {}
             for names, image in _find_images(named, root, states):
@@ -350,13 +347,6 @@ class DocumentFormat:
         with storage.translated_errors("read", file.path):
             opened = stack.enter_context(storage.open_local(file.path))
         return Document(file, self.open(opened, file, settings))
-
-    def _root_of_all(
-        self, path: str, names: Sequence[ImagePaths], part: InputSplit, settings: ConvertSettings
-    ) -> str:
-        """Returns the folder of the images of a file whose beginning names none."""
-        alone = part.path == part.item.path
-        return self._root(path, names, settings, alone) or self.roots(path, settings, alone)[0]
 
     def _bad_place(
         self, part: InputSplit, documents: Sequence[Document], place: _Place, why: str
@@ -451,7 +441,7 @@ def _find_images(
         elif names.uri:
             yield names, _Image(names.uri, names.paths[0])
         else:
-            yield names, _Image("", "", names.fault or f"{MISSING}: {printable(names.written)}")
+            yield names, _Image("", "", f"{MISSING}: {printable(names.written)}")
 
 
 def _find_inside(names: ImagePaths, root: str, states: FileStates) -> str:
