@@ -1,23 +1,28 @@
-"""Every format with boxes as the conformance suite uses it: a small set, and ways to damage it.
+"""Every format of annotations as the conformance suite uses it: a small set, and ways to damage it.
 
 `test_annotation_sources.py` runs the same tests over all of them. A new format gets one row in `FORMATS`.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from helpers.annotation_sets import (
     box_table,
+    cityscapes,
     coco,
+    coco_panoptic,
     cvat,
     json_exports,
     kitti,
     labelme,
     open_images,
+    semantic_masks,
     voc,
     yolo,
 )
@@ -54,22 +59,49 @@ class Format:
     Attributes:
       put: writes photos and their annotations into a folder.
       source: name of its source.
-      damage: damages the annotations of `house`, so that the image is `BAD_ANNOTATION`.
+      damage: damages the annotations of `house`, so that the image is bad.
+      reason: why it is bad then.
       bad_box: turns one of the two boxes of `house` inside out.
       alone: pattern of the file with the annotations of one image, if there is one for each.
       document: path of the file with the annotations of all images, if it must be complete.
       splits: whether folders of it, each with images and annotations, are splits.
       lists_all: whether images without boxes are in it.
+      image: pattern of the names of the images.
+      layout: layout in which its annotations are stored.
+      folder: folder of it that is the input.
+      settings: further settings; `{}` is the folder of the set.
+      mask: pattern of the masks, if it has some.
     """
 
     put: Callable[[Path], list[Photo]]
     source: str
     damage: Edit | None = None
+    reason: str = "BAD_ANNOTATION"
     bad_box: Edit | None = None
     alone: str = ""
     document: str = ""
     splits: bool = True
     lists_all: bool = True
+    image: str = "{}.jpg"
+    layout: str = "detection"
+    folder: str = ""
+    settings: dict[str, str] = field(default_factory=dict)
+    mask: str = ""
+
+    @property
+    def boxes(self) -> bool:
+        """Whether its annotations are boxes."""
+        return self.layout == "detection"
+
+    def options(self, root: Path | str) -> dict[str, Any]:
+        """Returns the settings with which a set in a folder is read."""
+        settings = {name: value.format(root) for name, value in self.settings.items()}
+        return {"layout": self.layout, **settings}
+
+    def image_in(self, root: Path, name: str = "house") -> Path:
+        """Returns the path of an image of a set."""
+        (path,) = root.rglob(self.image.format(name))
+        return path
 
 
 def _box_table(root: Path) -> list[Photo]:
@@ -115,6 +147,51 @@ def _yolo(root: Path) -> list[Photo]:
     return photos
 
 
+def _cityscapes(root: Path) -> list[Photo]:
+    """Writes polygons of cars and persons."""
+    cityscapes.put_city(root, "train", ("eagle", "apple", "house", "seagull"))
+    photos = []
+    for photo in put_photos(root / "photos"):
+        name = f"aachen_{Path(photo.name).stem}_000019_leftImg8bit.png"
+        labels = {"bird": "person", "thing": "car"}
+        boxes = tuple((labels[label], *sides) for label, *sides in photo.boxes)
+        photos.append(Photo(name, photo.size, boxes))  # type: ignore[arg-type]
+        path = root / _POLYGONS.format(Path(photo.name).stem)
+        document = json.loads(path.read_text())
+        document["objects"] = [cityscapes.rectangle(*box) for box in photos[-1].boxes]
+        path.write_text(json.dumps(document))
+        (root / "photos" / photo.name).unlink()
+    (root / "photos").rmdir()
+    return photos
+
+
+def _masks(images: str, masks: str) -> Callable[[Path], list[Photo]]:
+    def put(root: Path) -> list[Photo]:
+        semantic_masks.put_set(root / images, root / masks, ("eagle", "apple", "house", "seagull"))
+        (root / "names.txt").write_text("sky\nland\nsea\nice\n")
+        (root / "Annotations").mkdir()
+        (root / "Annotations" / "eagle.xml").write_text("<annotation></annotation>")
+        return []
+
+    return put
+
+
+def _panoptic(root: Path) -> list[Photo]:
+    photos = put_photos(root)
+    coco.save(root / "panoptic.json", coco_panoptic.panoptic_of(photos, root / "panoptic"))
+    return photos
+
+
+def _class_columns(root: Path) -> list[Photo]:
+    photos = put_photos(root)
+    json_exports.put_class_columns(root, photos)
+    return photos
+
+
+_POLYGONS = "gtFine/train/aachen/aachen_{}_000019_gtFine_polygons.json"
+_CITY = "aachen_{}_000019_leftImg8bit.png"
+_CITY_IDS = "gtFine/train/aachen/aachen_{}_000019_gtFine_labelIds.png"
+
 #: The end of the task of `house` in Label Studio's JSON, after the width of its second box.
 _END_OF_HOUSE = (
     r', "height": [0-9.]+, "rotation": 0, "rectanglelabels": [^}]*}}][^]]*][^]]*], '
@@ -122,7 +199,48 @@ _END_OF_HOUSE = (
 )
 
 FORMATS = {
-    "box_table": Format(_box_table, "box_table", lists_all=False),
+    "box_table": Format(
+        _box_table,
+        "box_table",
+        damage=Edit(
+            "_annotations.csv",
+            r"(house.*bird,)15",
+            r"\1x",
+            "line 4 of _annotations.csv: xmin is 'x', which is",
+        ),
+        bad_box=Edit("_annotations.csv", r"(house.*bird,)15", r"\g<1>15000"),
+        lists_all=False,
+    ),
+    "cityscapes": Format(
+        _cityscapes,
+        "cityscapes",
+        damage=Edit(
+            _POLYGONS.format("house"), "person", "", "house_000019_gtFine_polygons.json: object 1 has no"
+        ),
+        bad_box=Edit(_POLYGONS.format("house"), r"(person.*?)15", r"\g<1>15000"),
+        alone=_POLYGONS,
+        splits=False,
+        image=_CITY,
+    ),
+    "cityscapes masks": Format(
+        _cityscapes,
+        "cityscapes",
+        alone=_CITY_IDS,
+        splits=False,
+        image=_CITY,
+        layout="segmentation",
+        mask=_CITY_IDS,
+    ),
+    "class_columns": Format(
+        _class_columns,
+        "class_columns",
+        damage=Edit(
+            "_classes.csv", "(house.jpg, )0", r"\g<1>2", "line 4 of _classes.csv: '2' is neither 0 nor 1"
+        ),
+        reason="BAD_ROW",
+        layout="classification",
+        settings={"label_separator": "|", "unlabelled": "keep"},
+    ),
     "coco": Format(
         _coco,
         "coco",
@@ -192,7 +310,39 @@ FORMATS = {
         bad_box=Edit("house.json", r'"label": "bird"', '"label": ""'),
         alone="{}.json",
     ),
-    "open_images": Format(_open_images, "open_images", splits=False, lists_all=False),
+    "open_images": Format(
+        _open_images,
+        "open_images",
+        damage=Edit("boxes.csv", "(house,xclick,/m/015p6,1,)0", r"\1x", "line 4 of boxes.csv: XMin is 'x"),
+        reason="BAD_ROW",
+        bad_box=Edit("boxes.csv", "(house,xclick,/m/015p6,1,)0", r"\g<1>5"),
+        splits=False,
+        lists_all=False,
+    ),
+    "panoptic": Format(
+        _panoptic,
+        "coco",
+        damage=Edit(
+            "panoptic.json",
+            r'("id": )302',
+            r'\1"x"',
+            "image 3 of panoptic.json: one of its segments has no id",
+        ),
+        document="panoptic.json",
+        splits=False,
+        layout="panoptic",
+        mask="panoptic/{}.png",
+    ),
+    "semantic_masks": Format(
+        _masks("images", "masks"),
+        "semantic_masks",
+        alone="masks/{}.png",
+        splits=False,
+        layout="segmentation",
+        folder="images",
+        settings={"mask_dir": "{}/masks", "class_names": "{}/names.txt"},
+        mask="masks/{}.png",
+    ),
     "voc": Format(
         voc.put_voc,
         "voc",
@@ -207,6 +357,14 @@ FORMATS = {
         damage=Edit("house.xml", r"</size>", "", "house.xml: its XML is broken in line 6"),
         bad_box=Edit("house.xml", r"<xmin>15<", "<xmin>15000<"),
         alone="{}.xml",
+    ),
+    "voc masks": Format(
+        _masks("JPEGImages", "SegmentationClass"),
+        "voc",
+        splits=False,
+        layout="segmentation",
+        settings={"class_names": "{}/names.txt"},
+        mask="SegmentationClass/{}.png",
     ),
     "yolo": Format(
         _yolo,
