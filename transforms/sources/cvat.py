@@ -42,7 +42,6 @@ _SHAPES = ("box", "polygon", "polyline", "points", "ellipse", "cuboid", "mask", 
 _FLAGS = {"0": False, "1": True}
 #: CVAT's name for images without a subset.
 _DEFAULT = "default"
-_OF_VIDEO = "it is an export of 'CVAT for video'; export the task as 'CVAT for images 1.1'"
 
 
 def objects_of(image: XmlElement) -> Annotations:
@@ -75,13 +74,11 @@ def _drawn(
       ValueError: if the shape is invalid.
     """
     attributes = shape.attributes
+    degrees = _number(attributes.get("rotation") or "0", "rotation")
     if shape.name == "box":
         xmin, ymin, xmax, ymax = _numbers(attributes, ("xtl", "ytl", "xbr", "ybr"))
         box = (xmin, ymin, xmax, ymax)
-        degrees = _number(attributes["rotation"], "rotation") if attributes.get("rotation") else 0.0
-        if not degrees:
-            return box, None
-        return box_and_outline(box, rotated_box(box, degrees))
+        return box_and_outline(box, rotated_box(box, degrees)) if degrees else (box, None)
     if shape.name == "polygon":
         corners = _points(attributes.get("points", ""))
         if len(corners) < 2 * MIN_CORNERS:
@@ -89,7 +86,6 @@ def _drawn(
         return hull(corners), [corners]
     if shape.name == "ellipse":
         x, y, x_radius, y_radius = _numbers(attributes, ("cx", "cy", "rx", "ry"))
-        degrees = _number(attributes["rotation"], "rotation") if attributes.get("rotation") else 0.0
         box = (x - x_radius, y - y_radius, x + x_radius, y + y_radius)
         return box_and_outline(box, ellipse(x, y, x_radius, y_radius, degrees))
     if shape.name == "mask":
@@ -145,9 +141,9 @@ def _is_cvat(head: bytes) -> bool:
 
 
 def _first(head: bytes) -> list[XmlElement]:
-    """Returns the images, and the tracks of a video, that end in the first bytes of a file."""
+    """Returns the images that end in the first bytes of a file."""
     try:
-        return [item for item in XmlReader(_ROOT).feed(head) if item.name in (_IMAGE, _TRACK)]
+        return [item for item in XmlReader(_ROOT).feed(head) if item.name == _IMAGE]
     except AnnotationFault:
         return []
 
@@ -198,10 +194,8 @@ def _summarize(file: DocumentFile, images: Sequence[XmlElement], settings: Conve
     """Returns what is read from a file.
 
     Raises:
-      UsageError: If it is of a video, or has no tags but the layout stores classes.
+      UsageError: If it has no tags but the layout stores classes.
     """
-    if any(item.name == _TRACK for item in images):
-        raise UsageError(f"--input {printable(file.path)}: {_OF_VIDEO}.")
     if settings.record_layout.needs is not Needs.LABEL:
         return ", shapes"
     if images and not any(child.name == _TAG for image in images for child in image.children):

@@ -6,6 +6,7 @@ clockwise around its upper left corner.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -268,46 +269,37 @@ def classes_of(results: Sequence[_Result], settings: ConvertSettings) -> list[st
 
 def _annotate(ref: ImageRef, entry: Mapping[str, Any], settings: ConvertSettings) -> ImageRef:
     results = _results(entry, settings)
-    wants_class = settings.record_layout.needs is Needs.LABEL
-    if results is None and not wants_class and settings.missing_annotations == "empty":
-        return annotated(ref, Annotations(objects=()))
-    if results is None:
+    has_classes = settings.record_layout.needs is Needs.LABEL
+    if results is None and (has_classes or settings.missing_annotations != "empty"):
         why = "it was skipped" if any(entry.get(name) for name in _ANNOTATIONS) else "nobody has annotated it"
-        hint = "" if wants_class else " (--missing_annotations empty stores it without objects)"
+        hint = "" if has_classes else " (--missing_annotations empty stores it without objects)"
         raise AnnotationFault(why + hint)
-    if wants_class:
-        return ref._replace(label=LABEL_SEPARATOR.join(classes_of(results, settings)))
-    return annotated(ref, objects_of(results))
+    if has_classes:
+        return ref._replace(label=LABEL_SEPARATOR.join(classes_of(results or (), settings)))
+    return annotated(ref, objects_of(results or ()))
 
 
 def _summarize(file: DocumentFile, entries: Sequence[Any], settings: ConvertSettings) -> str:
     """Returns the kinds of annotations in a file that are left out, judged by its first tasks.
 
     Raises:
-      UsageError: if the tasks have other annotations than the layout stores.
+      UsageError: If the tasks have other annotations than the layout stores.
     """
-    shown, layout = printable(file.path), settings.record_layout
     kinds: set[str] = set()
     for entry in entries:
-        try:
+        with contextlib.suppress(AnnotationFault):
             for result in (_results(entry, settings) if isinstance(entry, dict) else None) or ():
                 kinds.update(result.value.keys() & {*_SHAPES, *_LEFT_OUT, _CHOICES})
-        except AnnotationFault:
-            continue
-    wants_class, shapes = layout.needs is Needs.LABEL, kinds & {*_SHAPES}
-    if wants_class and kinds and _CHOICES not in kinds:
+    has_classes = settings.record_layout.needs is Needs.LABEL
+    left_out = kinds - ({_CHOICES} if has_classes else {*_SHAPES})
+    if kinds and left_out == kinds:
+        lacks = "choices" if has_classes else "rectangles, polygons or ellipses"
+        fitting = "detection" if has_classes else "classification for choices, or export other shapes as COCO"
         raise UsageError(
-            f"--layout {layout.name}: the first tasks of {shown} have no choices to use as classes; choose "
-            "--layout detection."
+            f"--layout {settings.record_layout.name}: the first tasks of {printable(file.path)} have "
+            f"{' and '.join(sorted(kinds))}, but no {lacks}; choose --layout {fitting}."
         )
-    if not wants_class and kinds and not shapes:
-        raise UsageError(
-            f"--layout {layout.name}: the first tasks of {shown} have {' and '.join(sorted(kinds))}, but no "
-            "rectangles, polygons or ellipses; choose --layout classification for choices, or export other "
-            "shapes as COCO."
-        )
-    left_out = sorted(kinds - ({_CHOICES} if wants_class else shapes))
-    return f"; left out: {', '.join(left_out)}" if left_out else ""
+    return f"; left out: {', '.join(sorted(left_out))}" if left_out else ""
 
 
 SOURCE = DocumentFormat(

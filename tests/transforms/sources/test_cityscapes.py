@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from helpers.annotation_sets.cityscapes import put_city
 from helpers.listing import listed, put_photos
-from helpers.records import balanced, examples, value, values
+from helpers.records import balanced, examples
 from PIL import Image
 
 from shardwright.pipelines.convert import convert
-from shardwright.schemas.errors import UsageError
 from shardwright.transforms.sources.annotation_files import AnnotationFault
 from shardwright.transforms.sources.cityscapes import CLASSES, parse_polygons
 
@@ -64,27 +63,6 @@ def test_class_masks_are_listed(city: Path, tmp_path: Path) -> None:
     assert set(np.unique(mask[:50])) == {CLASSES.index("sky")} and mask[60, 5] == CLASSES.index("car")
 
 
-def test_records_contain_the_annotations(city: Path, tmp_path: Path) -> None:
-    made = convert(input=city, output=tmp_path / "out", layout="detection", verify="full")
-    assert made.dataset.ledger["written"] == 4 and made.dataset.labels == ("car", "person")
-    (record,) = examples(tmp_path / "out")["val"]
-    width = value(record, "image/width")
-    np.testing.assert_allclose(values(record, "image/object/bbox/xmax"), [110 / width, 40 / width], atol=1e-6)
-    assert values(record, "image/object/is_crowd") == [0, 1]
-
-
-def test_missing_and_broken_partners_are_reported(city: Path) -> None:
-    folder = city / "gtFine" / "train" / "aachen"
-    (folder / "aachen_eagle_000019_gtFine_polygons.json").write_text('{"objects":\n [1,}')
-    (folder / "aachen_apple_000019_gtFine_polygons.json").unlink()
-    (folder / "aachen_gone_000019_gtFine_polygons.json").write_text("{}")
-    found = listed(city)
-    assert "polygons.json: line 2 is not JSON" in found.refs[key_of("train", "eagle")].message
-    assert "no annotation file" in found.refs[key_of("train", "apple")].message
-    gone = found.refs["gtFine/train/aachen/aachen_gone_000019_gtFine_polygons.json"]
-    assert (gone.reason, gone.split) == ("BAD_ANNOTATION", "none")
-
-
 @pytest.mark.parametrize(
     ("document", "why"),
     [
@@ -97,9 +75,3 @@ def test_missing_and_broken_partners_are_reported(city: Path) -> None:
 def test_broken_polygons_are_faults(document: object, why: str) -> None:
     with pytest.raises(AnnotationFault, match=why):
         parse_polygons(json.dumps(document).encode())
-
-
-def test_other_folders_are_not_cityscapes(tmp_path: Path) -> None:
-    put_photos(tmp_path / "leftImg8bit" / "train")
-    with pytest.raises(UsageError, match="not a Cityscapes dataset"):
-        listed(tmp_path, source="cityscapes")

@@ -15,22 +15,8 @@ from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
 from shardwright.transforms.images import outlines
-from shardwright.transforms.sources.annotation_files import AnnotationFault
 from shardwright.transforms.sources.cvat import objects_of
 from shardwright.transforms.sources.xml_items import read_xml
-
-
-@pytest.mark.parametrize("by", ["folder", "file"])
-def test_images_and_shapes_are_listed(tmp_path: Path, by: str) -> None:
-    photos = put_set(tmp_path)
-    found = listed(tmp_path if by == "folder" else tmp_path / "annotations.xml")
-    assert found.input.source == "cvat" and not found.reasons()
-    prefix = "images/" if by == "folder" else ""
-    for photo in photos:
-        annotations = found.annotations_of(prefix + photo.name)
-        assert annotations.size == photo.size
-        assert [(item.label, *(item.box or ())) for item in annotations.objects or ()] == [*photo.boxes]
-        assert all(item.occluded for item in annotations.objects or ())
 
 
 def test_subsets_of_a_project_give_splits(tmp_path: Path) -> None:
@@ -163,19 +149,6 @@ def test_an_image_that_is_listed_twice_is_quarantined(tmp_path: Path) -> None:
     assert {line["message"] for line in lines.values()} == {"line 5 names the same image"}
     assert [*lines] == ["annotations.xml:line 19", "annotations.xml:line 21"]
     assert len(examples(tmp_path / "out")["train"]) == len(photos) - 1
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("<annotations><image></annotations>", "broken in line 1"),
-        ("<annotation></annotation>", "begins with <annotation>"),
-        ('<!DOCTYPE a [<!ENTITY b "c">]><annotations/>', "document type"),
-    ],
-)
-def test_broken_xml_is_reported(text: str, why: str) -> None:
-    with pytest.raises(AnnotationFault, match=why):
-        list(read_xml(text.encode(), "annotations"))
 
 
 def test_videos_are_refused(tmp_path: Path) -> None:

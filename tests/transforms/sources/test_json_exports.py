@@ -217,40 +217,20 @@ def test_equal_names_in_two_folders_are_unclear(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fields", [("image", "annotations"), ("imagefilename", "annotation")])
 def test_create_mls_boxes_are_read(tmp_path: Path, fields: tuple[str, str]) -> None:
-    for split in ("train", "valid"):
-        photos = put_photos(tmp_path / "in" / split)
-        entries = create_ml_of(photos, fields)
-        save(tmp_path / "in" / split / "_annotations.createml.json", entries)
-    found = listed(tmp_path / "in")
+    photos = put_photos(tmp_path)
+    found = listed(save(tmp_path / "_annotations.createml.json", create_ml_of(photos, fields)))
     assert found.input.source == "create_ml" and found.reasons() == {}
-    for split in ("train", "valid"):
-        for photo in photos:
-            ref = found.refs[f"{split}/{photo.name}"]
-            assert ref.split == split
-            boxes = [(item.label, *(item.box or ())) for item in found.annotations_of(ref.key).objects or ()]
-            assert boxes == [*photo.boxes]
-    entries[1][fields[1]] = [{"label": "x", "coordinates": {"x": 1}}]
-    entries[2] = {fields[0]: "gone.jpg", fields[1]: []}
-    path = save(tmp_path / "in" / "valid" / "_annotations.createml.json", entries)
-    messages = {key: ref.message for key, ref in listed(path).refs.items() if not ref.is_candidate}
-    assert "annotation 0 has no coordinates" in messages[photos[1].name]
-    assert messages["_annotations.createml.json:entry 3"] == "its image is missing: gone.jpg"
+    for photo in photos:
+        objects = found.annotations_of(photo.name).objects or ()
+        assert [(item.label, *(item.box or ())) for item in objects] == [*photo.boxes]
 
 
 def test_a_table_with_a_column_for_each_class(tmp_path: Path) -> None:
-    for split in ("train", "valid", "test"):
-        photos = put_photos(tmp_path / "in" / split)
-        put_class_columns(tmp_path / "in" / split, photos)
-    with (tmp_path / "in" / "test" / "_classes.csv").open("a") as file:
-        file.write("\ngone.jpg, 1, 0, 0\nshort.jpg, 1\nwrong.jpg, 1, 2, 0\n")
-    found = listed(tmp_path / "in", layout="classification", label_separator="|")
-    assert found.input.source == "class_columns" and found.ids == {"cat": 0, "a dog": 1, "Kuh": 2}
-    for split in ("train", "valid", "test"):
-        refs = [found.refs[f"{split}/{photo.name}"] for photo in photos]
-        assert [ref.labels for ref in refs] == [(), ("cat",), ("a dog",), ("cat", "a dog")]
-        assert {ref.split for ref in refs} == {split}
-    assert found.refs["test/gone.jpg"].message == "its image is missing"
-    assert "it has 2 cells instead of 4" in found.refs["test/short.jpg"].message
-    assert "'2' is neither 0 nor 1" in found.refs["test/wrong.jpg"].message
-    alone = listed(tmp_path / "in" / "train" / "_classes.csv", layout="classification")
+    photos = put_photos(tmp_path)
+    path = put_class_columns(tmp_path, photos)
+    found = listed(path, layout="classification", label_separator="|")
+    assert found.ids == {"cat": 0, "a dog": 1, "Kuh": 2}
+    labels = [found.refs[photo.name].labels for photo in photos]
+    assert labels == [(), ("cat",), ("a dog",), ("cat", "a dog")]
+    alone = listed(path, layout="classification")
     assert "it has several classes (cat, a dog)" in alone.refs[photos[3].name].message

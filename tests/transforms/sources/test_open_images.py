@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers.annotation_sets.open_images import MIDS, NAMES, put_csv, rows_of
 from helpers.listing import Photo, listed, put_photos
-from helpers.records import balanced, examples, quarantine, value, values
+from helpers.records import balanced, quarantine
 
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
@@ -43,28 +43,24 @@ def test_images_and_boxes_are_listed(tmp_path: Path, photos: list[Photo], order:
         )
 
 
-def test_records_contain_the_boxes(tmp_path: Path, photos: list[Photo]) -> None:
-    path = put_csv(tmp_path / "boxes.csv", rows_of(photos), descriptions=False)
-    made = convert(input=path, output=tmp_path / "out", layout="detection", verify="full")
-    assert made.dataset.ledger["written"] == 4 and made.dataset.labels == ("/m/015p6", "/m/0thing")
-    by_name = {photo.name: photo for photo in photos}
-    (records,) = examples(tmp_path / "out").values()
-    for record in records:
-        photo = by_name[value(record, "image/filename")]
-        expected = [box[1] / photo.size[0] for box in photo.boxes]
-        np.testing.assert_allclose(values(record, "image/object/bbox/xmin"), expected, atol=1e-5)
-        assert values(record, "image/object/depiction") == [1] * len(photo.boxes)
-        assert values(record, "image/object/class/text") == [MIDS[box[0]] for box in photo.boxes]
-        assert not values(record, "image/object/group_of")
-
-
-def test_the_folder_of_images_can_be_the_input(
-    tmp_path: Path, photos: list[Photo], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put_csv(tmp_path / "boxes.csv", rows_of(photos))
-    monkeypatch.chdir(tmp_path)
-    assert listed("boxes.csv").refs.keys() == {f"{name}.jpg" for name in NAMES}
-    assert listed(".").refs.keys() == listed(tmp_path).refs.keys() == {f"images/{name}.jpg" for name in NAMES}
+def test_a_folder_of_splits_is_read(tmp_path: Path, photos: list[Photo]) -> None:
+    (tmp_path / "images").rename(tmp_path / "train")
+    others = put_photos(tmp_path / "validation", ("coach", "library"))
+    put_csv(tmp_path / "oidv6-train-annotations-bbox.csv", rows_of(photos))
+    put_csv(tmp_path / "validation-annotations-bbox.csv", rows_of(others))
+    found = listed(tmp_path)
+    assert found.input.source == "open_images"
+    assert {key: ref.split for key, ref in found.refs.items()} == {
+        **{f"train/{name}.jpg": "train" for name in NAMES},
+        "validation/library.jpg": "validation",
+    }
+    for split in ("train", "validation"):
+        for path in tmp_path.glob(f"*{split}-*.csv"):
+            path.rename(tmp_path / split / "boxes.csv")
+    beside = listed(tmp_path)
+    assert {key: ref.split for key, ref in beside.refs.items()} == {
+        key: ref.split for key, ref in found.refs.items()
+    }
 
 
 BAD_ROWS = {
@@ -111,3 +107,8 @@ def test_other_csv_files_are_not_detected_as_open_images(tmp_path: Path, photos:
         listed(path, source="open_images")
     put_photos(tmp_path / "ant")
     assert listed(tmp_path, layout="classification").input.source == "class_folders"
+
+
+def test_without_descriptions_the_codes_are_the_classes(tmp_path: Path, photos: list[Photo]) -> None:
+    found = listed(put_csv(tmp_path / "boxes.csv", rows_of(photos), descriptions=False))
+    assert {label for ref in found.refs.values() for label in ref.labels} == {*MIDS.values()}

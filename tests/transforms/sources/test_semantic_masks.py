@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from helpers.annotation_sets.semantic_masks import put_set
 from helpers.listing import listed
-from helpers.records import balanced, examples, quarantine, value
+from helpers.records import examples, value
 from PIL import Image
 
 from shardwright.pipelines.convert import convert
@@ -75,15 +75,6 @@ def test_missing_partners_are_reported(tmp_path: Path) -> None:
         "notes.txt": "not_an_image",
     }
     assert found.annotations_of("rose.jpg").semantic_mask.endswith("rose.bmp")
-    made = convert(
-        input=tmp_path / "images",
-        mask_dir=tmp_path / "masks",
-        output=tmp_path / "out",
-        layout="segmentation",
-        max_bad_fraction=1,
-    )
-    assert balanced(made.dataset.ledger) and made.dataset.ledger["written"] == 2
-    assert "its image is missing" in quarantine(tmp_path / "out")["masks/apple.png"]["message"]
 
 
 def test_masks_among_the_images_are_recognized(tmp_path: Path) -> None:

@@ -29,14 +29,6 @@ def check_boxes(found: Any, key: str, photo: Photo) -> None:
         assert item.occluded is None
 
 
-def test_images_and_objects_are_listed(tmp_path: Path) -> None:
-    photos = put_voc(tmp_path)
-    found = listed(tmp_path)
-    assert found.input.source == "voc" and not found.ids and not found.reasons()
-    for photo in photos:
-        check_boxes(found, f"JPEGImages/{photo.name}", photo)
-
-
 def test_lists_give_splits(tmp_path: Path) -> None:
     root = tmp_path / "VOCdevkit" / "VOC2012"
     photos = put_voc(root)
@@ -66,36 +58,11 @@ def test_trainval_alone_is_not_a_split(tmp_path: Path) -> None:
     assert {ref.split for ref in listed(tmp_path).refs.values() if ref.is_candidate} == {"trainval", "test"}
 
 
-@pytest.mark.parametrize("beside", [False, True])
-def test_the_inner_folder_can_be_the_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool
-) -> None:
-    if beside:
-        put_xml(tmp_path, put_photos(tmp_path))
-    else:
-        put_voc(tmp_path)
-    expected = listed(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    for where in (".", "./"):
-        found = listed(where)
-        assert {key: ref.annotations for key, ref in found.refs.items()} == {
-            key: ref.annotations for key, ref in expected.refs.items()
-        }
-
-
 def test_two_years_are_read_together(tmp_path: Path) -> None:
     put_voc(tmp_path / "VOC2007", ("rose", "coach"))
     put_voc(tmp_path / "VOC2012")
     found = listed(tmp_path)
     assert len(found.refs) == 6 and "VOC2007/JPEGImages/rose.jpg" in found.refs
-
-
-def test_xml_beside_images_is_read(tmp_path: Path) -> None:
-    photos = put_photos(tmp_path / "all")
-    put_xml(tmp_path / "all", photos)
-    found = listed(tmp_path / "all")
-    assert len(found.refs) == 4 and not found.reasons()
-    check_boxes(found, "seagull.jpg", photos[3])
 
 
 FOLDERS = (

@@ -289,16 +289,6 @@ def test_paths_of_another_machine_are_found_by_name(tmp_path: Path) -> None:
     assert "could mean more/eagle.jpg and obj_train_data/eagle.jpg" in bad.message
 
 
-def test_splits_in_obj_data_are_those_of_the_dataset(tmp_path: Path) -> None:
-    put_darknet(tmp_path / "in", DARKNET, "data/")
-    made = convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection")
-    assert {split: sum(s.records for s in shards) for split, shards in made.dataset.splits.items()} == {
-        "train": 3,
-        "valid": 2,
-    }
-    assert balanced(made.dataset.ledger)
-
-
 def test_fiftyones_export_is_read(tmp_path: Path) -> None:
     """FiftyOne's YOLOv4Dataset: obj.names, images.txt, and images beside labels in data/."""
     photos = put_photos(tmp_path / "data")
