@@ -39,9 +39,7 @@ from shardwright.transforms.sources.image_files import (
     join,
     number,
     parent_of,
-    split_token,
 )
-from shardwright.transforms.sources.image_lists import names_with
 from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.json_stream import Item, JsonFault, JsonItems, stream_object
 from shardwright.transforms.sources.moved_files import file_name
@@ -50,7 +48,6 @@ from shardwright.transforms.sources.moved_files import file_name
 _OBJECT_KEYS = {"category_id", "bbox"}
 _KINDS = {"segments_info", "caption", "keypoints", *_OBJECT_KEYS}
 _FIRST_IMAGES = 5
-_NO_BOX = (math.nan, math.nan, math.nan, math.nan)
 
 Id = int | str
 
@@ -89,9 +86,9 @@ class _Coco(JsonItems):
         self.twice: set[Id] = set()
         self.strays: dict[int, str] = {}
         self.kinds: set[str] = set()
-        self.categories: dict[Id, str] = {}
+        self.categories: dict[Id | None, str] = {}
         self.stuff: set[Id] = set()
-        self.points: dict[Id, tuple[str, ...]] = {}
+        self.points: dict[Id | None, tuple[str, ...]] = {}
         self.point_names: tuple[str, ...] = ()
         self._has_objects = settings.record_layout.needs is Needs.OBJECTS
         self.masks = _masks_of(source, settings)
@@ -168,8 +165,7 @@ class _Coco(JsonItems):
 
     def category_of(self, value: Mapping[str, Any]) -> str:
         """Returns the name of a category; empty if no category has that id."""
-        found = id_of(value.get("category_id"))
-        return "" if found is None else self.categories.get(found, "")
+        return self.categories.get(id_of(value.get("category_id")), "")
 
     def object_of(self, value: Mapping[str, Any]) -> ObjectAnnotation:
         """Returns an object; an invalid box becomes one that the settings handle as invalid."""
@@ -200,8 +196,7 @@ class _Coco(JsonItems):
         coordinates = value.get("keypoints")
         if not self.point_names or not coordinates:
             return None
-        found = id_of(value.get("category_id"))
-        own = self.points.get(found, ()) if found is not None else ()
+        own = self.points.get(id_of(value.get("category_id")), ())
         if not isinstance(coordinates, list) or len(coordinates) != 3 * len(own):
             return (math.nan,)
         numbers = [math.nan if (side := number(item)) is None else side for item in coordinates]
@@ -214,14 +209,12 @@ def _is_true(value: Any) -> bool:
 
 
 def _box(value: Any) -> tuple[float, float, float, float] | None:
-    """Returns xmin, ymin, xmax, ymax of COCO's x, y, width, height."""
+    """Returns xmin, ymin, xmax, ymax of COCO's x, y, width, height; not numbers if these are wrong."""
     if value is None or value == []:
         return None
     sides = [number(side) for side in value] if isinstance(value, list) else []
-    if len(sides) != 4 or None in sides:
-        return _NO_BOX
-    left, upper, width, height = (float(side) for side in sides if side is not None)
-    return left, upper, left + width, upper + height
+    left, upper, width, height = sides if len(sides) == 4 and None not in sides else [math.nan] * 4
+    return left, upper, left + width, upper + height  # type: ignore[operator,return-value]
 
 
 # Which files of a folder are read
@@ -246,15 +239,6 @@ def _first_images(head: bytes) -> list[Any]:
     """Returns the entries of the first images; none if the file begins with annotations."""
     images = (item.value for item in _items_in(head) if item.name == "images" and item.length)
     return [*islice(images, _FIRST_IMAGES)]
-
-
-def _json_files(probe: InputProbe) -> Iterator[str]:
-    """Yields the paths of JSON files in the usual places of COCO, relative to the folder."""
-    yield from names_with(probe, ".json", None, lambda path: True)
-    for folder in probe.folders:
-        if folder == "annotations" or split_token(folder):
-            names = names_with(probe.inside(folder), ".json", None, lambda path: True)
-            yield from (f"{folder}/{name}" for name in names)
 
 
 def _stores_panoptic(settings: ConvertSettings) -> bool:
@@ -512,10 +496,8 @@ SOURCE = DocumentFormat(
     begin=_begin,
     summarize=_summarize,
     roots=usual_folders,
-    names_in=_json_files,
     leave_out=_leave_out,
     provides=frozenset({Needs.OBJECTS, Needs.PANOPTIC}),
     settings=frozenset({"image_root", "mask_dir"}),
-    opens_any_file=True,
     has_keypoints=True,
 ).source()

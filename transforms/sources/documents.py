@@ -39,7 +39,6 @@ from shardwright.transforms.sources.image_files import (
 )
 from shardwright.transforms.sources.image_lists import (
     MAX_TRIED,
-    find_lists,
     names_with,
     placed_lists,
     prefix_of_images,
@@ -53,6 +52,8 @@ from shardwright.transforms.sources.source import Context, Input, InputSplit, So
 _HEAD_BYTES = 1 << 20
 #: Number of entries whose images are tried to find their folder.
 _IMAGES_TRIED = 5
+#: Folder in which files are found, too.
+_ANNOTATIONS = "annotations"
 #: Folders of images beside a file: of most exporters, and of FiftyOne.
 _IMAGE_FOLDERS = ("images", "data")
 
@@ -175,13 +176,10 @@ class DocumentFormat:
       summarize: Returns what a description says about a file, from its first entries. Raises UsageError if
         the layout does not fit them.
       roots: Returns the folders that may contain the images of a file; see `beside`.
-      names_in: Returns the paths of files that may be of the format, in a folder; by default, all in the
-        folder, or else in its subfolders named like splits.
       leave_out: Returns file -> reason for the files that are left out.
       begin: Yields class ids, and (file, name, fault) of entries without an image. Raises UsageError if the
         files do not fit the layout.
       join: Like `annotate`, for an image that several files describe; None if files are independent.
-      opens_any_file: Whether a file that `--source` names is opened even if its first bytes show nothing.
       has_keypoints: Whether it has key points.
     """
 
@@ -199,13 +197,11 @@ class DocumentFormat:
     open: Callable[[IO[bytes], DocumentFile, ConvertSettings], Entries] = lambda file, *_: JsonItems(file)
     summarize: Callable[[DocumentFile, Sequence[Any], ConvertSettings], str] = lambda *_: ""
     roots: Callable[[str, ConvertSettings], list[str]] = beside
-    names_in: Callable[[InputProbe], Iterator[str]] | None = None
     leave_out: Callable[[InputProbe, Sequence[str], ConvertSettings], Mapping[str, str]] = lambda *_: {}
     begin: Callable[[Sequence[Document], ConvertSettings], Iterator[ClassId | tuple[Document, str, str]]] = (
         lambda *_: iter(())
     )
     join: Callable[[ImageRef, Sequence[tuple[Document, int]], ConvertSettings], ImageRef] | None = None
-    opens_any_file: bool = False
     has_keypoints: bool = False
 
     def source(self) -> Source:
@@ -225,13 +221,12 @@ class DocumentFormat:
         """Yields the paths of the files in an input; an empty path if the input is a file."""
         if probe.is_file:
             yield from [""] if self._is_one(probe.path) else []
-        elif self.names_in:
-            names = islice(self.names_in(probe), tried)
-            yield from (name for name in names if self._is_one(storage.join(probe.path, name)))
-        else:
-            yield from find_lists(
-                probe, lambda folder, tried: names_with(folder, self.suffix, tried, self._is_one), tried
-            )
+            return
+        yield from names_with(probe, self.suffix, tried, self._is_one)
+        inner = [name for name in probe.folders if name == _ANNOTATIONS or split_token(name)]
+        for folder in inner[:tried]:
+            names = names_with(probe.inside(folder), self.suffix, tried, self._is_one)
+            yield from (f"{folder}/{name}" for name in names)
 
     def _is_one(self, path: str) -> bool:
         return path.lower().endswith(self.suffix) and self.recognizes(_head(path))
@@ -240,7 +235,7 @@ class DocumentFormat:
         self, probe: InputProbe, settings: ConvertSettings
     ) -> tuple[list[tuple[DocumentFile, Sequence[Any]]], Mapping[str, str]]:
         """Returns the files of an input with their first entries, and what is left out and why."""
-        names = [""] if probe.is_file and self.opens_any_file else [*self._names(probe)]
+        names = [""] if probe.is_file else [*self._names(probe)]
         left_out = self.leave_out(probe, names, settings)
         found = []
         for path, key, split in placed_lists(probe, [name for name in names if name not in left_out]):

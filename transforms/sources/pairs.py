@@ -202,7 +202,6 @@ class PairFormat:
       noun: Word for an annotation file.
       provides: Kinds of annotations that it provides.
       settings: Settings that it uses.
-      recognizes: Returns whether `auto` takes an input; by default whether there are any folders.
       summarize: Returns what a description says about an input besides its folders.
       match: Returns the pairs of two folders, from the states of the annotation files; None if paths decide.
       file_of: Returns the path of an image's annotation file; None if folders and suffixes tell.
@@ -220,7 +219,6 @@ class PairFormat:
     noun: str = "annotation file"
     provides: frozenset[Needs] = frozenset({Needs.OBJECTS})
     settings: frozenset[str] = frozenset({"missing_annotations"})
-    recognizes: Callable[[InputProbe, ConvertSettings], bool] | None = None
     summarize: Callable[[InputProbe, ConvertSettings], str] = lambda probe, settings: ""
     match: _Match | None = None
     file_of: Callable[[str], str] | None = None
@@ -234,7 +232,7 @@ class PairFormat:
             name=self.name,
             provides=self.provides,
             settings=self.settings,
-            accepts=self.recognizes or (lambda probe, settings: bool(self._folders(probe, settings))),
+            accepts=lambda probe, settings: bool(self._folders(probe, settings)),
             describe=self.describe,
             list_part=self.list_part,
             split=self.split,
