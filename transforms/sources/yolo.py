@@ -6,7 +6,6 @@ beside the usual folders does.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -32,6 +31,7 @@ from shardwright.transforms.sources.image_files import (
     is_file,
     is_folder,
     join,
+    number_in,
     parent_of,
     split_token,
 )
@@ -67,14 +67,12 @@ def parse_labels(data: bytes, names: Mapping[int, str], is_pose: bool = False) -
     objects = []
     for line, text in enumerate(data.decode("utf-8-sig", "replace").splitlines(), 1):
         where = f"line {line} of its labels"
-        try:
-            values = [float(value) for value in text.split()]
-        except ValueError:
-            raise AnnotationFault(f"{where} has a value that is not a number") from None
+        cells = text.split()
+        values = [value for cell in cells if (value := number_in(cell)) is not None]
+        if len(values) != len(cells):
+            raise AnnotationFault(f"{where} has a value that is not a finite number")
         if not values:
             continue
-        if not all(map(math.isfinite, values)):
-            raise AnnotationFault(f"{where} has a number that is not finite")
         if values[0] != int(values[0]):
             raise AnnotationFault(f"{where} begins with {values[0]}, which is not a class id")
         label = names.get(int(values[0]), "")
@@ -340,24 +338,19 @@ def _image_folders(probe: InputProbe) -> dict[str, str]:
     inner = "images/" if "images" in probe.folders else ""
     where = probe.inside("images") if inner else probe
     splits = split_folders(where.folders)
-    others = [name for name in (*where.folders, *where.files) if name not in splits and name[0] != "."]
-    other = next((name for name in others if _holds_images(where, name)), "") if splits else ""
-    if other:
+    folders = [where.inside(name) for name in where.folders if name not in splits]
+    others = [name for name in where.files if is_image_name(name)]
+    others += [
+        folder.name for folder in folders if any(map(is_image_name, folder.files)) or folder.images_below
+    ]
+    if splits and others:
         places = printable(", ".join(f"{split}: {inner}{name}" for name, split in splits.items()))
         raise UsageError(
             f"--input {printable(probe.path)}: {printable(', '.join(splits))} may be splits, but "
-            f"{printable(inner + other)} is not in them; write a data.yaml with names: [CLASS, ...] and "
+            f"{printable(inner + others[0])} is not in them; write a data.yaml with names: [CLASS, ...] and "
             f"{places}, or with train: {inner.rstrip('/') or '.'} if the folders are no splits."
         )
     return {join(where.path, name): split for name, split in splits.items()} or {where.path: ""}
-
-
-def _holds_images(folder: InputProbe, name: str) -> bool:
-    """Returns whether a file is an image, or a folder contains images."""
-    if name in folder.files:
-        return is_image_name(name)
-    inner = folder.inside(name)
-    return any(map(is_image_name, inner.files)) or inner.images_below > 0
 
 
 def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
