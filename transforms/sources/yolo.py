@@ -170,6 +170,8 @@ def _find_description(probe: InputProbe) -> str:
 
 
 def _is_description(probe: InputProbe) -> bool:
+    if probe.name.lower().endswith(_DATA):
+        check_utf8(f"--input {printable(probe.path)}", probe.head)
     try:
         options = _options(probe.path, probe.head)
     except NotPlain:  # the message about a data.yaml of this kind helps more than another source
