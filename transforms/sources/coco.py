@@ -320,14 +320,11 @@ def _begin(
     files: list[_Coco] = [document.entries for document in documents]  # type: ignore[misc]
     path, layout = printable(documents[0].file.path), settings.record_layout
     kinds = set().union(*(file.kinds for file in files))
-    if layout.needs is Needs.PANOPTIC and "segments_info" not in kinds:
+    needs_segments = layout.needs is Needs.PANOPTIC
+    if "segments_info" not in kinds if needs_segments else kinds == {"segments_info"}:
+        only, fitting = ("no", "detection") if needs_segments else ("only", "panoptic")
         raise UsageError(
-            f"--layout {layout.name}: {path} has no panoptic segments (segments_info); choose "
-            "--layout detection."
-        )
-    if layout.needs is not Needs.PANOPTIC and kinds == {"segments_info"}:
-        raise UsageError(
-            f"--layout {layout.name}: {path} has panoptic segments only; choose --layout panoptic."
+            f"--layout {layout.name}: {path} has {only} panoptic segments; choose --layout {fitting}."
         )
     names: tuple[str, ...] = ()
     if _stores_key_points(settings):

@@ -17,6 +17,8 @@ _MAX_DEPTH = 64
 #: Depth of the elements that are read one after the other; the root is at depth 1.
 _ITEM_DEPTH = 2
 _STEP_BYTES = 1 << 20
+#: Bytes that are read at once for one element.
+_READ_BYTES = 1 << 12
 
 
 @dataclass(slots=True)
@@ -58,7 +60,6 @@ class XmlReader:
         self._open: list[XmlElement] = []
         self._complete: list[XmlElement] = []
         self.encoding = encoding
-        self.end = 0  # offset of the root's end
         self._parser = expat.ParserCreate(encoding)
         self._parser.buffer_text = True
         self._parser.XmlDeclHandler = self._declare
@@ -106,8 +107,6 @@ class XmlReader:
         element = self._open.pop()
         if len(self._open) == _ITEM_DEPTH - 1:
             self._complete.append(element)
-        elif not self._open:
-            self.end = self._parser.CurrentByteIndex
 
 
 def _refuse(*_: Any) -> None:
@@ -136,7 +135,7 @@ class XmlItems:
     def __init__(self, file: IO[bytes], root: str, name: str, check: Callable[[XmlElement], None]) -> None:
         self._file, self._root, self._name, self._check = file, root, name, check
         self._encoding: str | None = None
-        self._places = array("q")  # line, begin and end of each element
+        self._places = array("q")  # line and begin of each element
 
     def scan(self) -> Iterator[XmlElement]:
         """Yields all elements, and notes their places.
@@ -145,30 +144,27 @@ class XmlItems:
           AnnotationFault: If the XML is broken; the message names the line.
         """
         reader = XmlReader(self._root)
-        ends_next = False  # whether the next element tells where the last one ends
         data = b" "
         while data:
             data = self._file.read(_STEP_BYTES)
             UNDERWAY.progress()
             for element in reader.feed(data, is_last=not data):
                 self._check(element)
-                if ends_next:
-                    self._places[-1] = element.begin
-                ends_next = element.name == self._name
-                if ends_next:
-                    self._places.extend((element.line, element.begin, 0))
+                if element.name == self._name:
+                    self._places.extend((element.line, element.begin))
                     yield element
-        if ends_next:
-            self._places[-1] = reader.end
         self._encoding = reader.encoding
 
     def number(self, index: int) -> int:
         """Returns the line of an element."""
-        return self._places[3 * index]
+        return self._places[2 * index]
 
     def read(self, index: int) -> XmlElement:
         """Returns an element."""
-        line, begin, end = self._places[3 * index : 3 * index + 3]
+        line, begin = self._places[2 * index : 2 * index + 2]
         reader = XmlReader(self._root, self._encoding, line)
-        reader.feed(f"<{self._root}>".encode())
-        return reader.feed(os.pread(self._file.fileno(), end - begin, begin))[0]
+        elements = reader.feed(f"<{self._root}>".encode())
+        while not elements:  # the element ends somewhere in the next bytes
+            elements = reader.feed(os.pread(self._file.fileno(), _READ_BYTES, begin))
+            begin += _READ_BYTES
+        return elements[0]

@@ -43,7 +43,7 @@ def test_panoptic_masks_are_listed(tmp_path: Path, photos: list[Photo]) -> None:
         assert (category[:, 0] == 3).all() and category[0, -1] == 16 and category[-1, -1] == 0
         instance = np.asarray(Image.open(io.BytesIO(_bytes(record, "image/panoptic/instance_mask"))))
         assert (instance[0, 0], instance[0, -1], instance[-1, -1]) == (1, 2, 0)
-    with pytest.raises(UsageError, match="panoptic segments only"):
+    with pytest.raises(UsageError, match="only panoptic segments"):
         listed(path)
     shutil.move(folder / "panoptic_val2017", tmp_path / "elsewhere")
     with pytest.raises(UsageError, match="--mask_dir"):

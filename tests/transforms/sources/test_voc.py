@@ -65,29 +65,6 @@ def test_two_years_are_read_together(tmp_path: Path) -> None:
     assert len(found.refs) == 6 and "VOC2007/JPEGImages/rose.jpg" in found.refs
 
 
-FOLDERS = (
-    ("annotations", "images"),
-    ("ANNOTATIONS", "Images"),
-    ("labels", "data"),  # FiftyOne's VOCDetectionDataset
-    ("xml", "pictures"),
-    ("annotations", "photos"),
-)
-
-
-@pytest.mark.parametrize("annotations, images", FOLDERS)
-def test_two_folders_of_any_names_are_read(tmp_path: Path, annotations: str, images: str) -> None:
-    photos = put_photos(tmp_path / images)
-    put_xml(tmp_path / annotations, photos)
-    (tmp_path / annotations / "apple.xml").rename(tmp_path / annotations / "apple.XML")
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "readme.txt").write_text("x")
-    found = listed(tmp_path)
-    assert found.input.source == "voc" and found.reasons().keys() <= {"docs/readme.txt"}
-    assert {key for key in found.refs if not key.startswith("docs")} == {f"{images}/{p.name}" for p in photos}
-    for photo in photos:
-        check_boxes(found, f"{images}/{photo.name}", photo)
-
-
 def test_two_folders_in_each_split_are_read(tmp_path: Path) -> None:
     for split in ("train", "validation"):
         put_xml(tmp_path / split / "labels", put_photos(tmp_path / split / "data"))
@@ -127,15 +104,6 @@ def test_xml_files_may_be_named_differently_from_their_images(tmp_path: Path) ->
         f"pictures/more/{photos[1].name}",
         "xml/1.xml",
     }
-
-
-def test_inner_folders_of_images_and_xml_may_differ(tmp_path: Path) -> None:
-    photos = put_photos(tmp_path / "JPEGImages")
-    put_xml(tmp_path / "Annotations", photos[:2])
-    put_xml(tmp_path / "Annotations" / "more", photos[2:])
-    found = listed(tmp_path)
-    assert not found.reasons()
-    check_boxes(found, f"JPEGImages/{photos[3].name}", photos[3])
 
 
 def put_masks(root: Path, photos: list[Photo]) -> None:

@@ -46,6 +46,8 @@ ARRANGEMENTS = {
     "nested files": ("Annotations/2024/may/{}.xml", "JPEGImages/{}.jpg"),
     "side by side, nested": ("batch 1/part/{}.xml", "batch 1/part/{}.jpg"),
     "two folders, nested": ("xml/a/{}.xml", "img/a/{}.jpg"),
+    "two folders": ("labels/{}.xml", "data/{}.jpg"),  # FiftyOne's VOCDetectionDataset
+    "other images": ("annotations/{}.XML", "photos/{}.jpg"),
     "other folders": ("labels/one/{}.xml", "pictures/two/{}.jpg"),
     "folder in folder": ("set/ANNOTATIONS/{}.XML", "set/jpegimages/{}.JPG"),
     "mixed case": ("annotations/{}.xml", "Images/{}.Jpeg"),
@@ -58,6 +60,8 @@ def test_images_and_files_are_found_in_any_folders(tmp_path: Path, name: str) ->
     for stem in ("IMG 1", "Grüße-2"):
         put(tmp_path, image.format(stem))
         put_file(tmp_path / xml.format(stem), f"{stem}.jpg")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "readme.txt").write_text("x")
     found = listed(tmp_path)
     assert found.input.source == "voc"
     assert labels(found) == {image.format(stem): "thing" for stem in ("IMG 1", "Grüße-2")}
