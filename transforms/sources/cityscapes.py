@@ -12,7 +12,7 @@ from shardwright.transforms.sources.annotation_files import AnnotationFault, par
 from shardwright.transforms.sources.image_files import class_name, join, number
 from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.pairs import PairedFolders, PairFormat
-from shardwright.transforms.sources.shapes import MIN_CORNERS, corners_of, hull
+from shardwright.transforms.sources.shapes import corners_of, polygon
 
 _IMAGES = "leftImg8bit"
 #: Folders of annotations, in order of preference.
@@ -48,27 +48,19 @@ def parse_polygons(data: bytes) -> Annotations:
         single = label.removesuffix(_GROUP)
         if item.get("deleted") or single not in THINGS:
             continue
-        corners = _corners(item.get("polygon"), place)
-        box = hull(corners)
+        try:
+            box, outline = polygon(corners_of(item.get("polygon")))
+        except ValueError as error:
+            raise AnnotationFault(f"object {place}: {error}") from None
         if size is not None:  # outlines may exceed the picture by a few pixels
             box = (max(box[0], 0), max(box[1], 0), min(box[2], size[0]), min(box[3], size[1]))
-        objects.append(ObjectAnnotation(single, box, crowd=single != label, segmentation=[corners]))
+        objects.append(ObjectAnnotation(single, box, crowd=single != label, segmentation=outline))
     return Annotations(objects=tuple(objects), size=size)
 
 
 def _size(values: Mapping[str, Any]) -> tuple[int, int] | None:
     width, height = (number(values.get(name)) or 0 for name in ("imgWidth", "imgHeight"))
     return (int(width), int(height)) if width > 0 and height > 0 else None
-
-
-def _corners(polygon: Any, place: int) -> list[float]:
-    try:
-        corners = corners_of(polygon)
-    except ValueError as error:
-        raise AnnotationFault(f"a corner of object {place}: {error}") from None
-    if len(corners) < 2 * MIN_CORNERS:
-        raise AnnotationFault(f"the polygon of object {place} has fewer than three corners")
-    return corners
 
 
 def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:

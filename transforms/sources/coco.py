@@ -29,6 +29,7 @@ from shardwright.transforms.sources.documents import (
     usual_folders,
 )
 from shardwright.transforms.sources.file_states import FileStates
+from shardwright.transforms.sources.files_beside import stem_of
 from shardwright.transforms.sources.image_files import (
     annotated,
     class_name,
@@ -278,12 +279,9 @@ def _leave_out(probe: InputProbe, names: Sequence[str], settings: ConvertSetting
 
 def _mask_folder(path: str, settings: ConvertSettings) -> str:
     """Returns the folder with the panoptic masks of a JSON file; empty if there is none."""
-    stem = path.rpartition("/")[2].rpartition(".")[0]
-    if settings.mask_dir:
-        inner = join(settings.mask_dir.rstrip("/"), stem)
-        return inner if is_folder(inner) else settings.mask_dir.rstrip("/")
-    here = folder_of(path)
-    return next((place for place in (join(here, stem), join(parent_of(here), stem)) if is_folder(place)), "")
+    stem, named, here = stem_of(file_name(path)), settings.mask_dir.rstrip("/"), folder_of(path)
+    places = [join(named, stem), named] if named else [join(here, stem), join(parent_of(here), stem)]
+    return next(filter(is_folder, places), "")
 
 
 def _masks_of(file: DocumentFile, settings: ConvertSettings) -> str:
@@ -293,10 +291,9 @@ def _masks_of(file: DocumentFile, settings: ConvertSettings) -> str:
         return ""
     found = _mask_folder(file.path, settings)
     if required and not found:
-        stem = printable(file.path.rpartition("/")[2].rpartition(".")[0])
         raise UsageError(
-            f"--input {printable(file.path)}: there is no folder {stem} with its masks beside it; name "
-            "the folder with --mask_dir."
+            f"--input {printable(file.path)}: the folder with its masks is not beside it; name the folder "
+            "with --mask_dir."
         )
     return found
 

@@ -10,7 +10,6 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.units import counted
 from shardwright.transforms.sources.annotation_files import AnnotationFault
 from shardwright.transforms.sources.documents import (
     DocumentFile,
@@ -27,12 +26,12 @@ from shardwright.transforms.sources.image_files import (
 )
 from shardwright.transforms.sources.moved_files import with_slashes
 from shardwright.transforms.sources.shapes import (
-    MIN_CORNERS,
     box_and_outline,
     ellipse,
     hull,
     mask_of_runs,
     mask_outline,
+    polygon,
     rotated_box,
 )
 from shardwright.transforms.sources.xml_items import XmlElement, XmlItems, XmlReader
@@ -80,10 +79,7 @@ def _drawn(
         box = (xmin, ymin, xmax, ymax)
         return box_and_outline(box, rotated_box(box, degrees)) if degrees else (box, None)
     if shape.name == "polygon":
-        corners = _points(attributes.get("points", ""))
-        if len(corners) < 2 * MIN_CORNERS:
-            raise ValueError(f"it has {counted(len(corners) // 2, 'corner')}")
-        return hull(corners), [corners]
+        return polygon(_points(attributes.get("points", "")))
     if shape.name == "ellipse":
         x, y, x_radius, y_radius = _numbers(attributes, ("cx", "cy", "rx", "ry"))
         box = (x - x_radius, y - y_radius, x + x_radius, y + y_radius)

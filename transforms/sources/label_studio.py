@@ -25,11 +25,11 @@ from shardwright.transforms.sources.image_files import annotated, class_name, is
 from shardwright.transforms.sources.json_stream import first_items
 from shardwright.transforms.sources.moved_files import file_name
 from shardwright.transforms.sources.shapes import (
-    MIN_CORNERS,
+    Box,
     box_and_outline,
     corners_of,
     ellipse,
-    hull,
+    polygon,
     rotated_box,
 )
 
@@ -202,10 +202,7 @@ def objects_of(results: Sequence[_Result]) -> Annotations:
     return Annotations(objects=tuple(objects), relative=True, upright=True)
 
 
-_Shape = tuple[tuple[float, float, float, float] | None, list[list[float]] | None]
-
-
-def _shape(result: _Result) -> _Shape:
+def _shape(result: _Result) -> tuple[Box | None, list[list[float]] | None]:
     """Returns box and outline of a shape, in shares; (None, None) for labels of something else.
 
     Raises:
@@ -213,10 +210,7 @@ def _shape(result: _Result) -> _Shape:
     """
     value = result.value
     if "points" in value:
-        corners = [side / 100 for side in corners_of(value["points"])]
-        if len(corners) < 2 * MIN_CORNERS:
-            raise ValueError("its polygon has fewer than three points")
-        return hull(corners), [corners]
+        return polygon([side / 100 for side in corners_of(value["points"])])
     is_round = "radiusX" in value
     if not is_round and not {"width", "height"} <= value.keys():
         return None, None

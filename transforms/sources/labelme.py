@@ -41,7 +41,7 @@ from shardwright.transforms.sources.pairs import (
     PairFormat,
     holds_below,
 )
-from shardwright.transforms.sources.shapes import MIN_CORNERS, Box, corners_of, ellipse, hull, mask_outline
+from shardwright.transforms.sources.shapes import Box, corners_of, ellipse, hull, mask_outline, polygon
 
 #: Large, because a file may embed its image.
 _MAX_BYTES = 256 << 20
@@ -100,9 +100,7 @@ def _object(shape: Any, size: tuple[int, int] | None) -> ObjectAnnotation:
             raise ValueError(f"a rectangle with {counted(len(corners) // 2, 'point')}")
         box = hull(corners)
     elif kind in _POLYGONS:
-        if len(corners) < 2 * MIN_CORNERS:
-            raise ValueError(f"a polygon with {counted(len(corners) // 2, 'point')}")
-        box, outline = hull(corners), [corners]
+        box, outline = polygon(corners)
     elif kind == "circle":
         if len(corners) != 4:
             raise ValueError(f"a circle with {counted(len(corners) // 2, 'point')}")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwright.schemas.units import counted
 from shardwright.transforms.sources.image_files import number
 
 Box = tuple[float, float, float, float]
@@ -16,7 +17,7 @@ Box = tuple[float, float, float, float]
 _CORNERS = 72
 #: Number of pixels of the largest image whose masks are read.
 _MAX_PIXELS = 1 << 28
-MIN_CORNERS = 3
+_MIN_CORNERS = 3
 
 
 def hull(corners: Sequence[float]) -> Box:
@@ -38,6 +39,17 @@ def corners_of(points: Any) -> list[float]:
             raise ValueError(f"its point {str(point)[:60]} is not a pair of numbers")
         corners += [float(side) for side in sides if side is not None]
     return corners
+
+
+def polygon(corners: list[float]) -> tuple[Box, list[list[float]]]:
+    """Returns the box and the outline of a polygon.
+
+    Raises:
+      ValueError: If it has fewer than three corners.
+    """
+    if len(corners) < 2 * _MIN_CORNERS:
+        raise ValueError(f"a polygon with {counted(len(corners) // 2, 'point')}")
+    return hull(corners), [corners]
 
 
 def box_and_outline(box: Box, corners: list[float]) -> tuple[Box, list[list[float]] | None]:

@@ -38,6 +38,7 @@ from shardwright.transforms.sources.image_files import (
 from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.listed_images import possible_paths, resolve
 from shardwright.transforms.sources.pairs import PairedFolders, PairFormat
+from shardwright.transforms.sources.shapes import hull
 
 _YAML, _DATA, _LISTS = (".yaml", ".yml"), (".data",), (".txt", ".list")
 #: Keys of data.yaml, and options of obj.data, that name the images of a split.
@@ -83,9 +84,7 @@ def parse_labels(data: bytes, names: Mapping[int, str], is_pose: bool = False) -
             box = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
             objects.append(ObjectAnnotation(label, box))
         elif len(values) >= _MIN_OUTLINE and len(values) % 2:
-            xs, ys = values[1::2], values[2::2]
-            box = (min(xs), min(ys), max(xs), max(ys))
-            objects.append(ObjectAnnotation(label, box, segmentation=[values[1:]]))
+            objects.append(ObjectAnnotation(label, hull(values[1:]), segmentation=[values[1:]]))
         else:
             raise AnnotationFault(
                 f"{where} has {counted(len(values), 'number')} instead of a class and a box, or an outline"

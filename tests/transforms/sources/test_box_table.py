@@ -159,14 +159,6 @@ def test_several_files_give_splits(tmp_path: Path) -> None:
     assert {key: ref.split for key, ref in found.refs.items()} == {
         f"images/{split}/{photos[split][1].name}": split for split in photos
     }
-    # Like Roboflow's export: a file beside the images of each split.
-    for split in ("train", "valid"):
-        photos[split] = put_photos(tmp_path / "robo" / split, ("eagle", "apple"))
-        put(tmp_path / "robo" / split / "_annotations.csv", HEADER, rows_of(photos[split]))
-    found = listed(tmp_path / "robo")
-    assert {key: ref.split for key, ref in found.refs.items()} == {
-        f"{split}/{photos[split][1].name}": split for split in ("train", "valid")
-    }
 
 
 def test_tables_of_boxes_are_detected_or_refused(tmp_path: Path, photos: list[Photo]) -> None:

@@ -68,8 +68,8 @@ def test_class_masks_are_listed(city: Path, tmp_path: Path) -> None:
     [
         ({}, "no list of objects"),
         ({"objects": [{"polygon": []}]}, "object 0 has no label"),
-        ({"objects": [{"label": "car", "polygon": [[1, 2], [3, 4]]}]}, "fewer than three corners"),
-        ({"objects": [{"label": "car", "polygon": [[1, 2], [3, "4"], [5, 6]]}]}, "a corner of object 0"),
+        ({"objects": [{"label": "car", "polygon": [[1, 2], [3, 4]]}]}, "object 0: a polygon with 2 points"),
+        ({"objects": [{"label": "car", "polygon": [[1, 2], [3, "4"], [5, 6]]}]}, "object 0: its point"),
     ],
 )
 def test_broken_polygons_are_faults(document: object, why: str) -> None:

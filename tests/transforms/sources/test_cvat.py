@@ -103,7 +103,10 @@ def test_messages_about_faults_name_file_and_line(tmp_path: Path) -> None:
         "the mask in line" in messages[photos[1].name]
         and "3 pixels instead of 2 x 2" in messages[photos[1].name]
     )
-    assert "it has 2 corners" in messages[photos[2].name] and messages["gone.jpg"] == "its image is missing"
+    assert (
+        "a polygon with 2 points" in messages[photos[2].name]
+        and messages["gone.jpg"] == "its image is missing"
+    )
     (up,) = (message for key, message in messages.items() if key.startswith("annotations.xml:line "))
     assert "'../up.jpg'" in up
 

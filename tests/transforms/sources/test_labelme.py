@@ -150,10 +150,3 @@ def test_shapes_are_drawn_for_the_upright_picture(tmp_path: Path) -> None:
         ((record,),) = examples(tmp_path / f"out{orientation}").values()
         found = value(record, "image/object/bbox/xmin"), value(record, "image/object/bbox/ymin")
         np.testing.assert_allclose(found, expected, atol=1e-6)
-
-
-def test_other_folders_are_not_labelme(tmp_path: Path) -> None:
-    put_photos(tmp_path)
-    save(tmp_path / "a.json", {"images": [], "annotations": []})
-    with pytest.raises(UsageError, match="not a LabelMe dataset"):
-        listed(tmp_path, source="labelme")

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from helpers.annotation_sets.open_images import MIDS, NAMES, put_csv, rows_of
 from helpers.listing import Photo, listed, put_photos
-from helpers.records import balanced, quarantine
 
-from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
 
 
@@ -90,15 +88,6 @@ def test_bad_rows_are_quarantined(tmp_path: Path, photos: list[Photo], row: str)
     found = listed(path)
     assert found.reasons() == {key: "BAD_ROW"} and says in found.refs[key].message
     assert found.refs[key].split == ("none" if "line" in key else "")
-
-
-def test_bad_rows_are_in_the_books(tmp_path: Path, photos: list[Photo]) -> None:
-    bad = [row for row in BAD_ROWS if '"' not in row]  # a quote takes the rows that follow with it
-    path = put_csv(tmp_path / "boxes.csv", [*rows_of(photos), *bad])
-    made = convert(input=path, output=tmp_path / "out", layout="detection", max_bad_fraction=1)
-    nameless = {f"boxes.csv:line {12 + i}" for i, row in enumerate(bad) if "line" in BAD_ROWS[row][0]}
-    assert len(nameless) == 4 and balanced(made.dataset.ledger)
-    assert set(quarantine(tmp_path / "out")) == {"x.jpg.jpg", "rose.jpg"} | nameless
 
 
 def test_other_csv_files_are_not_detected_as_open_images(tmp_path: Path, photos: list[Photo]) -> None:
