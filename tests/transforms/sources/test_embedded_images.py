@@ -18,8 +18,8 @@ from pyarrow import parquet
 from shardwright.schemas.annotations import decode_annotations
 from shardwright.schemas.errors import ImageFault, UsageError
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.transforms.sources.parquet import spooled
-from shardwright.transforms.sources.parquet.spooled import CopiedImage, copy_images
+from shardwright.transforms.sources.parquet import rows
+from shardwright.transforms.sources.parquet.rows import CopiedImage, copy_images
 from shardwright.transforms.sources.tables.rows import EmbeddedImage
 
 _IMAGES = [png(number, (9 + number, 7)) for number in range(6)]
@@ -181,9 +181,9 @@ def test_extra_columns_splits_and_caches(tmp_path: Path) -> None:
         ".gitattributes": "dotfile",
         "notes.txt": "not_an_image",
     }
-    rows = [ref for ref in refs if ref.is_candidate]
-    assert [ref.split for ref in rows] == ["extra", "extra", "train", "train"]
-    assert "1.5" in rows[0].extra and "2.5" in rows[1].extra
+    candidates = [ref for ref in refs if ref.is_candidate]
+    assert [ref.split for ref in candidates] == ["extra", "extra", "train", "train"]
+    assert "1.5" in candidates[0].extra and "2.5" in candidates[1].extra
     again, _ = refs_of(tmp_path / "in", tmp_path / "spool", splits="train=0.5,test=0.5")
     assert {ref.split for ref in again} == {""}
 
@@ -289,7 +289,7 @@ def test_repeated_values_of_a_dictionary_are_stored_once(tmp_path: Path) -> None
 def test_images_that_take_too_much_space_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spooled, "SMALL_BYTES", 250)
+    monkeypatch.setattr(rows, "SMALL_BYTES", 250)
     images = [bytes((number,)) * 100 for number in (1, 2, 1, 3, 4)]
     copied = copy_images([*images, None, images[0][:50], images[3]], str(tmp_path / "images"), file_size=1)
     places = [(item.offset, item.length) for item in copied if isinstance(item, CopiedImage)]

@@ -59,21 +59,33 @@ def open_parquet(path: str, size: int, version: str) -> Iterator[Any]:
     Raises:
       UsageError: If the file is damaged or not Parquet, also when the `with` block reads from it.
     """
-    import pyarrow
     from pyarrow import parquet
 
-    with RangeReader(path, size, version) as ranges:
-        try:
-            yield parquet.ParquetFile(
-                file_of(ranges), buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
-            )
-        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
-            detail = words_of(error).rstrip(".")
-            raise UsageError(
-                f"--input {printable(path)} cannot be read as Parquet ({detail}); write it again."
-            ) from None
+    with RangeReader(path, size, version) as ranges, errors_of_pyarrow("Parquet", path):
+        yield parquet.ParquetFile(
+            file_of(ranges), buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
+        )
+
+
+@contextlib.contextmanager
+def errors_of_pyarrow(kind: str, path: str) -> Iterator[None]:
+    """Turns what pyarrow raises for damage in the `with` block into a UsageError.
+
+    Args:
+      kind: Format of the file, for messages.
+      path: Path of the file.
+    """
+    import pyarrow
+
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        detail = words_of(error).rstrip(".")
+        raise UsageError(
+            f"--input {printable(path)} cannot be read as {kind} ({detail}); write it again."
+        ) from None
 
 
 def parquet_columns(file: StoredObject, settings: ConvertSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
