@@ -15,6 +15,7 @@ from typing import Any
 
 import zstandard
 
+from helpers.hostile import picture
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef
@@ -30,6 +31,12 @@ PACKERS = {
     ".tar.bz2": bz2.compress,
     ".tar.xz": lzma.compress,
     ".tar.zst": lambda data: zstandard.ZstdCompressor().compress(data),
+}
+#: Forms of tars.
+FORMS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
+#: Some members in class folders.
+PICTURES = {
+    f"{name}/{i}.png": picture(i) for i, name in enumerate(("ant", "bee", "ant", "bee", "cat", "cat"))
 }
 Members = Mapping[str, bytes] | Iterable[tuple[str | zipfile.ZipInfo, bytes]]
 

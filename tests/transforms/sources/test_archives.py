@@ -18,13 +18,9 @@ from helpers.tensorflow_records import read_records
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
-from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError
 from shardwright.transforms import storage
 from shardwright.transforms.images.read import read_image
-from shardwright.transforms.sources.archives.files import split_archives
-from shardwright.transforms.sources.source import Context, Input
-from shardwright.transforms.sources.spool import Spool
 
 
 def records(dataset: Path) -> dict[str, tuple[str, int, bytes]]:
@@ -130,22 +126,6 @@ def test_folders_inside_archives_give_classes(
         found = by_key(list_refs(tmp_path / "a.zip"))
         places = {key: (ref.split, ref.label) for key, ref in found.items() if ref.is_candidate}
         assert places == {f"a.zip!{path}": place for path, place in expected.items()}, entries
-
-
-def test_only_archives_are_asked_for_their_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "in" / "folder.zip").mkdir(parents=True)
-    (tmp_path / "in" / "gone.tar").symlink_to("nowhere")
-    for name in ("a.zip", "B.TAR", "c.jpg", "d.txt", ".e.zip", "folder.zip/f.tgz", "folder.zip/g.png"):
-        (tmp_path / "in" / name).write_bytes(b"data")
-    asked = list[int]()
-    real = storage.local_version
-    monkeypatch.setattr(storage, "local_version", lambda status: [asked.append(1), real(status)][1])
-    folder = str(tmp_path / "in")
-    context = Context(ConvertSettings(input=(folder,)), Spool("unused"))
-    parts = list(split_archives(Input(folder, ""), context))
-    paths = [part.path.removeprefix(folder) for part in parts]
-    assert paths == ["/B.TAR", "/a.zip", "/folder.zip/f.tgz", ""]
-    assert len(asked) == 4
 
 
 def test_members_that_are_not_images_are_filtered(tmp_path: Path) -> None:

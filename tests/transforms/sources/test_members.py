@@ -9,21 +9,25 @@ import struct
 import subprocess
 import tarfile
 import zipfile
-import zlib
 from pathlib import Path
 
 import pytest
 from helpers.hostile import picture
-from helpers.packing import PACKERS, by_key, list_refs, listed, read_all, tar_info, tar_of, zip_of
+from helpers.packing import (
+    FORMS,
+    PACKERS,
+    PICTURES,
+    by_key,
+    list_refs,
+    listed,
+    read_all,
+    tar_info,
+    tar_of,
+    zip_of,
+)
 
 from shardwright.schemas.image_ref import NO_SPLIT
 from shardwright.transforms.sources.archives import compressed, tars, zips
-
-_CLASSES = ("ant", "bee", "ant", "bee", "cat", "cat")
-PICTURES = {
-    f"{name}/{i}.png": picture(i) for i, name in enumerate(("ant", "bee", "ant", "bee", "cat", "cat"))
-}
-FORMS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
 
 
 @pytest.mark.parametrize("method", [0, 8, 12, 14])
@@ -41,20 +45,6 @@ def test_the_bytes_show_the_kind_of_archive(tmp_path: Path) -> None:
     assert listed(tmp_path, zip_of(PICTURES), "a.tar.gz") == PICTURES
     assert listed(tmp_path, tar_of(PICTURES), "b.zip") == PICTURES
     assert listed(tmp_path, PACKERS[".tar.xz"](tar_of(PICTURES)), "c.tgz") == PICTURES
-
-
-def test_a_v7_tar_is_read(tmp_path: Path) -> None:
-    data = bytearray(tar_of(PICTURES, tarfile.USTAR_FORMAT))
-    position = 0
-    while any(data[position : position + 512]):
-        header = data[position : position + 512]
-        size = int(bytes(header[124:135]), 8)
-        header[257:512] = bytes(255)
-        header[148:156] = b" " * 8
-        header[148:156] = b"%06o\0 " % sum(header)
-        data[position : position + 512] = header
-        position += 512 + -(-size // 512) * 512
-    assert listed(tmp_path, bytes(data), "a.tar") == PICTURES
 
 
 @pytest.mark.skipif(not shutil.which("tar"), reason="there is no tar")
@@ -111,46 +101,23 @@ def test_a_zip_written_as_a_stream_is_read(tmp_path: Path) -> None:
     assert listed(tmp_path, bytes(stream.data), "a.zip") == PICTURES
 
 
-def test_names_become_keys(tmp_path: Path) -> None:
-    data = picture(1)
-
-    def info(name: str, raw: bytes, flags: int, extra: bytes = b"") -> tuple[zipfile.ZipInfo, bytes]:
-        stand_in = chr(ord("A") + len(replaced)) * len(raw)
-        made = zipfile.ZipInfo(stand_in)
-        made.extra, made.create_system = extra, 3
-        replaced.append((stand_in.encode(), raw, flags))
-        return made, data
-
-    replaced: list[tuple[bytes, bytes, int]] = []
-    cp437 = "ä/é.png".encode("cp437")
-    unicode_path = "ж/1.png".encode()
-    odd = b"?/1.png\x81"
-    extra = struct.pack("<HHBL", 0x7075, 5 + len(unicode_path), 1, zlib.crc32(odd)) + unicode_path
-    archive = zip_of(
-        [
-            info("utf8 by flag", "ü/1.png".encode(), 0x800),
-            info("utf8 without a flag", "ñandú/2.png".encode(), 0),
-            info("code page 437", cp437 + b"", 0),
-            info("Info-ZIP's own field", odd, 0, extra),
-            info("from DOS", b"dos\\cats\\image_1.png", 0),
-        ]
-    )
-    for old, new, _ in replaced:
-        assert archive.count(old) >= 2
-        archive = archive.replace(old, new)
-    patched = bytearray(archive)
-    for _, new, flags in replaced:
-        for sign, at in ((b"PK\3\4", 30), (b"PK\1\2", 46)):
-            place = patched.index(sign + b"", 0)
-            while patched[place + at : place + at + len(new)] != new:
-                place = patched.index(sign, place + 1)
-            struct.pack_into("<H", patched, place + (6 if at == 30 else 8), flags)
-            if at == 46 and b"\\" in new:
-                patched[place + 5] = 0  # made on FAT
-    found = listed(tmp_path, bytes(patched), "a.zip")
-    assert found == dict.fromkeys(
-        ["ü/1.png", "ñandú/2.png", "ä/é.png", "ж/1.png", "dos/cats/image_1.png"], data
-    )
+@pytest.mark.parametrize(
+    ("raw", "key", "flags", "system"),
+    [
+        ("ü/1.png".encode(), "ü/1.png", 0x800, 3),
+        ("ñandú/2.png".encode(), "ñandú/2.png", 0, 3),
+        ("ä/é.png".encode("cp437"), "ä/é.png", 0, 3),
+        (b"dos\\cats\\image_1.png", "dos/cats/image_1.png", 0, 0),
+    ],
+)
+def test_names_in_zips_become_keys(tmp_path: Path, raw: bytes, key: str, flags: int, system: int) -> None:
+    """In UTF-8 with and without its flag, in code page 437, and as DOS writes them."""
+    data = bytearray(zip_of({"A" * len(raw): picture(1)}).replace(b"A" * len(raw), raw))
+    directory = data.index(b"PK\1\2")
+    struct.pack_into("<H", data, 6, flags)
+    struct.pack_into("<H", data, directory + 8, flags)
+    data[directory + 5] = system
+    assert listed(tmp_path, bytes(data), "a.zip") == {key: picture(1)}
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -235,8 +202,7 @@ def test_encrypted_members_and_unknown_methods_are_faults(tmp_path: Path) -> Non
     found = by_key(list_refs(_write(tmp_path / "a.zip", bytes(data))))
     assert found["a.zip!a/1.png"].reason == "UNREADABLE" and "encrypted" in found["a.zip!a/1.png"].message
     assert (
-        found["a.zip!a/2.png"].reason == "UNSUPPORTED_FORMAT"
-        and "Deflate64" in found["a.zip!a/2.png"].message
+        found["a.zip!a/2.png"].reason == "UNSUPPORTED_FORMAT" and "method 9" in found["a.zip!a/2.png"].message
     )
     assert found["a.zip!a/3.png"].is_candidate
 
@@ -247,34 +213,10 @@ def _write(path: Path, data: bytes) -> Path:
 
 
 def test_overlapping_members_are_a_bomb(tmp_path: Path) -> None:
-    kernel = zip_of({"a/1.png": bytes(100_000), "a/ok.png": picture(1)})
-    begin = kernel.index(b"PK\1\2")
-    end = kernel.index(b"PK\1\2", begin + 1)
-    second = bytearray(kernel[begin:end])  # the same bytes with another name
-    local = kernel[: kernel.index(b"PK\3\4", 4)]
-    quoted = bytearray(local.replace(b"a/1.png", b"a/2.png"))
-    # a/2.png contains the whole entry of a/1.png as its own data, stored.
-    struct.pack_into("<H", quoted, 8, 0)
-    struct.pack_into("<LL", quoted, 18, len(local), len(local))
-    header = bytes(quoted[: 30 + 7])
-    second[46:53] = b"a/2.png"
-    struct.pack_into("<H", second, 10, 0)
-    struct.pack_into("<LL", second, 20, len(local), len(local))
-    struct.pack_into("<L", second, 42, 0)
-    rest = kernel[len(local) : begin]
-    entries = []
-    place = begin
-    for _ in range(2):
-        following = kernel.find(b"PK\1\2", place + 1)
-        following = following if following > 0 else kernel.index(b"PK\5\6")
-        entry = bytearray(kernel[place:following])
-        struct.pack_into("<L", entry, 42, struct.unpack_from("<L", entry, 42)[0] + len(header))
-        entries.append(bytes(entry))
-        place = following
-    directory = bytes(second) + b"".join(entries)
-    body = header + local + rest
-    tail = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 3, 3, len(directory), len(body), 0)
-    found = listed(tmp_path, body + directory + tail, "a.zip")
+    data = bytearray(zip_of({"a/1.png": bytes(100_000), "a/2.png": picture(2), "a/ok.png": picture(1)}))
+    second = data.index(b"PK\1\2", data.index(b"PK\1\2") + 1)
+    struct.pack_into("<L", data, second + 42, 0)  # the directory says that it begins where the first one does
+    found = listed(tmp_path, bytes(data), "a.zip")
     assert found == {"a/1.png": "UNSAFE_MEMBER", "a/2.png": "UNSAFE_MEMBER", "a/ok.png": picture(1)}
 
 
@@ -298,6 +240,7 @@ def test_the_unpacked_size_is_limited(tmp_path: Path, monkeypatch: pytest.Monkey
     for suffix in (".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst"):
         found = listed(tmp_path, PACKERS[suffix](tar_of(members)), f"b{suffix}")
         assert found == {f"b{suffix}": "TOO_LARGE"}
+    assert not [path for path in (tmp_path / "spool-of-test").rglob("*") if path.is_file()]
 
 
 def test_the_number_of_members_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,11 +262,3 @@ def test_other_files_are_not_archives(tmp_path: Path) -> None:
     none = dict.fromkeys(("a.zip", "b.tar", "c.tar.gz", "d.tar.zst"), "CORRUPT")
     assert bad == {**none, "empty.tgz": "EMPTY_FILE"}
     assert {found[key].split for key in bad} == {NO_SPLIT}
-
-
-def test_archive_bombs_do_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compressed, "SMALL_BYTES", 1 << 20)
-    for suffix in (".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst"):
-        data = PACKERS[suffix](tar_of({"a/1.png": bytes(40 << 20)}))
-        assert listed(tmp_path, data, f"a{suffix}") == {f"a{suffix}": "TOO_LARGE"}
-        assert not [path for path in (tmp_path / "spool-of-test").rglob("*") if path.is_file()]

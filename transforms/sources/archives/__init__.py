@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
@@ -21,33 +22,37 @@ from shardwright.transforms.images.decode import check_kind
 from shardwright.transforms.images.signatures import (
     HEAD_BYTES,
     claims_to_be_image,
-    could_be_image,
     extension_of,
     is_image_name,
     kind_of,
 )
 from shardwright.transforms.sources.archives.compressed import COMPRESSED
 from shardwright.transforms.sources.archives.files import (
+    ArchiveFile,
     OpenArchive,
-    archive_of,
     damaged_archive,
     is_listed_archive,
     open_archive,
     split_archives,
+    why_filtered,
 )
-from shardwright.transforms.sources.archives.folders import MemberFolders
+from shardwright.transforms.sources.archives.folders import MemberFolders, meaning_of_folders
 from shardwright.transforms.sources.archives.kinds import (
     extension_kind,
     first_archive,
     is_archive_head,
-    is_archive_name,
     kind_of_archive,
 )
-from shardwright.transforms.sources.archives.members import ArchiveDamage, Member, is_hidden, member_key
-from shardwright.transforms.sources.archives.metadata import MemberMetadata
+from shardwright.transforms.sources.archives.members import ArchiveDamage, Member, is_left_out
 from shardwright.transforms.sources.class_folders import NO_FOLDER, list_labelled
-from shardwright.transforms.sources.files_beside import MetadataReader, check_columns
+from shardwright.transforms.sources.files_beside import (
+    MetadataReader,
+    check_columns,
+    is_metadata_name,
+    stem_of,
+)
 from shardwright.transforms.sources.folder_tree import IGNORE
+from shardwright.transforms.sources.hashing import name_hash
 from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.label_regex import take_apart
 from shardwright.transforms.sources.source import Context, InputSplit, Source
@@ -92,8 +97,10 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for each member of an archive, or for each file beside archives."""
     regex = context.settings.label_regex
+    # The names of files give the classes, so those of folders have no meaning.
+    folders = IGNORE if regex else context.settings.folders
     pattern = re.compile(regex) if regex else None
-    listed = _list_archive(part, context) if part.detail else _list_others(part, context.settings)
+    listed = (_list_archive if part.detail else _list_others)(part, context, folders)
     for ref in listed:
         if isinstance(ref, ClassId):
             yield ref
@@ -105,8 +112,8 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         yield ref
 
 
-def _list_others(part: InputSplit, settings: ConvertSettings) -> Iterator[ImageRef | ClassId]:
-    settings = replace(settings, folders=_meaning_of_folders(settings))
+def _list_others(part: InputSplit, context: Context, folders: str) -> Iterator[ImageRef | ClassId]:
+    settings = replace(context.settings, folders=folders)
     for ref in list_labelled(part.item, settings):
         if isinstance(ref, ClassId) or not is_listed_archive(
             ref.key.removeprefix(part.item.prefix), ref.size
@@ -114,53 +121,71 @@ def _list_others(part: InputSplit, settings: ConvertSettings) -> Iterator[ImageR
             yield ref
 
 
-def _meaning_of_folders(settings: ConvertSettings) -> str:
-    """Returns the setting `--folders`, or "ignore" if file names give the classes."""
-    return IGNORE if settings.label_regex else settings.folders
-
-
-def _list_archive(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
-    archive = archive_of(part)
-    assert archive is not None
+def _list_archive(part: InputSplit, context: Context, folders: str) -> Iterator[ImageRef | ClassId]:
+    archive, settings = ArchiveFile(*json.loads(part.detail)), context.settings
     with open_archive(part, archive, context) as opened:
         if isinstance(opened, ArchiveDamage):
             yield damaged_archive(part, archive, opened)
             return
-        settings = context.settings
-        folders = MemberFolders(
+        metadata = _metadata_of(opened)
+        if metadata is None:
+            check_columns(part.path, "archives", settings)
+        meaning = meaning_of_folders(
             part.item.path,
+            _image_folders(opened),
             archive.above,
             archive.tops,
             settings.folders_of_label,
-            _meaning_of_folders(settings),
+            folders,
+            metadata is not None,
             settings.record_layout.needs is Needs.IMAGE,
         )
-        for path in _image_paths(opened):
-            folders.add(path)
-        metadata = MemberMetadata(opened)
-        if not metadata:
-            check_columns(part.path, "archives", settings)
-        folders.settle(bool(metadata))
-        refs = _looked_into(opened, _references(opened, folders, metadata))
-        reader = MetadataReader(settings, folders.names_classes, metadata.read)
-        yield from reader.add_all(refs, opened.reader.path) if metadata else refs
+        refs = _looked_into(opened, _references(opened, meaning, metadata or {}))
+        if metadata is None:
+            yield from refs
+            return
+
+        def read(ref: ImageRef, name: str) -> bytes | None:
+            _, _, path = ref.key.rpartition(f"{archive.key}!")
+            member = metadata.get(f"{stem_of(path)}.{name}")
+            return opened.read_metadata(member, name) if member else None
+
+        reader = MetadataReader(settings, meaning.tree.names_classes, read)
+        yield from reader.add_all(refs, opened.reader.path)
 
 
-def _image_paths(opened: OpenArchive) -> Iterator[str]:
-    """Yields the paths of the members that are images, at least one for each folder with images."""
-    holding: set[str] = set()  # folders with images that only their bytes identify
+def _usable(opened: OpenArchive) -> Iterator[tuple[str, Member]]:
+    """Yields the path and the member of each file without a fault that is not hidden."""
     for member in opened.members:
-        if member.fault or member.is_folder:
-            continue
-        path = member_key(member.name)
-        if is_hidden(path):
-            continue
+        if not (member.fault or member.is_folder or is_left_out(member.key)):
+            yield member.key, member
+
+
+def _metadata_of(opened: OpenArchive) -> dict[str, Member] | None:
+    """Returns path -> member of the metadata of images; None unless each image has some beside it."""
+    images: set[int] = set()
+    beside: dict[str, Member] = {}
+    for path, member in _usable(opened):
+        if is_image_name(path):
+            images.add(name_hash(stem_of(path)))
+        elif is_metadata_name(path):
+            beside[path] = member
+    stems = {path: name_hash(stem_of(path)) for path in beside}
+    if not images or not images.issubset(stems.values()):
+        return None
+    return {path: member for path, member in beside.items() if stems[path] in images}
+
+
+def _image_folders(opened: OpenArchive) -> set[str]:
+    """Returns the folders that hold images, also images that only their bytes identify."""
+    folders: set[str] = set()
+    for path, member in _usable(opened):
         folder, _, name = path.rpartition("/")
-        if is_image_name(name):
-            yield path
-        elif folder not in holding and not why_filtered(path) and _has_image_head(opened, member):
-            holding.add(folder)
-            yield path
+        if folder not in folders and (
+            is_image_name(name) or (not why_filtered(path) and _has_image_head(opened, member))
+        ):
+            folders.add(folder)
+    return folders
 
 
 def _has_image_head(opened: OpenArchive, member: Member) -> bool:
@@ -171,38 +196,25 @@ def _has_image_head(opened: OpenArchive, member: Member) -> bool:
 
 
 def _references(
-    opened: OpenArchive, folders: MemberFolders, metadata: MemberMetadata
+    opened: OpenArchive, meaning: MemberFolders, metadata: Mapping[str, Member]
 ) -> Iterator[tuple[ImageRef, bool]]:
     """Yields a reference for each member, and whether its first bytes must be checked."""
     for ref, member in opened.entries():
         if member is None:
             yield ref, False
             continue
-        path = member_key(member.name)
-        if ref.is_candidate and metadata.holds(path):
+        path = member.key
+        if ref.is_candidate and path in metadata:
             continue
-        split, label = folders.place(path)
+        split, label = meaning.place(path)
         ref = ref._replace(split=split, label=label)
         if not ref.is_candidate:
             yield ref, False
             continue
         reason = why_filtered(path)
-        if not reason and folders.leaves_out(path):
+        if not reason and meaning.leaves_out(path):
             reason = FilterReason.OUTSIDE_SPLITS
-        look = not reason and not claims_to_be_image(path)
-        yield ref.filtered(reason) if reason else ref, look
-
-
-def why_filtered(path: str) -> str:
-    """Returns the reason to leave a member out by its name; empty if there is none."""
-    name = path.rpartition("/")[2]
-    if is_hidden(path):
-        return FilterReason.DOTFILE
-    if claims_to_be_image(name):
-        return ""
-    if is_archive_name(name):
-        return FilterReason.NESTED_ARCHIVE
-    return FilterReason.NOT_AN_IMAGE if not could_be_image(name) else ""
+        yield ref.filtered(reason) if reason else ref, not reason and not claims_to_be_image(path)
 
 
 def _looked_into(opened: OpenArchive, refs: Iterable[tuple[ImageRef, bool]]) -> Iterator[ImageRef]:

@@ -6,34 +6,38 @@ import contextlib
 import errno
 import json
 import os
-import stat
-from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
-
 from shardwright.schemas.byte_range import ByteRange
-from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.codes import FilterReason, QuarantineReason
+from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, key_from_bytes
 from shardwright.transforms import storage
-from shardwright.transforms.images.signatures import is_image_name
+from shardwright.transforms.images.byte_ranges import read_part
+from shardwright.transforms.images.signatures import claims_to_be_image, could_be_image, is_image_name
 from shardwright.transforms.sources.archives.compressed import COMPRESSED, unpack_tar
-from shardwright.transforms.sources.archives.kinds import ZIP, extension_kind, kind_of_archive
+from shardwright.transforms.sources.archives.kinds import (
+    ZIP,
+    extension_kind,
+    is_archive_name,
+    kind_of_archive,
+)
 from shardwright.transforms.sources.archives.members import (
     ArchiveDamage,
     Member,
     MemberStore,
-    member_key,
+    is_left_out,
     why_unsafe,
 )
 from shardwright.transforms.sources.archives.tars import list_tar
 from shardwright.transforms.sources.archives.zips import list_zip
 from shardwright.transforms.sources.folder_tree import split_of_folder
-from shardwright.transforms.sources.folder_walk import walk
 from shardwright.transforms.sources.hashing import name_hash
+from shardwright.transforms.sources.image_files import files_below, is_hidden
+from shardwright.transforms.sources.image_metadata import MAX_METADATA_BYTES, BadMetadata
 from shardwright.transforms.sources.source import Context, Input, InputSplit
 from shardwright.transforms.storage.ranges import RangeReader, open_ranges
 
@@ -65,76 +69,43 @@ class ArchiveFile(NamedTuple):
         return tuple(self.key.split("/")[:-1])
 
 
-def archive_of(part: InputSplit) -> ArchiveFile | None:
-    """Returns the archive of an input split; None for the split of the files beside archives."""
-    if not part.detail:
-        return None
-    key, size, version, tops = json.loads(part.detail)
-    return ArchiveFile(key, size, version, tuple(tops))
-
-
 def split_archives(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields one input split for each archive, and one for the files beside the archives.
 
     Raises:
       EngineError: if a folder cannot be listed.
     """
-    found = None if not storage.is_remote(item.path) and os.path.isdir(item.path) else storage.stat(item.path)
-    if found is not None:
+    is_folder = not storage.is_remote(item.path) and os.path.isdir(item.path)
+    state = None if is_folder else storage.stat(item.path)
+    if state is not None:
         name = key_from_bytes(os.fsencode(item.path.rpartition("/")[2]))
-        yield _part(item, item.path, ArchiveFile(name, found.size, found.version))
+        yield InputSplit(item, item.path, detail=json.dumps(ArchiveFile(name, state.size, state.version)))
         return
-    archives, others = [], False
-    tops: set[str] = set()
-    for path, key, size, version in _files(item.path):
+    archives, tops, others = [], set[str](), False
+    for relative, state in files_below(item.path):
+        key = key_from_bytes(relative.encode("utf-8", "surrogateescape"))
+        is_archive = is_listed_archive(key, state.size) and not _is_special(state.path)
         top, slash, _ = key.partition("/")
-        is_archive = is_listed_archive(key, size)
-        holds = slash and (is_archive or is_image_name(key))
-        if holds and (len(tops) < _MAX_TOPS or split_of_folder(top)) and not _is_hidden(key):
+        holds = slash and (is_archive or is_image_name(key)) and not is_hidden(key)
+        if holds and (len(tops) < _MAX_TOPS or split_of_folder(top)):
             tops.add(top)
         if is_archive:
-            archives.append((path, ArchiveFile(key, size, version)))
+            archives.append((state.path, ArchiveFile(key, state.size, state.version)))
         else:
             others = True
     for path, archive in archives:
-        yield _part(item, path, archive._replace(tops=tuple(sorted(tops))))
+        yield InputSplit(item, path, detail=json.dumps(archive._replace(tops=tuple(sorted(tops)))))
     if others:
         yield InputSplit(item, item.path)
 
 
-def _is_hidden(key: str) -> bool:
-    return any(part.startswith(".") for part in key.split("/"))
-
-
 def is_listed_archive(key: str, size: int) -> bool:
     """Returns whether a file in a folder is listed as an archive, judged by its name."""
-    return size >= 0 and bool(extension_kind(key.rpartition("/")[2])) and not _is_hidden(key)
+    return size >= 0 and bool(extension_kind(key)) and not is_hidden(key)
 
 
-def _part(item: Input, path: str, archive: ArchiveFile) -> InputSplit:
-    return InputSplit(item, path, detail=json.dumps(archive))
-
-
-def _files(folder: str) -> Iterator[tuple[str, str, int, str]]:
-    """Yields (path, key, size, version) for all entries below a folder.
-
-    On a disk, entries that are not files or not named like archives have size -1, because asking for their
-    states takes half of the time of the search.
-    """
-    if storage.is_remote(folder):
-        base = folder.rstrip("/") + "/"
-        for item in storage.list_objects(base):
-            relative = item.path.removeprefix(base).encode("utf-8", "surrogateescape")
-            yield item.path, key_from_bytes(relative), item.size, item.version
-        return
-    for path, relative, entry in walk(os.fsencode(folder)):
-        key, size, version = key_from_bytes(relative), -1, ""
-        if extension_kind(key.rpartition("/")[2]):
-            with contextlib.suppress(OSError):
-                status = entry.stat()
-                if stat.S_ISREG(status.st_mode):
-                    size, version = status.st_size, storage.local_version(status)
-        yield os.fsdecode(path), key, size, version
+def _is_special(path: str) -> bool:
+    return not storage.is_remote(path) and not os.path.isfile(path)
 
 
 @dataclass
@@ -173,50 +144,56 @@ class OpenArchive:
             crc32=member.crc32,
         )
 
+    def read_metadata(self, member: Member, name: str) -> bytes:
+        """Returns the content of a member with the metadata of an image.
+
+        Args:
+          member: The member.
+          name: Extension of its name.
+
+        Raises:
+          BadMetadata: if it is damaged or too large.
+        """
+        if member.size > MAX_METADATA_BYTES:
+            raise BadMetadata(f"its .{name} is too large")
+        try:
+            return read_part(self.part.path, self.place(member), member.size, MAX_METADATA_BYTES)
+        except ImageFault as fault:
+            raise BadMetadata(f"its .{name}: {fault.message}") from None
+
     def entries(self) -> Iterator[tuple[ImageRef, Member | None]]:
         """Yields a reference for each member that is not a folder, in order, still without its class.
 
         A member that is unsafe, damaged or a duplicate is already quarantined. Damage of the archive
         itself gives a quarantined reference without a member.
         """
-        names = UniqueNames()
+        keys = _UniqueKeys(self.members, last_counts=self.kind != ZIP)
         for member in self.members:
-            if not member.is_folder or member.fault:
-                names.add(member_key(member.name, unsafe=_is_unsafe(member)))
-        names.settle(
-            member_key(member.name) for member in self.members if not member.is_folder and not member.fault
-        )
-        for member in self.members:
-            if not member.is_folder or member.fault:
-                yield self._member_ref(member, names), member
+            if member.is_folder and not member.fault:
+                continue
+            key, member = keys.of(member)
+            ref = ImageRef(
+                key=f"{self.part.item.prefix}{self.archive.key}!{key}",
+                uri=self.part.path,
+                size=member.size,
+                version=member.mark,
+                place=self.place(member).encode(),
+            )
+            yield ref.quarantined(member.fault, member.message) if member.fault else ref, member
         if self.damage:
             yield damaged_archive(self.part, self.archive, self.damage), None
 
-    def _member_ref(self, member: Member, names: UniqueNames) -> ImageRef:
-        key = member_key(member.name, unsafe=_is_unsafe(member))
-        if member.fault:
-            key = names.spare(key)
-        else:
-            which, total = names.place(key)
-            # Appending to a tar replaces members. In a zip, nothing says which member is valid.
-            if which != (total if self.kind != ZIP else 1):
-                replaced = "a later member replaces it" if self.kind != ZIP else "the first one is used"
-                member = member.at_fault(
-                    QuarantineReason.CORRUPT, f"its name occurs {total} times in the archive; {replaced}"
-                )
-                key = names.other(key)
-        ref = ImageRef(
-            key=f"{self.part.item.prefix}{self.archive.key}!{key}",
-            uri=self.part.path,
-            size=member.size,
-            version=member.mark,
-            place=self.place(member).encode(),
-        )
-        return ref.quarantined(member.fault, member.message) if member.fault else ref
 
-
-def _is_unsafe(member: Member) -> bool:
-    return member.fault == QuarantineReason.UNSAFE_MEMBER
+def why_filtered(path: str) -> str:
+    """Returns the reason to leave a member out by its name; empty if there is none."""
+    name = path.rpartition("/")[2]
+    if is_left_out(path):
+        return FilterReason.DOTFILE
+    if claims_to_be_image(name):
+        return ""
+    if is_archive_name(name):
+        return FilterReason.NESTED_ARCHIVE
+    return FilterReason.NOT_AN_IMAGE if not could_be_image(name) else ""
 
 
 def damaged_archive(part: InputSplit, archive: ArchiveFile, damage: ArchiveDamage) -> ImageRef:
@@ -278,7 +255,10 @@ def _open(
     listed = list_zip(reader) if kind == ZIP else list_tar(opened.reader.read_at, opened.reader.size, state)
     try:
         for member in listed:
-            opened.members.add(_checked(member))
+            is_top = member.is_folder and not member.name  # such as the `./` of `tar -cf x.tar .`
+            if not is_top and (why := why_unsafe(member.name)):
+                member = member._replace(fault=QuarantineReason.UNSAFE_MEMBER.value, message=why)
+            opened.members.add(member)
     except ArchiveDamage as damage:
         opened.damage = damage
     reader.check_unchanged()
@@ -287,71 +267,47 @@ def _open(
     return opened
 
 
-def _checked(member: Member) -> Member:
-    """Returns the member, marked as faulty if its name is unsafe."""
-    is_top = member.is_folder and not member.name  # such as the `./` of `tar -cf x.tar .`
-    if not is_top and (problem := why_unsafe(member.name)):
-        return member._replace(fault=QuarantineReason.UNSAFE_MEMBER.value, message=problem)
-    return member
+class _UniqueKeys:
+    """Gives each member of an archive a key of its own. Names are remembered by their hashes.
 
-
-class UniqueNames:
-    """Gives each entry of an archive a unique name.
-
-    First `add` all names. Then `settle` examines the names that may be duplicates, so only these are
-    kept in memory.
+    Args:
+      members: All members.
+      last_counts: Whether the last one of several members with a name replaces the others, as in a tar. In a
+        zip, nothing says which one is valid, so the first one is used.
     """
 
-    def __init__(self) -> None:
-        self._hashes = array("Q")
-        self._sorted = np.empty(0, np.uint64)
-        self._twice: frozenset[int] = frozenset()
-        self._count: Counter[str] = Counter()
+    def __init__(self, members: MemberStore, last_counts: bool) -> None:
+        self._last_counts = last_counts
+        self._taken: set[int] = set()
+        self._twice: set[int] = set()
+        for member in members:
+            if not member.is_folder or member.fault:
+                number = name_hash(member.key)
+                (self._twice if number in self._taken else self._taken).add(number)
+        self._totals: Counter[str] = Counter()
         self._seen: Counter[str] = Counter()
-        self._given: set[str] = set()
-        self._number: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}  # last number that was given to a key
+        for member in members if self._twice else ():
+            if not (member.is_folder or member.fault) and name_hash(member.key) in self._twice:
+                self._totals[member.key] += 1
 
-    def add(self, name: str) -> None:
-        """Adds the name of an entry."""
-        self._hashes.append(name_hash(name))
-
-    def settle(self, sound: Iterable[str]) -> None:
-        """Finds out which names are duplicates.
-
-        Args:
-          sound: Names of all entries without other faults, which may keep their names.
-        """
-        self._sorted = np.sort(np.frombuffer(self._hashes, np.uint64))
-        self._twice = frozenset(self._sorted[1:][self._sorted[1:] == self._sorted[:-1]].tolist())
-        if self._twice:
-            self._count.update(name for name in sound if name_hash(name) in self._twice)
-
-    def place(self, name: str) -> tuple[int, int]:
-        """Returns (number, total) of an entry among the sound entries with its name.
-
-        The number begins at 1 and increases with each call.
-        """
-        total = self._count.get(name, 1)
-        if total == 1:
-            return 1, 1
-        self._seen[name] += 1
-        return self._seen[name], total
-
-    def spare(self, name: str) -> str:
-        """Returns a name for an entry that is not sound: its own name if no other entry has it."""
-        return self.other(name) if name_hash(name) in self._twice else name
-
-    def other(self, name: str) -> str:
-        """Returns a similar name that no other entry has."""
-        number = self._number.get(name, 2)
-        while self._is_taken(candidate := f"{name}#{number}"):
+    def of(self, member: Member) -> tuple[str, Member]:
+        """Returns the key of the next member, and the member, marked with a fault if another replaces it."""
+        key = member.key
+        if name_hash(key) not in self._twice:
+            return key, member
+        if not member.fault:
+            self._seen[key] += 1
+            total = self._totals[key]
+            if self._seen[key] == (total if self._last_counts else 1):
+                return key, member
+            which = "a later member replaces it" if self._last_counts else "the first one is used"
+            member = member.at_fault(
+                QuarantineReason.CORRUPT, f"its name occurs {total} times in the archive; {which}"
+            )
+        number = self._numbers.get(key, 1) + 1
+        while name_hash(f"{key}#{number}") in self._taken:
             number += 1
-        self._number[name] = number + 1
-        self._given.add(candidate)
-        return candidate
-
-    def _is_taken(self, name: str) -> bool:
-        wanted = np.uint64(name_hash(name))
-        found = int(np.searchsorted(self._sorted, wanted))
-        same = found < len(self._sorted) and self._sorted[found] == wanted
-        return bool(same) or name in self._given
+        self._numbers[key] = number
+        self._taken.add(name_hash(f"{key}#{number}"))
+        return f"{key}#{number}", member

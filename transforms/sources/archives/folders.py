@@ -2,113 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
 
-from shardwright.transforms.sources.folder_tree import (
-    AUTO,
-    FolderTree,
-    TopFolders,
-    decide,
-    split_of_folder,
-)
+from shardwright.transforms.sources.folder_tree import FolderTree, TopFolders, decide, split_of_folder
 
 
+@dataclass(frozen=True)
 class MemberFolders:
-    """Collects the paths of all images in an archive, then gives the class and split of each member.
+    """Meaning of the folders of an archive.
 
-    Args:
-      where: Name of the archive, for messages.
+    Attributes:
+      tree: Meaning of the folders around the archive and of those in it.
       above: Folders below the input that contain the archive.
-      beside: Folders at the top of the input that hold archives or images, if one contains the archive.
+      wrappers: Number of folders in the archive that have no meaning, because they are around all images.
       depth: Number of folders that make a class name (see `FolderTree.place`).
-      folders: The setting `--folders`.
-      classless: Whether the layout stores no classes.
     """
 
-    def __init__(
-        self,
-        where: str = "",
-        above: Sequence[str] = (),
-        beside: Sequence[str] = (),
-        depth: int = 1,
-        folders: str = AUTO,
-        classless: bool = False,
-    ) -> None:
-        self._where, self._above, self._beside = where, tuple(above), tuple(beside)
-        self._depth, self._folders, self._classless = depth, folders, classless
-        self._common: tuple[str, ...] = ()  # folders that contain all images
-        self._tops = TopFolders()  # inside the common folders
-        self._min_depth = self._max_depth = -1  # of the folders with images
-        self._wrappers = 0
-        self._tree = FolderTree()
-
-    def add(self, path: str) -> None:
-        """Adds the path of an image that is not hidden."""
-        folders = tuple(path.split("/")[:-1])
-        if self._min_depth < 0:
-            self._common = folders
-            self._min_depth = self._max_depth = len(folders)
-            return
-        shared = 0
-        for ours, theirs in zip(self._common, folders):
-            if ours != theirs:
-                break
-            shared += 1
-        if shared < len(self._common):  # until now, all images were in one folder at this level
-            self._tops = TopFolders()
-            self._tops.add(self._common[shared], nested=self._max_depth > shared + 1)
-            self._common = self._common[:shared]
-        if shared < len(folders):
-            self._tops.add(folders[shared], nested=len(folders) > shared + 1)
-        self._min_depth = min(self._min_depth, len(folders))
-        self._max_depth = max(self._max_depth, len(folders))
-
-    def settle(self, metadata: bool = False) -> None:
-        """Decides what the folders mean, after all images were added.
-
-        Args:
-          metadata: Whether each image has a metadata file beside it.
-
-        Raises:
-          UsageError: if the folders are ambiguous.
-        """
-        common = self._common
-        depth = 0
-        # Skip a folder that contains everything, as long as all images are in folders inside it.
-        while depth < min(len(common), self._min_depth - 1) and not split_of_folder(common[depth]):
-            depth += 1
-        tops, named = self._tops, list(self._tops.splits)
-        if self._above:
-            nested = self._max_depth > 0 or len(self._above) > 1
-            named = [*self._beside, self._above[0]]
-            tops = TopFolders()
-            if self._max_depth >= 0:
-                for name in named:
-                    tops.add(name, nested)
-        elif depth < len(common):
-            tops = TopFolders()
-            tops.add(common[depth], nested=self._max_depth > depth + 1)
-        self._tree = decide(tops, self._folders, self._where, named, metadata, self._classless)
-        self._wrappers = depth
-        # Keep enough folders for a class name, if any image is in that many.
-        wanted = self._depth - len(self._above) + (1 if self._above and self._tree.splits else 0)
-        if wanted > 1 and (self._above or not self._tree.splits):
-            self._wrappers = min(depth, max(self._max_depth - wanted, 0))
-
-    @property
-    def names_classes(self) -> bool:
-        """Returns whether folders give the classes."""
-        return self._tree.names_classes
+    tree: FolderTree
+    above: tuple[str, ...]
+    wrappers: int
+    depth: int
 
     def place(self, path: str) -> tuple[str, str]:
         """Returns (split, class) of a member; each is empty if no folder gives it."""
-        return self._tree.place(self._inside(path), self._depth)
+        return self.tree.place(self._inside(path), self.depth)
 
     def leaves_out(self, path: str) -> bool:
         """Returns whether a member is left out because it is outside the split folders."""
-        return self._tree.leaves_out(self._inside(path))
+        return self.tree.leaves_out(self._inside(path))
 
     def _inside(self, path: str) -> str:
         parts = path.split("/")
-        inside = parts[self._wrappers :] if len(parts) > self._wrappers else parts[-1:]
-        return "/".join((*self._above, *inside))
+        inside = parts[self.wrappers :] if len(parts) > self.wrappers else parts[-1:]
+        return "/".join((*self.above, *inside))
+
+
+def meaning_of_folders(
+    where: str,
+    folders: Iterable[str],
+    above: tuple[str, ...],
+    beside: Sequence[str],
+    depth: int,
+    setting: str,
+    metadata: bool,
+    classless: bool,
+) -> MemberFolders:
+    """Decides what the folders of an archive mean.
+
+    Args:
+      where: Name of the input, for messages.
+      folders: Folders in the archive that hold images; empty for images in none.
+      above: Folders below the input that contain the archive.
+      beside: Folders at the top of the input that hold archives or images, if one contains the archive.
+      depth: Number of folders that make a class name.
+      setting: The setting `--folders`.
+      metadata: Whether each image has a metadata file beside it.
+      classless: Whether the layout stores no classes.
+
+    Raises:
+      UsageError: if the folders are ambiguous.
+    """
+    paths = [tuple(folder.split("/")) if folder else () for folder in folders]
+    depths = [len(path) for path in paths]
+    common = [names[0] for names in takewhile(lambda names: len(set(names)) == 1, zip(*paths))]
+    # Skip a folder that contains everything, as long as all images are in folders inside it.
+    wrappers = 0
+    while wrappers < min([len(common), *(n - 1 for n in depths)]) and not split_of_folder(common[wrappers]):
+        wrappers += 1
+    tops = TopFolders()
+    named: Sequence[str] = ()
+    if above:
+        named = (*beside, above[0])
+        for name in named if paths else ():
+            tops.add(name, nested=max(depths) > 0 or len(above) > 1)
+    else:
+        for path in paths:
+            if len(path) > wrappers:
+                tops.add(path[wrappers], nested=len(path) > wrappers + 1)
+    tree = decide(tops, setting, where, named, metadata, classless)
+    # Keep enough folders for a class name, if any image is in that many.
+    kept = depth - len(above) + (1 if above and tree.splits else 0)
+    if kept > 1 and (above or not tree.splits):
+        wrappers = min(wrappers, max(max(depths, default=-1) - kept, 0))
+    return MemberFolders(tree, above, wrappers, depth)

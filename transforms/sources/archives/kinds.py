@@ -2,47 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from itertools import islice
 
 from shardwright.transforms.images.signatures import claims_to_be_image
-from shardwright.transforms.sources.archives.compressed import BZIP2, GZIP, XZ, ZSTD, unpack_head
-from shardwright.transforms.sources.archives.tars import is_tar_head
+from shardwright.transforms.sources.archives.compressed import (
+    BZIP2,
+    COMPRESSED,
+    GZIP,
+    XZ,
+    ZSTD,
+    unpack_head,
+)
+from shardwright.transforms.sources.archives.members import ArchiveDamage, Member, ReadAt
+from shardwright.transforms.sources.archives.tars import is_tar_head, list_tar
 from shardwright.transforms.sources.archives.zips import END_SIGN, MAX_END_BYTES
+from shardwright.transforms.sources.containers import folders_near
+from shardwright.transforms.sources.image_files import is_hidden
 from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.transforms.storage.ranges import RangeReader
 
 ZIP, TAR = "zip", "tar"
 _EXTENSIONS = {
-    ".zip": ZIP,
-    ".tar": TAR,
-    ".tar.gz": GZIP,
-    ".tgz": GZIP,
-    ".tar.bz2": BZIP2,
-    ".tbz2": BZIP2,
-    ".tbz": BZIP2,
-    ".tar.xz": XZ,
-    ".txz": XZ,
-    ".tar.zst": ZSTD,
-    ".tzst": ZSTD,
-    ".tar.zstd": ZSTD,
+    ZIP: (".zip",),
+    TAR: (".tar",),
+    GZIP: (".tar.gz", ".tgz"),
+    BZIP2: (".tar.bz2", ".tbz2", ".tbz"),
+    XZ: (".tar.xz", ".txz"),
+    ZSTD: (".tar.zst", ".tzst", ".tar.zstd"),
 }
 #: Other extensions of archives; such members are reported as nested archives.
 _OTHERS = (
-    ".gz",
-    ".bz2",
-    ".xz",
-    ".zst",
-    ".7z",
-    ".rar",
-    ".lzma",
-    ".z",
-    ".cab",
-    ".iso",
-    ".jar",
-    ".lz4",
-    ".arj",
-    ".lzh",
-)
+    ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar", ".lzma", ".z", ".cab", ".iso", ".jar", ".lz4", ".arj", ".lzh"
+)  # fmt: skip
 _MAGIC = (
     (b"PK\3\4", ZIP),
     (END_SIGN, ZIP),
@@ -53,14 +45,14 @@ _MAGIC = (
     (b"\x50\x2a\x4d\x18", ZSTD),  # pzstd begins with a skippable frame
 )
 _OTHER_MAGIC = (b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07")
-#: Most subfolders in which archives are searched.
-_MAX_FOLDERS = 30
+#: Members that show what an archive holds, and the bytes in which they are searched if it is compressed.
+_FIRST_MEMBERS, _PACKED_BYTES, _UNPACKED_BYTES = 12, 4 << 20, 16 << 20
 
 
 def extension_kind(name: str) -> str:
     """Returns the kind that a file's extension names; empty if it is not a supported archive."""
     lower = name.lower()
-    return next((kind for extension, kind in _EXTENSIONS.items() if lower.endswith(extension)), "")
+    return next((kind for kind, extensions in _EXTENSIONS.items() if lower.endswith(extensions)), "")
 
 
 def is_archive_name(name: str) -> bool:
@@ -68,13 +60,15 @@ def is_archive_name(name: str) -> bool:
     return bool(extension_kind(name)) or name.lower().endswith(_OTHERS)
 
 
+def kind_of_head(head: bytes) -> str:
+    """Returns the kind of archive, or the compression, that a file's first bytes show; empty for another."""
+    by_magic = next((kind for magic, kind in _MAGIC if head.startswith(magic)), "")
+    return by_magic or (TAR if is_tar_head(head) else "")
+
+
 def is_archive_head(head: bytes) -> bool:
     """Returns whether a file's first bytes are those of an archive of any kind."""
-    return (
-        head.startswith(_OTHER_MAGIC)
-        or any(head.startswith(magic) for magic, _ in _MAGIC)
-        or is_tar_head(head)
-    )
+    return head.startswith(_OTHER_MAGIC) or bool(kind_of_head(head))
 
 
 def kind_of_archive(reader: RangeReader, name: str) -> str:
@@ -85,19 +79,32 @@ def kind_of_archive(reader: RangeReader, name: str) -> str:
       name: File name, which decides if damage leaves no other sign.
     """
     head = reader.read_at(0, HEAD_BYTES)
-    for magic, kind in _MAGIC:
-        if head.startswith(magic):
-            is_kind = (
-                kind == ZIP
-                or extension_kind(name) == kind
-                or is_tar_head(unpack_head(head, kind, HEAD_BYTES))
-            )
-            return kind if is_kind else ""
-    if is_tar_head(head):
-        return TAR
+    kind = kind_of_head(head)
+    if kind in COMPRESSED and extension_kind(name) != kind:
+        return kind if is_tar_head(unpack_head(head, kind, HEAD_BYTES)) else ""
+    if kind:
+        return kind
     # A program may precede a zip.
     tail = reader.read_at(max(0, reader.size - MAX_END_BYTES), MAX_END_BYTES)
     return ZIP if END_SIGN in tail and extension_kind(name) in ("", ZIP) else ""
+
+
+def first_members(read_at: ReadAt, size: int, kind: str) -> list[Member]:
+    """Returns the first members of a tar, as far as it is sound; of a compressed one, from its beginning.
+
+    Args:
+      read_at: Function that reads the file.
+      size: Size of the file.
+      kind: Kind of the archive.
+    """
+    if kind in COMPRESSED:
+        data = unpack_head(read_at(0, _PACKED_BYTES), kind, _UNPACKED_BYTES)
+        read_at, size = (lambda offset, length: data[offset : offset + length]), len(data)
+    members: list[Member] = []
+    with contextlib.suppress(ArchiveDamage):  # also where the unpacked data ends
+        for member in islice(list_tar(read_at, size), _FIRST_MEMBERS):
+            members.append(member)
+    return members
 
 
 def first_archive(probe: InputProbe) -> str:
@@ -106,27 +113,11 @@ def first_archive(probe: InputProbe) -> str:
     A folder of archives has no image beside the first archives found on the way down, and fewer
     images than archives in their folders.
     """
-    if probe.is_file:
-        return ""
-    for folder in _folders(probe):
-        archives = [name for name in folder.files if extension_kind(name) and not name.startswith(".")]
-        if any(claims_to_be_image(name) and not name.startswith(".") for name in folder.files):
+    for folder in folders_near(probe) if not probe.is_file else ():
+        names = [name for name in folder.files if not is_hidden(name)]
+        archives = list(filter(extension_kind, names))
+        if any(map(claims_to_be_image, names)):
             return ""
         if archives:
             return "" if probe.images_below > len(archives) else folder.inside(archives[0]).path
     return ""
-
-
-def _folders(probe: InputProbe) -> Iterator[InputProbe]:
-    """Yields a folder and some of its subfolders, level by level."""
-    level, count = [probe], 0
-    while level:
-        following: list[InputProbe] = []
-        for folder in level:
-            yield folder
-            count += 1
-            if count >= _MAX_FOLDERS:
-                return
-            names = [name for name in folder.folders if not name.startswith(".")]
-            following += folder.folders_inside(names[:_MAX_FOLDERS])
-        level = following

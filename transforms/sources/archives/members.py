@@ -7,7 +7,7 @@ import marshal
 import re
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 from shardwright.schemas.byte_range import STORED
 from shardwright.schemas.codes import QuarantineReason
@@ -21,19 +21,20 @@ ReadAt = Callable[[int, int], bytes]
 
 #: Most members of one archive that are listed.
 MAX_MEMBERS = 5_000_000
-#: Longest name of a member, in bytes.
-MAX_NAME_BYTES = 4096
+#: Longest name of a member.
+MAX_NAME_LENGTH = 4096
 #: Most bytes that all members of an archive may unpack to: in total, and per byte of the archive.
 MAX_UNPACKED_BYTES = 16 * 10**12
 MAX_RATIO = 200
 #: Up to this many unpacked bytes, the ratio is not limited.
 SMALL_BYTES = 10**9
-#: Bytes of members kept in memory before a temporary file is used, and members written at once.
+#: Bytes of members kept in memory before a temporary file is used.
 _IN_MEMORY_BYTES = 16 << 20
-_BATCH = 1000
 #: Files and folders that operating systems add to folders and archives.
 _LEFT_BEHIND = frozenset(("__MACOSX", "Thumbs.db", "desktop.ini", "$RECYCLE.BIN"))
 _DRIVE = re.compile(r"[A-Za-z]:")
+#: What makes a name unsafe.
+_UNSAFE = re.compile(r"(?:^|(?<=/))\.\.(?=/|$)|^/|(?<=^[A-Za-z]):|\\|\0")
 
 
 class ArchiveDamage(Exception):
@@ -47,6 +48,18 @@ class ArchiveDamage(Exception):
     def __init__(self, reason: QuarantineReason, message: str) -> None:
         super().__init__(message)
         self.reason, self.message = reason, message
+
+
+def check_count(count: int, most: int) -> None:
+    """Checks that an archive does not have too many members.
+
+    Raises:
+      ArchiveDamage: If it does.
+    """
+    if count > most:
+        raise ArchiveDamage(
+            QuarantineReason.TOO_LARGE, f"it has more than {most} members; pack the rest into another archive"
+        )
 
 
 class HeaderFile(RandomAccessFile):
@@ -110,18 +123,22 @@ class Member(NamedTuple):
         """Returns the member marked with a fault; an earlier fault is kept."""
         return self if self.fault else self._replace(fault=str(reason), message=message)
 
+    @property
+    def key(self) -> str:
+        """Its part of a key. An unsafe name is for display only: its unsafe characters become `%HH`."""
+        raw = self.name.encode("utf-8", "surrogateescape")
+        if self.fault != QuarantineReason.UNSAFE_MEMBER:
+            return key_from_bytes(raw)
+        if len(raw) > MAX_NAME_LENGTH:
+            raw = raw[:200] + b"-" + hashlib.sha256(raw).hexdigest()[:16].encode()
+        return _UNSAFE.sub(
+            lambda match: "".join(f"%{ord(letter):02X}" for letter in match[0]), key_from_bytes(raw)
+        )
+
 
 def decode_name(raw: bytes) -> str:
     """Returns a name as text; undecodable bytes become surrogate escapes."""
     return raw.decode("utf-8", "surrogateescape")
-
-
-def encode_name(name: str) -> bytes:
-    """Returns the bytes of a name; characters that UTF-8 cannot encode are replaced."""
-    try:
-        return name.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return name.encode("utf-8", "replace")
 
 
 def tidy_name(name: str) -> str:
@@ -134,49 +151,23 @@ def tidy_name(name: str) -> str:
     )
 
 
-def is_hidden(path: str) -> bool:
+def is_left_out(path: str) -> bool:
     """Returns whether a member has a hidden name, or is of an operating system and not of the user."""
     return any(part.startswith(".") or part in _LEFT_BEHIND for part in path.split("/"))
 
 
 def why_unsafe(name: str) -> str:
     """Returns why a name is unsafe to unpack, such as a path out of the folder; empty if it is safe."""
-    if not name:
-        return "it has no name"
-    if "\0" in name:
-        return "its name holds a NUL"
-    if len(name) > MAX_NAME_BYTES:
-        return f"its name has more than {MAX_NAME_BYTES} bytes"
-    if ".." not in name and ":" not in name and name[0] not in "/\\":
-        return ""
     path = name.replace("\\", "/")
-    if path.startswith("/"):
-        return "its name is an absolute path"
-    if _DRIVE.match(path):
-        return "its name begins with a drive"
-    return "its path leads out of the archive" if ".." in path.split("/") else ""
-
-
-def member_key(name: str, unsafe: bool = False) -> str:
-    """Returns a member's part of a key.
-
-    An unsafe name is for display only: its unsafe characters become `%HH`, and a long name is cut.
-    """
-    raw = encode_name(name)
-    if not unsafe:
-        return key_from_bytes(raw)
-    shown = (
-        raw
-        if len(raw) <= MAX_NAME_BYTES
-        else raw[:200] + b"-" + hashlib.sha256(raw).hexdigest()[:16].encode()
-    )
-    key = key_from_bytes(shown).replace("\0", "%00").replace("\\", "%5C")
-    parts = ["%2E%2E" if part == ".." else part for part in key.split("/")]
-    if not parts[0] and len(parts) > 1:
-        parts[:2] = ["%2F" + parts[1]]
-    if _DRIVE.match(parts[0]):
-        parts[0] = parts[0].replace(":", "%3A", 1)
-    return "/".join(parts)
+    reasons = {
+        "it has no name": not name,
+        "its name holds a NUL": "\0" in name,
+        f"its name has more than {MAX_NAME_LENGTH} characters": len(name) > MAX_NAME_LENGTH,
+        "its name is an absolute path": path.startswith("/"),
+        "its name begins with a drive": bool(_DRIVE.match(path)),
+        "its path leads out of the archive": ".." in path.split("/"),
+    }
+    return next((why for why, is_so in reasons.items() if is_so), "")
 
 
 class MemberStore:
@@ -184,7 +175,6 @@ class MemberStore:
 
     def __init__(self) -> None:
         self._file: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115
-        self._batch: list[tuple[Any, ...]] = []
         self._count = 0
 
     def __len__(self) -> int:
@@ -193,20 +183,11 @@ class MemberStore:
     def add(self, member: Member) -> None:
         """Appends a member."""
         self._count += 1
-        self._batch.append(tuple(member))
-        if len(self._batch) >= _BATCH:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._batch:
-            packed = marshal.dumps(self._batch)
-            self._file.write(len(packed).to_bytes(8, "little") + packed)
-            self._batch = []
+        marshal.dump(tuple(member), self._file)
 
     def __iter__(self) -> Iterator[Member]:
         """Yields all members. Run one loop at a time, and add nothing during a loop."""
-        self._flush()
         self._file.seek(0)
-        while length := int.from_bytes(self._file.read(8), "little"):
+        for _ in range(self._count):
             UNDERWAY.progress()
-            yield from map(Member._make, marshal.loads(self._file.read(length)))
+            yield Member(*marshal.load(self._file))

@@ -13,6 +13,7 @@ from shardwright.transforms.sources.archives.members import (
     HeaderFile,
     Member,
     ReadAt,
+    check_count,
     tidy_name,
 )
 
@@ -76,12 +77,8 @@ def list_tar(read_at: ReadAt, end: int, state: str = "") -> Iterator[Member]:
                     raise tarfile.ReadError("it has too many global headers")
                 if info.type == _VOLUME_LABEL:
                     continue
-                if count == MAX_MEMBERS:
-                    raise ArchiveDamage(
-                        QuarantineReason.TOO_LARGE,
-                        f"it has more than {MAX_MEMBERS} members; pack the rest into another archive",
-                    )
                 count += 1
+                check_count(count, MAX_MEMBERS)
                 member = _member(info, state)
                 if position > end and member.offset + member.length > end:
                     member = member.at_fault(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import stat
 import struct
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 
 from shardwright.schemas.byte_range import BZIP2, DEFLATE, LZMA, STORED
@@ -23,9 +22,8 @@ from shardwright.transforms.sources.archives.members import (
     ArchiveDamage,
     HeaderFile,
     Member,
+    check_count,
     decode_name,
-    encode_name,
-    member_key,
     tidy_name,
 )
 from shardwright.transforms.storage.ranges import RangeReader
@@ -37,9 +35,7 @@ END_SIGN, MAX_END_BYTES = b"PK\5\6", 22 + 0xFFFF
 #: Fixed part of a local header (4.3.7).
 _LOCAL_BYTES = 30
 _METHODS = {0: STORED, 8: DEFLATE, 12: BZIP2, 14: LZMA}
-_METHOD_NAMES = {1: "shrink", 6: "implode", 9: "Deflate64", 93: "Zstandard", 95: "XZ", 96: "JPEG", 98: "PPMd"}
 _AES = 99
-_UNICODE_PATH = 0x7075
 _ENCRYPTED, _STRONG, _UTF8 = 1 << 0, 1 << 6, 1 << 11
 #: Largest ratio of unpacked to packed bytes: deflate's own bound, and that of `read_part`.
 _MAX_DEFLATE, _MAX_OTHERS = 1032, 1_000_000
@@ -67,14 +63,10 @@ def list_zip(reader: RangeReader) -> Iterator[Member]:
         if total > most:
             raise ArchiveDamage(
                 QuarantineReason.TOO_LARGE,
-                f"its members unpack to more than {format_size(most)}; those from "
-                f"{member_key(member.name)[:200]} on are left out",
+                f"its members unpack to more than {format_size(most)}; those from {member.key[:200]} on are "
+                "left out",
             )
-        if index == MAX_MEMBERS:
-            raise ArchiveDamage(
-                QuarantineReason.TOO_LARGE,
-                f"it has more than {MAX_MEMBERS} members; pack the rest into another archive",
-            )
+        check_count(index + 1, MAX_MEMBERS)
         yield member
 
 
@@ -109,8 +101,7 @@ def _overlapping(infos: Sequence[zipfile.ZipInfo], size: int) -> frozenset[int]:
     overlapping: set[int] = set()
     reached, last = 0, -1
     for index in sorted(range(len(infos)), key=lambda index: infos[index].header_offset):
-        info = infos[index]
-        begin, end = info.header_offset, _least_end(info)
+        begin, end = infos[index].header_offset, _least_end(infos[index])
         if end > size:
             continue  # `_member` quarantines it
         if begin < reached:
@@ -131,78 +122,58 @@ def _raw_name(info: zipfile.ZipInfo) -> bytes:
 
 
 def _name(info: zipfile.ZipInfo) -> str:
-    """Returns a member's name as text, decoded by its flag, Info-ZIP's field, UTF-8 or code page 437."""
-    raw = _raw_name(info)
-    if not raw.isascii() and not info.flag_bits & _UTF8:
-        unicode_path = _extra_field(info.extra, _UNICODE_PATH)
-        if unicode_path[:1] == b"\1" and unicode_path[1:5] == struct.pack("<L", zlib.crc32(raw)):
-            raw = unicode_path[5:]
-        else:
-            try:
-                raw.decode("utf-8")
-            except UnicodeDecodeError:
-                raw = encode_name(info.orig_filename)
-    name = decode_name(raw)
+    """Returns a member's name as text, decoded as UTF-8 or as code page 437."""
+    try:
+        name = _raw_name(info).decode()
+    except UnicodeDecodeError:
+        name = info.orig_filename
     if "\\" in name and "/" not in name and info.create_system in _FAT_HOSTS:
         name = name.replace("\\", "/")
     return tidy_name(name)
 
 
-def _extra_field(extra: bytes, wanted: int) -> bytes:
-    """Returns the data of one of the extra fields (4.5.1); empty if it is missing."""
-    position = 0
-    while position + 4 <= len(extra):
-        kind, length = struct.unpack_from("<2H", extra, position)
-        if kind == wanted:
-            return extra[position + 4 : position + 4 + length]
-        position += 4 + length
-    return b""
-
-
 def _member(info: zipfile.ZipInfo, archive_size: int) -> Member:
     """Returns the member that an entry describes, with its fault if it has one."""
-    name = _name(info)
-    mode = info.external_attr >> 16
+    name, mode, packed = _name(info), info.external_attr >> 16, info.compress_size
+    has_mark = bool(info.external_attr & _DOS_FOLDER and not info.file_size)
+    is_folder = name.endswith("/") or stat.S_ISDIR(mode) or has_mark
+    method = _METHODS.get(info.compress_type, "")
     member = Member(
         name=name,
         offset=info.header_offset,
-        length=info.compress_size,
+        length=packed,
         size=info.file_size,
         mark=f"{info.CRC:08x}",
-        method=_METHODS.get(info.compress_type, ""),
+        method=method,
         local_name=decode_name(_raw_name(info)),
         crc32=info.CRC,
-        is_folder=name.endswith("/")
-        or stat.S_ISDIR(mode)
-        or bool(info.external_attr & _DOS_FOLDER and not info.file_size),
+        is_folder=is_folder,
     )
-    if stat.S_ISLNK(mode):
-        return member.at_fault(QuarantineReason.UNSAFE_MEMBER, "it is a symbolic link")
-    if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
-        return member.at_fault(QuarantineReason.UNSAFE_MEMBER, "it is a device, a pipe or a socket")
-    if _least_end(info) > archive_size:
-        return member.at_fault(
-            QuarantineReason.TRUNCATED, f"the archive ends inside its {info.compress_size} bytes"
-        )
-    if member.is_folder:
-        return member
-    if info.flag_bits & (_ENCRYPTED | _STRONG) or info.compress_type == _AES:
-        return member.at_fault(QuarantineReason.UNREADABLE, "it is encrypted")
-    if not member.method:
-        method_name = _METHOD_NAMES.get(info.compress_type, "unknown")
-        return member.at_fault(
+    is_encrypted = info.flag_bits & (_ENCRYPTED | _STRONG) or info.compress_type == _AES
+    # At most this many bytes can, or are allowed to, become of the packed bytes.
+    most = packed if method == STORED else 64 + packed * (_MAX_DEFLATE if method == DEFLATE else _MAX_OTHERS)
+    faults = (
+        (stat.S_ISLNK(mode), QuarantineReason.UNSAFE_MEMBER, "it is a symbolic link"),
+        (
+            stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR),
+            QuarantineReason.UNSAFE_MEMBER,
+            "it is a device, a pipe or a socket",
+        ),
+        (
+            _least_end(info) > archive_size,
+            QuarantineReason.TRUNCATED,
+            f"the archive ends inside its {packed} bytes",
+        ),
+        (is_encrypted and not is_folder, QuarantineReason.UNREADABLE, "it is encrypted"),
+        (
+            not method and not is_folder,
             QuarantineReason.UNSUPPORTED_FORMAT,
-            f"it is compressed with method {info.compress_type} ({method_name}); pack it again with Deflate",
-        )
-    if info.file_size > _max_bytes(info.compress_size, member.method):
-        return member.at_fault(
+            f"it is compressed with method {info.compress_type}; pack it again with Deflate",
+        ),
+        (
+            info.file_size > most and not is_folder,
             QuarantineReason.CORRUPT,
-            f"its header says {info.file_size} bytes, but {info.compress_size} packed bytes cannot become so "
-            "many",
-        )
-    return member
-
-
-def _max_bytes(length: int, method: str) -> int:
-    """Returns the most bytes that packed bytes can, or are allowed to, unpack to."""
-    return length if method == STORED else 64 + length * (_MAX_DEFLATE if method == DEFLATE else _MAX_OTHERS)
+            f"its header says {info.file_size} bytes, but {packed} packed bytes cannot become so many",
+        ),
+    )
+    return next((member.at_fault(reason, message) for is_so, reason, message in faults if is_so), member)
