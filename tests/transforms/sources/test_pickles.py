@@ -161,8 +161,6 @@ _ARRAY = b"cnumpy.core.multiarray\n_reconstruct\n)R"
         _ENCODE + b"N}X\x0c\0\0\0__defaults__)s\x86b.",
         b"cnumpy\nndarray\n)R.",
         b"cnumpy\nndarray\n)b.",
-        _TYPE + b"}b.",
-        _TYPE + b"N}X\x04\0\0\0codeX\1\0\0\0Os\x86b.",
         _ARRAY + b"}b.",
         _ARRAY + b"(K\1K\1NNNtb.",
         b"]}b.",
@@ -175,8 +173,7 @@ _ARRAY = b"cnumpy.core.multiarray\n_reconstruct\n)R"
 )
 def test_names_that_arrays_need_cannot_be_misused(made: bytes) -> None:
     with pytest.raises(PickleError):
-        found = read_pickle(io.BytesIO(made))
-        found.integers()
+        read_pickle(io.BytesIO(made)).integers()
     array = np.arange(3)
     assert (read_pickle(io.BytesIO(pickle.dumps(array, 2))).integers() == array).all()
 
@@ -197,7 +194,7 @@ def test_names_that_arrays_need_cannot_be_misused(made: bytes) -> None:
 )
 def test_bombs_need_neither_memory_nor_time(made: bytes) -> None:
     with pytest.raises(PickleError):
-        read_pickle(io.BytesIO(made))
+        read_pickle(io.BytesIO(made)).integers()
 
 
 def test_the_same_text_is_not_encoded_again_and_again() -> None:

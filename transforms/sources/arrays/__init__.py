@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
 from shardwright.schemas.byte_range import PIXELS, ByteRange
 from shardwright.schemas.codes import FilterReason, QuarantineReason
-from shardwright.schemas.columns import column_values, encode_extra
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.schemas.example import FeatureType
 from shardwright.schemas.image_ref import ImageRef, key_from_bytes, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
@@ -32,15 +28,23 @@ from shardwright.transforms.sources.arrays.files import (
     UnreadableRows,
     slice_of,
 )
-from shardwright.transforms.sources.arrays.find import CIFAR, CIFAR_ARCHIVE, FoundArray, find_arrays
+from shardwright.transforms.sources.arrays.find import (
+    CIFAR,
+    CIFAR_ARCHIVE,
+    ArrayPlace,
+    FoundArray,
+    find_arrays,
+)
 from shardwright.transforms.sources.arrays.images import (
     check_first_images,
-    check_type,
     image_shape,
     rows_are_planar,
     times,
 )
 from shardwright.transforms.sources.arrays.labels import MISSING, ArrayLabel, LabelReader
+from shardwright.transforms.sources.containers import ContainerFile, filtered_part, filtered_refs
+from shardwright.transforms.sources.hashing import content_digest
+from shardwright.transforms.sources.image_files import is_hidden, key_of
 from shardwright.transforms.sources.input_probe import InputProbe, look_at
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 
@@ -51,7 +55,6 @@ _KINDS = {
     CIFAR: "CIFAR batches",
     CIFAR_ARCHIVE: "a CIFAR archive",
 }
-_OTHERS = "others"
 #: Most arrays whose headers are checked before the start; others are checked when they are listed.
 _LOOKED_AT = 16
 #: Most bytes of images, and most images, that are listed in one batch.
@@ -59,7 +62,6 @@ _BATCH_BYTES, _BATCH_ROWS = 4 << 20, 1 << 16
 #: Largest local array, in bytes, whose images are marked by their content; images of larger arrays are
 #: marked by the state of the file.
 _MARKED_BYTES = 4 << 30
-_MARK_BYTES = 8
 #: Most missing images of a file that are listed one by one; the rest is given as a number.
 _MAX_MISSING = 10_000
 _DIGITS = 6
@@ -88,47 +90,35 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
             "in a .npz file with --image_column."
         )
     for number, array in enumerate(found.arrays[:_LOOKED_AT]):
-        if array.is_cifar:
-            continue
-        images, labels = array.images(found.folder), array.labels(found.folder)
-        _checked_shape(images, labels, settings)
-        if not number and images.header.shape[0] and settings.depth == "8":
-            check_first_images(images, settings)
-    _check_columns(probe, any(array.is_cifar for array in found.arrays[:_LOOKED_AT]), settings)
+        if not array.images.is_cifar:
+            images, _, _ = _checked(array, found.folder, settings)
+            if not number and images.header.shape[0] and settings.depth == "8":
+                check_first_images(images, settings)
     splits = in_split_order({array.split for array in found.arrays} - {""})
-    unlabelled = [array for array in found.arrays if not array.is_cifar and not array.labels_file]
-    without = f", {len(unlabelled)} of them without labels" if unlabelled else ""
+    unlabelled = sum(not (array.labels or array.images.is_cifar) for array in found.arrays)
+    without = f", {unlabelled} of them without labels" if unlabelled else ""
     of_splits = f" of {', '.join(splits)}" if splits else ""
-    kind = _KINDS[found.arrays[0].kind]
+    kind = _KINDS[found.arrays[0].images.kind]
     return f"{counted(len(found.arrays), 'array')} ({kind}{without}){of_splits}"
 
 
-def _check_columns(probe: InputProbe, has_coarse: bool, settings: ConvertSettings) -> None:
-    names = [item.name for item in settings.parsed_extra_columns]
-    unknown = [name for name in names if name != cifar.COARSE or not has_coarse]
-    if unknown:
-        raise UsageError(
-            f"--extra_columns {unknown[0]}: {printable(probe.path)} has no such column; the only extra "
-            f"column of arrays is {cifar.COARSE} of CIFAR-100."
-        )
-
-
-def _checked_shape(
-    images: ArrayFile, labels: ArrayFile | None, settings: ConvertSettings
-) -> tuple[tuple[int, int, int], bool]:
-    """Returns (height, width, channels) of the images of an array, and whether they are planar.
+def _checked(
+    array: FoundArray, folder: str, settings: ConvertSettings
+) -> tuple[ArrayFile, ArrayFile | None, tuple[tuple[int, ...], bool]]:
+    """Returns an array, its labels, and the shape of its images (`image_shape`).
 
     Raises:
       UsageError: If it is not an array of images, or there are more or fewer labels.
     """
-    check_type(images.header, images.name)
+    images = array.images.array_in(folder)
+    labels = array.labels.array_in(folder) if array.labels else None
     shape = image_shape(images.header, settings, images.name)
     if labels and labels.header.shape[0] != images.header.shape[0]:
         raise UsageError(
             f"{images.name} has {counted(images.header.shape[0], 'image')}, but "
             f"{labels.name} has {counted(labels.header.shape[0], 'label')}; the numbers must be equal."
         )
-    return shape
+    return images, labels, shape
 
 
 def _split(item: Input, context: Context) -> Iterator[InputSplit]:
@@ -136,46 +126,36 @@ def _split(item: Input, context: Context) -> Iterator[InputSplit]:
     found = find_arrays(look_at(item.path), context.settings)
     for array in found.arrays:
         yield InputSplit(item, found.folder, detail=json.dumps(array))
-    if found.others:
-        yield InputSplit(item, found.folder, detail=json.dumps([_OTHERS, *found.others]))
+    reasons = {True: FilterReason.DOTFILE, False: FilterReason.NOT_AN_IMAGE}
+    others = (ContainerFile(name, filtered=reasons[is_hidden(name)]) for name in found.others)
+    yield from filtered_part(item, found.folder, others)
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for each image of an array, and the ids of its classes."""
-    kind, *detail = json.loads(part.detail)
-    if kind == _OTHERS:
-        yield from (_other(part, name) for name in detail)
+    if filtered := filtered_refs(part):
+        yield from filtered
         return
-    array = FoundArray(kind, *detail)
+    images, labels, split, dataset = json.loads(part.detail)
+    array = FoundArray(ArrayPlace(*images), ArrayPlace(*labels) if labels else None, split, dataset)
     if context.settings.splits != ConvertSettings.splits:  # the user chose other splits
         array = array._replace(split="")
-    if array.is_cifar:
+    if array.images.is_cifar:
         yield from _list_cifar(part, array, context)
     else:
         yield from _list_array(part, array, context)
 
 
-def _other(part: InputSplit, name: str) -> ImageRef:
-    hidden = name.rpartition("/")[2].startswith(".")
-    ref = ImageRef(part.item.prefix + _key(name), storage.join(part.path, name))
-    return ref.filtered(FilterReason.DOTFILE if hidden else FilterReason.NOT_AN_IMAGE)
-
-
-def _key(name: str) -> str:
-    return key_from_bytes(os.fsencode(name))
-
-
 def _list_array(part: InputSplit, array: FoundArray, context: Context) -> Iterator[ImageRef | ClassId]:
-    settings = context.settings
-    images, labels = array.images(part.path), array.labels(part.path)
-    shape, planar = _checked_shape(images, labels, settings)
+    settings, place = context.settings, array.images
+    images, labels, (shape, planar) = _checked(array, part.path, settings)
     rows = images.rows(context)
     rows = replace(rows, shape=shape, planar=planar or rows_are_planar(rows, shape))
     reader = LabelReader(labels.name if labels else images.name, separator=settings.label_separator)
-    read: Labels = partial(_no_labels, array.file)
+    read: Labels = partial(_no_labels, place.file)
     if labels:
         read = partial(_labels_of, labels.rows(context), reader)
-    key = f"{part.item.prefix}{_key(array.file)}!{_key(array.member) + '/' if array.member else ''}"
+    key = f"{part.item.prefix}{key_of(place.file)}!{key_of(place.member) + '/' if place.member else ''}"
     keep = settings.keeps_samples(rows.dtype)
     yield from list_rows(rows, read, key, array.split, images.path, keep=keep)
     yield from reader.class_ids()
@@ -194,57 +174,39 @@ def _labels_of(rows: Rows, reader: LabelReader, first: int, count: int) -> list[
 
 def _list_cifar(part: InputSplit, array: FoundArray, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields the references of a batch, or of all batches in an archive."""
-    path = storage.join(part.path, array.file)
-    if array.kind == CIFAR:
-        parent, _, name = path.rpartition("/")
-        folder = parent or "/"
-        names = InputProbe(folder, is_file=False).files
-        files = {item: slice_of(storage.join(folder, item)) for item in (name, *cifar.meta_among(names))}
-        yield from _list_batch(name, files, f"{_key(array.file)}!", part, array, context)
+    file = array.images.file
+    path = storage.join(part.path, file)
+    if array.images.kind == CIFAR:
+        folder, _, name = path.rpartition("/")
+        probe = InputProbe(folder or "/", is_file=False)
+        files = {item: slice_of(probe.inside(item).path) for item in (name, *cifar.meta_among(probe.files))}
+        yield from _list_batch(name, files, f"{key_of(file)}!", part, array.split, context)
         return
-    members = cifar.open_archive(slice_of(path), context)
+    members = cifar.files_in_archive(path, part, context)
     files = {name: file_slice for name, (_, file_slice) in members.items()}
     keep_split = context.settings.splits == ConvertSettings.splits
     for name in cifar.batches_among(members):
-        inside = members[name][0].encode("utf-8", "surrogateescape")
-        key = f"{_key(array.file)}!{key_from_bytes(inside)}!"
-        batch = array._replace(file=name, split=cifar.split_of_batch(name) if keep_split else "")
-        yield from _list_batch(name, files, key, part, batch, context)
+        inside = key_from_bytes(members[name][0].encode("utf-8", "surrogateescape"))
+        split = cifar.split_of_batch(name) if keep_split else ""
+        yield from _list_batch(name, files, f"{key_of(file)}!{inside}!", part, split, context)
 
 
 def _list_batch(
-    name: str, files: dict[str, FileSlice], key: str, part: InputSplit, array: FoundArray, context: Context
+    name: str, files: dict[str, FileSlice], key: str, part: InputSplit, split: str, context: Context
 ) -> Iterator[ImageRef | ClassId]:
-    settings = context.settings
     path = files[name].uri
     batch = cifar.read_batch(name, files, context)
-    coarse = batch.coarse
     where = printable(f"{path}!{name}")
-    by_coarse = settings.label_column in (cifar.COARSE, f"{cifar.COARSE}s")
-    if coarse is None and (by_coarse or settings.parsed_extra_columns):
-        raise UsageError(f"{where} has no {cifar.COARSE}; only CIFAR-100 has it.")
-    reader = LabelReader(where, batch.coarse_names if by_coarse else batch.names)
-    numbers = coarse if by_coarse and coarse is not None else batch.labels
+    by_coarse = context.settings.label_column in (cifar.COARSE, f"{cifar.COARSE}s")
+    classes = batch.coarse if by_coarse else batch.fine
+    if classes is None:
+        raise UsageError(f"{where} has no {cifar.COARSE}; leave --label_column out.")
+    reader = LabelReader(where, classes.names)
 
     def labels(first: int, count: int) -> list[ArrayLabel]:
-        return reader.read(numbers[first : first + count])
+        return reader.read(classes.numbers[first : first + count])
 
-    def extra(number: int) -> str:
-        """Returns the extra columns of an image."""
-        assert coarse is not None
-        found = int(coarse[number])
-        named = batch.coarse_names[found] if found in range(len(batch.coarse_names)) else str(found)
-        try:
-            values = {
-                column.name: column_values(column, named if column.type is FeatureType.BYTES else found, "")
-                for column in settings.parsed_extra_columns
-            }
-        except ValueError as error:
-            raise UsageError(f"--extra_columns {settings.extra_columns}: {where}: {error}.") from None
-        return encode_extra(values)
-
-    columns = extra if settings.parsed_extra_columns else None
-    yield from list_rows(batch.images, labels, part.item.prefix + key, array.split, path, columns)
+    yield from list_rows(batch.images, labels, part.item.prefix + key, split, path)
     yield from reader.class_ids()
 
 
@@ -254,7 +216,6 @@ def list_rows(
     key: str,
     split: str,
     uri: str,
-    extra: Callable[[int], str] | None = None,
     keep: bool = False,
 ) -> Iterator[ImageRef]:
     """Yields a reference for each image of an array, also for images that are missing from its file.
@@ -265,7 +226,6 @@ def list_rows(
       key: Prefix of the keys; the number of the image follows.
       split: Split of all images.
       uri: File of the input.
-      extra: Function that returns the extra columns of an image, given its number.
       keep: Whether images keep their type and all channels.
     """
     digits = max(_DIGITS, len(str(max(rows.count - 1, 0))))
@@ -293,7 +253,7 @@ def list_rows(
         for i, (label, reason, message) in enumerate(labels(first, count)):
             number = first + i
             if marked:
-                state = _mark(data[i * stride : i * stride + length])
+                state = content_digest(data[i * stride : i * stride + length])
             ref = ImageRef(
                 f"{key}{number:0{digits}}",
                 uri,
@@ -303,14 +263,9 @@ def list_rows(
                 version=state + form,
                 place=place._replace(offset=place.offset + number * stride).encode(),
                 message=message,
-                extra=extra(number) if extra else "",
             )
             yield ref.quarantined(reason, message) if reason else ref
     yield from _missing(rows, ImageRef("", uri, split=split), key, digits)
-
-
-def _mark(pixels: memoryview) -> str:
-    return hashlib.blake2b(pixels, digest_size=_MARK_BYTES, usedforsecurity=False).hexdigest()
 
 
 def _missing(rows: Rows, ref: ImageRef, key: str, digits: int) -> Iterator[ImageRef]:
@@ -334,7 +289,7 @@ def _missing(rows: Rows, ref: ImageRef, key: str, digits: int) -> Iterator[Image
 SOURCE = Source(
     name="arrays",
     provides=frozenset({Needs.LABEL, Needs.IMAGE}),
-    settings=frozenset({"image_column", "label_column", "extra_columns", "label_separator", "pixel_shape"}),
+    settings=frozenset({"image_column", "label_column", "label_separator", "pixel_shape"}),
     accepts=_accepts,
     describe=_describe,
     list_part=list_part,

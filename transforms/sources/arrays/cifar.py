@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import re
-import tarfile
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from shardwright.schemas.errors import UsageError, words_of
+from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.units import counted
-from shardwright.transforms.sources.arrays.files import FileSlice, Rows, spooled, unpack
+from shardwright.transforms.sources.archives.compressed import GZIP
+from shardwright.transforms.sources.archives.files import ArchiveFile, open_archive
+from shardwright.transforms.sources.archives.kinds import TAR, first_members, kind_of_head
+from shardwright.transforms.sources.archives.members import ArchiveDamage
+from shardwright.transforms.sources.arrays.files import FileSlice, Rows, slice_of, spooled
 from shardwright.transforms.sources.arrays.pickles import PickledArray, PickleError, read_pickle
-from shardwright.transforms.sources.source import Context
+from shardwright.transforms.sources.source import Context, InputSplit
 
-#: Extra column of CIFAR-100, and its names in the pickles.
+#: What `--label_column` calls the superclasses of CIFAR-100, and the names of labels in the pickles.
 COARSE = "coarse_label"
 _COARSE_LABELS, _LABELS = "coarse_labels", ("fine_labels", "labels")
 _SIDE, _CHANNELS = 32, 3
@@ -29,14 +28,8 @@ _BATCH = re.compile(r"(?:data_batch_\d+|test_batch)(\.bin)?\Z")
 _FINE_NAMES, _COARSE_NAMES = "fine_label_names.txt", "coarse_label_names.txt"
 #: Files that name the classes, in the Python version and in the binary one.
 _META_PYTHON, _META_BINARY = ("batches.meta", "meta"), ("batches.meta.txt", _FINE_NAMES, _COARSE_NAMES)
-_FOLDERS = re.compile(r"(?:\./)?(cifar-10-batches-(?:py|bin)|cifar-100-(?:python|binary))/?")
-#: Most bytes of an unpacked archive; CIFAR's archives have less than 200 MB.
-_MAX_UNPACKED = 1 << 30
-_MAX_MEMBERS = 1000
+_FOLDERS = re.compile(r"(?:cifar-10-batches-(?:py|bin)|cifar-100-(?:python|binary))/?")
 _MAX_META_BYTES = 1 << 20
-_GZIP, _GZIP_BITS = b"\x1f\x8b", 31
-_HEAD_BYTES = 1 << 16
-_TAR_ERRORS = (tarfile.TarError, zlib.error, EOFError, ValueError, OverflowError)
 
 
 def batches_among(names: Iterable[str]) -> tuple[str, ...]:
@@ -62,62 +55,58 @@ def split_of_batch(name: str) -> str:
 
 def is_cifar_archive(head: bytes) -> bool:
     """Returns whether a file begins like one of CIFAR's archives, compressed or not."""
-    try:
-        if head.startswith(_GZIP):
-            head = zlib.decompressobj(_GZIP_BITS).decompress(head, _HEAD_BYTES)
-        with tarfile.open(fileobj=io.BytesIO(head), mode="r:") as archive:
-            first = archive.next()
-    except _TAR_ERRORS:
+    kind = kind_of_head(head)
+    if kind not in (TAR, GZIP):
         return False
-    return first is not None and bool(_FOLDERS.match(first.name))
+    members = first_members(lambda offset, length: head[offset : offset + length], len(head), kind)
+    return bool(members) and bool(_FOLDERS.match(members[0].name))
 
 
-@dataclass(frozen=True)
-class CifarBatch:
-    """A batch of images with their labels.
+class CifarClasses(NamedTuple):
+    """The class number of each image of a batch, and the names of the classes if a file gives them."""
 
-    Attributes:
-      images: Rows of the images.
-      labels: Class number of each image.
-      names: Class names; empty if no file gives them.
-      coarse: Superclass number of each image, or None.
-      coarse_names: Names of the superclasses.
-    """
+    numbers: np.ndarray
+    names: Sequence[str]
+
+
+class CifarBatch(NamedTuple):
+    """A batch of images with their classes, and with their superclasses if it has them."""
 
     images: Rows
-    labels: np.ndarray
-    names: Sequence[str]
-    coarse: np.ndarray | None = None
-    coarse_names: Sequence[str] = ()
+    fine: CifarClasses
+    coarse: CifarClasses | None
 
 
-def open_archive(file_slice: FileSlice, context: Context) -> dict[str, tuple[str, FileSlice]]:
+def files_in_archive(path: str, part: InputSplit, context: Context) -> dict[str, tuple[str, FileSlice]]:
     """Returns the files of one of CIFAR's archives by name, with their paths in the archive.
 
     Raises:
       UsageError: If the archive is damaged, or holds no batches.
     """
-    packed, damage = file_slice, None
-    if packed.read(0, len(_GZIP)) == _GZIP:
-
-        def opened() -> IO[bytes]:
-            return gzip.GzipFile(fileobj=packed.open())  # type: ignore[return-value]
-
-        file_slice, damage = unpack(packed, "", opened, _MAX_UNPACKED, context)
+    packed = slice_of(path)
+    archive = ArchiveFile(path.rpartition("/")[2], packed.size, packed.version)
     files: dict[str, tuple[str, FileSlice]] = {}
-    message = damage.message if damage else ""
-    try:
-        with tarfile.open(fileobj=file_slice.open(), mode="r:") as archive:
-            for member, _ in zip(archive, range(_MAX_MEMBERS)):
+    with open_archive(part._replace(path=path), archive, context) as opened:
+        damage = opened if isinstance(opened, ArchiveDamage) else opened.damage
+        if not isinstance(opened, ArchiveDamage):
+            for member in opened.members:
                 folder, _, name = member.name.rpartition("/")
-                if member.isreg() and member.sparse is None and _FOLDERS.fullmatch(folder):
-                    files[name] = member.name, file_slice.inside(member.offset_data, member.size)
-    except _TAR_ERRORS as error:
-        message = message or f"it is cut off or damaged ({words_of(error)}); download it again"
-    if not message and not batches_among(files):
-        message = "it holds no batches of images; download it again"
-    if message:
-        raise UsageError(f"--input {printable(packed.uri)}: {message}.")
+                if not (member.fault or member.is_folder) and _FOLDERS.fullmatch(folder):
+                    place = opened.place(member)
+                    files[name] = (
+                        member.name,
+                        FileSlice(
+                            path,
+                            place.file or path,
+                            place.offset,
+                            place.length,
+                            place.file_size,
+                            place.file_version,
+                        ),
+                    )
+    if damage or not batches_among(files):
+        message = damage.message if damage else "it holds no batches of images; download it again"
+        raise UsageError(f"--input {printable(path)}: {message}.")
     return files
 
 
@@ -132,9 +121,9 @@ def read_batch(name: str, files: Mapping[str, FileSlice], context: Context) -> C
     Raises:
       UsageError: If the file is not a valid batch.
     """
-    where = f"{printable(files[name].uri)}: {name}"
     if name.endswith(".bin"):
         return _read_binary(name, files)
+    where = f"{printable(files[name].uri)}: {name}"
     try:
         content = _read_dictionary(files[name])
         pixels = _pixels(content.get("data"), files[name], context)
@@ -142,15 +131,13 @@ def read_batch(name: str, files: Mapping[str, FileSlice], context: Context) -> C
         coarse = _numbers(content[_COARSE_LABELS]) if _COARSE_LABELS in content else None
         if labels is None:
             raise PickleError("it has no labels")
+        if any(numbers.size != pixels.count for numbers in (labels, coarse) if numbers is not None):
+            raise PickleError(f"it has {counted(pixels.count, 'image')} and {counted(labels.size, 'label')}")
     except PickleError as error:
         raise UsageError(f"{where} cannot be read: {error}; download the file again or remove it.") from None
-    if labels.size != pixels.count or (coarse is not None and coarse.size != pixels.count):
-        raise UsageError(
-            f"{where} has {counted(pixels.count, 'image')} and {counted(labels.size, 'label')}; "
-            "download the file again."
-        )
     names, coarse_names = _names_python(files)
-    return CifarBatch(pixels, labels, names, coarse, coarse_names)
+    superclasses = None if coarse is None else CifarClasses(coarse, coarse_names)
+    return CifarBatch(pixels, CifarClasses(labels, names), superclasses)
 
 
 def _read_dictionary(file_slice: FileSlice) -> dict[str, Any]:
@@ -163,9 +150,12 @@ def _read_dictionary(file_slice: FileSlice) -> dict[str, Any]:
         content = read_pickle(file)
     if not isinstance(content, dict) or not all(isinstance(key, str | bytes) for key in content):
         raise PickleError("it does not hold a dictionary with names")
-    return {
-        key.decode("utf-8", "replace") if isinstance(key, bytes) else key: content[key] for key in content
-    }
+    return {_text(key): value for key, value in content.items()}
+
+
+def _text(value: str | bytes) -> str:
+    raw = value if isinstance(value, bytes) else value.encode("utf-8", "replace")
+    return raw.decode("utf-8", "replace").replace(LABEL_SEPARATOR, " ")
 
 
 def _pixels(array: Any, file_slice: FileSlice, context: Context) -> Rows:
@@ -224,8 +214,7 @@ def _names_python(files: Mapping[str, FileSlice]) -> tuple[Sequence[str], Sequen
 def _texts(values: Any) -> Sequence[str]:
     if not isinstance(values, list) or not all(isinstance(value, str | bytes) for value in values):
         raise PickleError("its class names are not strings")
-    as_bytes = (value if isinstance(value, bytes) else value.encode("utf-8", "replace") for value in values)
-    return [value.decode("utf-8", "replace").replace(LABEL_SEPARATOR, " ") for value in as_bytes]
+    return [_text(value) for value in values]
 
 
 def _read_binary(name: str, files: Mapping[str, FileSlice]) -> CifarBatch:
@@ -240,8 +229,8 @@ def _read_binary(name: str, files: Mapping[str, FileSlice]) -> CifarBatch:
     table = Rows(file_slice, 0, stride, before, count, (before,), "|u1").values(0, images.whole)
     numbers = table.astype(np.int64)
     names = _lines(files, _FINE_NAMES if hundred else "batches.meta.txt")
-    coarse = numbers[:, 0] if hundred else None
-    return CifarBatch(images, numbers[:, before - 1], names, coarse, _lines(files, _COARSE_NAMES))
+    coarse = CifarClasses(numbers[:, 0], _lines(files, _COARSE_NAMES)) if hundred else None
+    return CifarBatch(images, CifarClasses(numbers[:, before - 1], names), coarse)
 
 
 def _lines(files: Mapping[str, FileSlice], name: str) -> Sequence[str]:

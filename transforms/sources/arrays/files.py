@@ -1,7 +1,8 @@
 """Arrays in files: MNIST's idx files, NumPy's `.npy` files, and the members of `.npz` files.
 
-Rows that are stored as they are, one after another, are read in place. Compressed arrays are unpacked into
-the spool, and arrays in Fortran order are written there in C order, because it scatters each image.
+Rows that are stored as they are, one after another, are read in place. Members of `.npz` files and compressed
+idx files are unpacked into the spool, and arrays in Fortran order are written there in C order, because it
+scatters each image.
 """
 
 from __future__ import annotations
@@ -13,19 +14,20 @@ import math
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy_format
 
 from shardwright.schemas.codes import QuarantineReason
-from shardwright.schemas.errors import UsageError, nearest, words_of
+from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.underway import UNDERWAY
+from shardwright.transforms.sources.containers import state_of
 from shardwright.transforms.sources.source import Context
 from shardwright.transforms.storage.random_access import RandomAccessFile
 
@@ -40,9 +42,6 @@ _REORDERED_BYTES = 32 << 20
 #: The third byte of an idx file -> type of its values, most significant byte first.
 _IDX_TYPES = {0x08: "|u1", 0x09: "|i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _GZIP = b"\x1f\x8b"
-_ENCRYPTED = 0x1
-#: Bytes of a zip's local file header (APPNOTE.TXT 4.3.7), and its lengths of the name and of extra fields.
-_LOCAL_HEADER_BYTES, _LOCAL_LENGTHS = 30, struct.Struct("<26x2H")
 #: Errors from bytes that are damaged, encrypted, or compressed with an unsupported method.
 _DAMAGES = (zlib.error, gzip.BadGzipFile, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 
@@ -105,10 +104,8 @@ def parse_npy_header(head: bytes) -> ArrayHeader:
         version = npy_format.read_magic(file)
         read = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}[version]
         shape, fortran, dtype = read(file)
-    except KeyError:
-        raise ValueError("its version of the format is not for plain numbers") from None
     except Exception as error:  # NumPy parses it as Python text, which can fail in many ways
-        raise ValueError(f"it is not a NumPy array ({words_of(error)})") from None
+        raise ValueError(f"it is not a NumPy array of plain numbers ({words_of(error)})") from None
     if dtype.hasobject:
         raise ValueError("it holds Python objects, which are never unpickled: save it with a plain dtype")
     if dtype.names is not None or dtype.subdtype is not None or dtype.kind not in "biufSU":
@@ -141,16 +138,10 @@ class FileSlice:
     def read(self, begin: int, length: int) -> bytes:
         """Reads some of the bytes; fewer at the end."""
         length = min(length, self.length - begin)
-        if length <= 0 or begin < 0:  # a header may state impossible positions
+        if length <= 0:
             return b""
         with storage.translated_errors("read", self.file):
             return storage.read_range(self.file, self.offset + begin, length, self.size, self.version)
-
-    def inside(self, begin: int, length: int) -> FileSlice:
-        """Returns a part of the bytes, cut at their end."""
-        begin = min(max(begin, 0), self.length)
-        length = min(max(length, 0), self.length - begin)
-        return replace(self, offset=self.offset + begin, length=length)
 
     def open(self) -> io.BufferedReader:
         """Opens the bytes as a seekable file."""
@@ -163,11 +154,8 @@ def slice_of(path: str) -> FileSlice:
     Raises:
       UsageError: If the file does not exist.
     """
-    with storage.translated_errors("look for", path):
-        state = storage.stat(path)
-    if state is None:
-        raise UsageError(f"{printable(path)} does not exist any more; check the path.")
-    return FileSlice(path, path, 0, state.size, state.size, state.version)
+    _, size, version, _ = state_of(path)
+    return FileSlice(path, path, 0, size, size, version)
 
 
 @dataclass(frozen=True)
@@ -199,10 +187,8 @@ class Rows:
     @property
     def whole(self) -> int:
         """Number of rows that are complete in the file."""
-        if self.damage:
-            return 0
         room = self.file_slice.length - self.begin - self.length
-        return min(self.count, room // self.stride + 1) if room >= 0 else 0
+        return 0 if self.damage or room < 0 else min(self.count, room // self.stride + 1)
 
     @property
     def bytes_behind(self) -> int:
@@ -247,23 +233,19 @@ class ArrayFile:
         """Header of the array.
 
         Raises:
-          UsageError: If the file has no such array.
+          UsageError: If the file has no such array, or is damaged or encrypted.
         """
         parse = parse_idx_header if self.kind == IDX else parse_npy_header
         try:
             return parse(self.read_first(_HEADER_BYTES))
-        except (ValueError, KeyError) as error:  # the archive may have changed since it was listed
-            raise UsageError(f"--input {self.name}: {error}.") from None
+        except (*_DAMAGES, ValueError, KeyError) as error:
+            raise UsageError(f"--input {self.name}: {words_of(error)}; save the array again.") from None
 
     def read_first(self, length: int) -> bytes:
-        """Returns the first bytes of the array, unpacked; fewer if they are damaged.
-
-        Raises:
-          ValueError: If the archive is damaged, encrypted, or compressed in another way.
-        """
+        """Returns the first bytes of the array, unpacked; fewer if they are damaged."""
         parts: list[bytes] = []
-        with contextlib.suppress(*_DAMAGES, EOFError), self._open() as stream:
-            while length > 0 and (chunk := stream.read1(min(length, _STEP_BYTES))):  # type: ignore[attr-defined]
+        with self._open() as stream, contextlib.suppress(*_DAMAGES, EOFError):
+            while length > 0 and (chunk := stream.read1(min(length, _STEP_BYTES))):
                 parts.append(chunk)
                 length -= len(chunk)
         return b"".join(parts)
@@ -274,105 +256,62 @@ class ArrayFile:
         Raises:
           UsageError: If the file has no such array.
         """
-        header, damage = self.header, None
-        if self._is_packed:
-            unpacked, damage = unpack(self._file, self.member, self._open, header.end, context)
-            return rows_of(unpacked, header, context, damage)
-        if self._info is None:
-            return rows_of(self._file, header, context)
-        begin, info = self._info.header_offset, self._info
-        name, extra = _LOCAL_LENGTHS.unpack(self._file.read(begin, _LOCAL_HEADER_BYTES))
-        inside = self._file.inside(begin + _LOCAL_HEADER_BYTES + name + extra, info.compress_size)
-        return rows_of(inside, header, context, self._damage())
+        header, file, damage = self.header, self._file, None
+        if self.kind == NPZ or self._is_gzip:
+            file, damage = unpack(file, self.member, self._open, header.end, context)
+        return _in_order(file, header, context, damage)
 
     @cached_property
     def _file(self) -> FileSlice:
         return slice_of(self.path)
 
     @cached_property
-    def _info(self) -> zipfile.ZipInfo | None:
-        return npz_members(self.path)[self.member] if self.kind == NPZ else None
-
-    @cached_property
-    def _is_packed(self) -> bool:
-        if self._info is not None:
-            return self._info.compress_type != zipfile.ZIP_STORED
+    def _is_gzip(self) -> bool:
         return self.kind == IDX and self._file.read(0, len(_GZIP)) == _GZIP
 
-    def _open(self) -> IO[bytes]:
+    def _open(self) -> Any:
         """Opens the unpacked bytes."""
         file = self._file.open()
-        if self._info is None:
-            return gzip.GzipFile(fileobj=file) if self._is_packed else file  # type: ignore[return-value]
-        known = self._info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-        if self._info.flag_bits & _ENCRYPTED or not known:
-            raise ValueError("it is encrypted, or compressed in a way that NumPy does not use; save it again")
-        return zipfile.ZipFile(file).open(self._info)
-
-    def _damage(self) -> UnreadableRows | None:
-        """Compares a local member with its checksum; a remote member would have to be downloaded."""
-        if storage.is_remote(self.path):
-            return None
-        try:
-            with self._open() as stream:
-                while stream.read(_CHUNK_BYTES):
-                    UNDERWAY.progress()
-        except (*_DAMAGES, EOFError):
-            message = f"the CRC-32 of {self.member}.npy is wrong; download the file again"
-            return UnreadableRows(QuarantineReason.CHECKSUM_MISMATCH, message)
-        return None
+        if self.kind == NPZ:
+            return zipfile.ZipFile(file).open(f"{self.member}.npy")
+        return gzip.GzipFile(fileobj=file) if self._is_gzip else file
 
 
-def npz_members(path: str) -> dict[str, zipfile.ZipInfo]:
-    """Returns the arrays in a `.npz` file by name.
+def npz_members(path: str) -> list[str]:
+    """Returns the names of the arrays in a `.npz` file.
 
     Raises:
-      ValueError: If it is not a `.npz` file.
+      UsageError: If it is not a `.npz` file.
     """
     try:
         with zipfile.ZipFile(slice_of(path).open()) as archive:
-            members = {info.filename: info for info in archive.infolist()}
+            names = archive.namelist()
     except (zipfile.BadZipFile, struct.error, ValueError, NotImplementedError) as error:
-        raise ValueError(f"it is damaged or not a .npz file ({words_of(error)}); download it again") from None
-    return {name.removesuffix(".npy"): info for name, info in members.items() if name.endswith(".npy")}
+        raise UsageError(
+            f"--input {printable(path)} is damaged or not a .npz file ({words_of(error)}); download it again."
+        ) from None
+    return sorted({name.removesuffix(".npy") for name in names if name.endswith(".npy")})
 
 
-def npz_member(members: Mapping[str, zipfile.ZipInfo], name: str, path: str, option: str) -> str:
-    """Returns the name of the member that an option names.
-
-    Raises:
-      UsageError: If there is no such member.
-    """
-    if name in members:
-        return name
-    raise UsageError(
-        f"{option} {name}: {printable(path)} has no such array; it has "
-        f"{', '.join(sorted(members)) or 'none'}{nearest(name, sorted(members)) or '.'}"
-    )
-
-
-def rows_of(
-    file_slice: FileSlice, header: ArrayHeader, context: Context, damage: UnreadableRows | None = None
-) -> Rows:
-    """Returns the rows of an array whose bytes are not compressed."""
+def _in_order(file: FileSlice, header: ArrayHeader, context: Context, damage: UnreadableRows | None) -> Rows:
+    """Returns the rows of an array whose bytes are not compressed, in C order."""
     size, count, shape = header.row_bytes, header.shape[0], header.shape[1:]
-    rows = Rows(file_slice, header.begin, size, size, count, shape, header.dtype, damage=damage)
+    rows = Rows(file, header.begin, size, size, count, shape, header.dtype, damage=damage)
     if not header.fortran or math.prod(shape) <= 1 or count <= 1:
         return rows
     if damage or rows.whole < count:
         cut = UnreadableRows(QuarantineReason.TRUNCATED, "its array is in Fortran order and ends early")
         return replace(rows, damage=damage or cut)
 
-    def write(file: IO[bytes]) -> None:
-        with storage.open_local(file_slice.file) as source:
-            place = file_slice.offset + header.begin
-            array = np.memmap(source, header.dtype, "r", place, header.shape, "F")
+    def write(out: IO[bytes]) -> None:
+        with storage.open_local(file.file) as source:
+            array = np.memmap(source, header.dtype, "r", file.offset + header.begin, header.shape, "F")
             step = max(1, _REORDERED_BYTES // size)
             for first in range(0, count, step):
                 UNDERWAY.progress()
-                file.write(np.ascontiguousarray(array[first : first + step]).tobytes())
+                out.write(np.ascontiguousarray(array[first : first + step]).tobytes())
 
-    return replace(rows, file_slice=spooled(file_slice, f"C order:{header}", write, context), begin=0)
+    return replace(rows, file_slice=spooled(file, f"C order:{header}", write, context), begin=0)
 
 
 def spooled(
@@ -396,7 +335,7 @@ class _DamagedStreamError(Exception):
 
 
 def unpack(
-    file_slice: FileSlice, name: str, open_stream: Callable[[], IO[bytes]], limit: int, context: Context
+    file_slice: FileSlice, name: str, open_stream: Callable[[], Any], limit: int, context: Context
 ) -> tuple[FileSlice, UnreadableRows | None]:
     """Unpacks a compressed stream into the spool.
 
@@ -419,7 +358,7 @@ def unpack(
         try:
             with open_stream() as stream:
                 # In small steps, so that data before an early end is not lost.
-                while left > 0 and (chunk := stream.read1(min(left, _CHUNK_BYTES))):  # type: ignore[attr-defined]
+                while left > 0 and (chunk := stream.read1(min(left, _CHUNK_BYTES))):
                     file.write(chunk)
                     left -= len(chunk)
                     UNDERWAY.progress()
@@ -432,4 +371,4 @@ def unpack(
         return spooled(file_slice, f"{name}:{limit}", write, context), None
     except _DamagedStreamError as error:
         message = f"its file cannot be unpacked ({error}); download it again"
-        return file_slice.inside(0, 0), UnreadableRows(QuarantineReason.CORRUPT, message)
+        return replace(file_slice, length=0), UnreadableRows(QuarantineReason.CORRUPT, message)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import claims_to_be_image
@@ -18,7 +18,7 @@ from shardwright.transforms.sources.arrays.cifar import (
     meta_among,
     split_of_batch,
 )
-from shardwright.transforms.sources.arrays.files import IDX, NPZ, ArrayFile, npz_member, npz_members
+from shardwright.transforms.sources.arrays.files import IDX, NPZ, ArrayFile, npz_members
 from shardwright.transforms.sources.folder_tree import SPLIT_FOLDERS
 from shardwright.transforms.sources.input_probe import InputProbe
 
@@ -26,7 +26,7 @@ CIFAR, CIFAR_ARCHIVE = "cifar", "cifar_archive"
 IMAGES, LABELS = "images", "labels"
 #: Most levels of folders below the input, and most subfolders of a folder, that are searched.
 _DEPTH, _FOLDERS = 3, 8
-#: Most files of a folder; `InputProbe` shows no more.
+#: Most files of a folder with arrays; `InputProbe` may not show more.
 _MAX_FILES = 2000
 _IDX_NAME = re.compile(r"idx\d|ubyte\Z", re.IGNORECASE)
 #: Words for images, clearest first; among several arrays, the clearest is used.
@@ -39,42 +39,43 @@ _EXTENSIONS = re.compile(r"(?:\.(?:gz|npy|npz))+\Z")
 _WORD = re.compile(r"[^\W_]+")
 
 
-class FoundArray(NamedTuple):
-    """An array of images, with its labels.
+class ArrayPlace(NamedTuple):
+    """Where an array is.
 
     Attributes:
       kind: Kind of the file: idx, npy, npz, cifar, cifar_archive.
       file: Path of the file, relative to the folder of the input.
       member: Name of the array in the file, if the file holds several.
-      split: Split from its name; empty if it has none.
-      labels_file: File with the labels; empty if there is none, and for CIFAR batches.
-      labels_member: Name of the labels array in that file.
-      labels_kind: Kind of that file.
-      dataset: The rest of its name, which identifies the dataset.
     """
 
     kind: str
     file: str
     member: str = ""
-    split: str = ""
-    labels_file: str = ""
-    labels_member: str = ""
-    labels_kind: str = ""
-    dataset: str = ""
 
     @property
     def is_cifar(self) -> bool:
         """Whether it is a batch or an archive of CIFAR, which has its labels inside."""
         return self.kind in (CIFAR, CIFAR_ARCHIVE)
 
-    def images(self, folder: str) -> ArrayFile:
-        """Returns the array of images."""
+    def array_in(self, folder: str) -> ArrayFile:
+        """Returns the array, in the folder of the input."""
         return ArrayFile(self.kind, storage.join(folder, self.file), self.member)
 
-    def labels(self, folder: str) -> ArrayFile | None:
-        """Returns the array of labels; None if there is none."""
-        path = storage.join(folder, self.labels_file)
-        return ArrayFile(self.labels_kind, path, self.labels_member) if self.labels_file else None
+
+class FoundArray(NamedTuple):
+    """An array of images, with its labels.
+
+    Attributes:
+      images: Place of the array.
+      labels: Place of its labels; None if there are none, and for CIFAR.
+      split: Split from its name; empty if it has none.
+      dataset: The rest of its name, which identifies the dataset.
+    """
+
+    images: ArrayPlace
+    labels: ArrayPlace | None = None
+    split: str = ""
+    dataset: str = ""
 
 
 class FoundArrays(NamedTuple):
@@ -147,9 +148,7 @@ def parse_array_name(name: str) -> NamedArray:
 class _Candidate(NamedTuple):
     """An array that holds images or labels, judged by its name."""
 
-    kind: str
-    file: str
-    member: str
+    place: ArrayPlace
     named: NamedArray
 
     @property
@@ -157,13 +156,9 @@ class _Candidate(NamedTuple):
         return self.named.dataset, self.named.split, self.named.number
 
     @property
-    def label(self) -> str:
-        return printable(f"{self.file}!{self.member}" if self.member else self.file)
-
-    @property
-    def preference(self) -> tuple[int, bool, str, str]:
+    def preference(self) -> tuple[int, bool, ArrayPlace]:
         """Sort key: clear names first, and files that need no unpacking."""
-        return self.named.rank, self.file.endswith(".gz"), self.file, self.member
+        return self.named.rank, self.place.file.endswith(".gz"), self.place
 
 
 def find_arrays(probe: InputProbe, settings: ConvertSettings) -> FoundArrays:
@@ -186,8 +181,7 @@ def find_arrays(probe: InputProbe, settings: ConvertSettings) -> FoundArrays:
         if settings.source == "auto" and any(map(claims_to_be_image, folder.files)):
             return FoundArrays(probe.path)  # this is a folder of image files
         batches = batches_among(folder.files)
-        for name in batches:
-            arrays.append(FoundArray(CIFAR, relative + name, split=split_of_batch(name), dataset=relative))
+        arrays += [_cifar_batch(name, relative) for name in batches]
         used = {*batches, *(meta_among(folder.files) if batches else ())}
         for name in folder.files:
             if name not in used:
@@ -195,35 +189,38 @@ def find_arrays(probe: InputProbe, settings: ConvertSettings) -> FoundArrays:
                 candidates += in_file
                 others += [] if in_file else [relative + name]
     arrays += _pair(candidates, settings)
-    arrays.sort()
+    arrays.sort(key=lambda array: array.images)
     datasets = sorted({array.dataset for array in arrays})
     if len(datasets) > 1 and settings.source == "auto":
-        first = (next(array.file for array in arrays if array.dataset == name) for name in datasets[:2])
+        first = (next(array.images.file for array in arrays if array.dataset == name) for name in datasets)
         raise UsageError(
             f"--input {printable(probe.path)} seems to hold several datasets, such as "
-            f"{' and '.join(map(printable, first))}: name one of them as --input, "
-            "or take all as one with --source arrays."
+            f"{next(first)} and {next(first)}: name one of them as --input, or take all as one with --source "
+            "arrays."
         )
     return FoundArrays(probe.path, tuple(arrays), tuple(others))
+
+
+def _cifar_batch(name: str, relative: str = "") -> FoundArray:
+    return FoundArray(ArrayPlace(CIFAR, relative + name), None, split_of_batch(name), relative)
 
 
 def _find_in_file(probe: InputProbe, settings: ConvertSettings) -> FoundArrays:
     path, _, name = probe.path.rpartition("/")
     path = path or ("/" if probe.path.startswith("/") else ".")
     if is_cifar_archive(probe.head):
-        return FoundArrays(path, (FoundArray(CIFAR_ARCHIVE, name),))
+        return FoundArrays(path, (FoundArray(ArrayPlace(CIFAR_ARCHIVE, name)),))
     folder = InputProbe(path, is_file=False)
     if probe.head[:1] == b"\x80" or name.endswith(".bin"):
-        batch = name in batches_among(folder.files)
-        return FoundArrays(path, (FoundArray(CIFAR, name, split=split_of_batch(name)),) if batch else ())
+        return FoundArrays(path, (_cifar_batch(name),) if name in batches_among(folder.files) else ())
     if not _kind_of(name):
         return FoundArrays(path)
     candidates = list(_candidates(folder, "", name, settings, alone=True))
     for other in folder.files:
         if other != name and parse_array_name(other).role == LABELS:
             candidates += _candidates(folder, "", other, settings)
-    arrays = [array for array in _pair(candidates, settings) if array.file == name]
-    return FoundArrays(path, tuple(sorted(arrays)))
+    arrays = [array for array in _pair(candidates, settings) if array.images.file == name]
+    return FoundArrays(path, tuple(sorted(arrays, key=lambda array: array.images)))
 
 
 def _folders(probe: InputProbe, relative: str = "", depth: int = 0) -> Iterator[tuple[InputProbe, str]]:
@@ -253,34 +250,36 @@ def _candidates(
     kind = _kind_of(name)
     own = parse_array_name(name).within(parse_array_name(relative.rstrip("/")))
     if kind == NPZ:
-        yield from _candidates_in_npz(storage.join(folder.path, name), relative + name, own, settings)
+        for member, named in _members_of_npz(storage.join(folder.path, name), own, settings):
+            yield _Candidate(ArrayPlace(NPZ, relative + name, member), named)
     elif kind and (own.role or alone):
-        yield _Candidate(kind, relative + name, "", own._replace(role=own.role or IMAGES))
+        yield _Candidate(ArrayPlace(kind, relative + name), own._replace(role=own.role or IMAGES))
 
 
-def _candidates_in_npz(
-    path: str, file: str, own: NamedArray, settings: ConvertSettings
-) -> Iterator[_Candidate]:
-    try:
-        members = npz_members(path)
-    except ValueError as error:
-        raise UsageError(f"--input {printable(path)}: {error}.") from None
+def _members_of_npz(
+    path: str, own: NamedArray, settings: ConvertSettings
+) -> Iterator[tuple[str, NamedArray]]:
+    """Yields the arrays in a `.npz` file that hold images or labels, as settings or their names say."""
+    members = npz_members(path)
     plain = own._replace(role="")
     chosen = {LABELS: settings.label_column, IMAGES: settings.image_column}
     for role, column in chosen.items():
+        if column and column not in members:
+            raise UsageError(
+                f"--{role.removesuffix('s')}_column {column}: {printable(path)} has no such array; it has "
+                f"{', '.join(members) or 'none'}{nearest(column, members) or '.'}"
+            )
         if column:
-            member = npz_member(members, column, path, f"--{role.removesuffix('s')}_column")
-            yield _Candidate(NPZ, file, member, plain._replace(role=role))
-    unnamed = sorted(name for name in members if name.startswith("arr_") and name[4:].isdigit())
-    if len(unnamed) == len(members) <= 2:
-        roles = [own.role or IMAGES] if len(unnamed) == 1 else [IMAGES, LABELS]
-        for member, role in zip(unnamed, roles):
-            yield _Candidate(NPZ, file, member, plain._replace(role=role))
+            yield column, plain._replace(role=role)
+    unnamed = all(name.startswith("arr_") and name[4:].isdigit() for name in members)
+    if unnamed and len(members) <= 2:  # as `np.savez` names them
+        roles = [own.role or IMAGES] if len(members) == 1 else [IMAGES, LABELS]
+        yield from ((member, plain._replace(role=role)) for member, role in zip(members, roles))
         return
-    for member in sorted(members):
+    for member in members:
         inner = parse_array_name(member)
         if inner.role and not chosen[inner.role]:
-            yield _Candidate(NPZ, file, member, inner.within(plain))
+            yield member, inner.within(plain)
 
 
 def _pair(candidates: list[_Candidate], settings: ConvertSettings) -> Iterator[FoundArray]:
@@ -293,30 +292,23 @@ def _pair(candidates: list[_Candidate], settings: ConvertSettings) -> Iterator[F
     for several in groups.values():
         images, *rest = sorted(several, key=lambda item: item.preference)
         for other in rest:
-            if other.file not in (images.file, f"{images.file}.gz"):
-                of = f" of {images.named.split}" if images.named.split else ""
+            if other.place.file not in (images.place.file, f"{images.place.file}.gz"):
                 raise UsageError(
-                    f"{images.label} and {other.label} both seem to hold the same images{of}; "
-                    "name one of them as --input."
+                    f"{printable(images.place.file)} and {printable(other.place.file)} both seem to hold the "
+                    "same images; name one of them as --input."
                 )
         found = _labels_for(images, labels, settings)
         yield FoundArray(
-            images.kind,
-            images.file,
-            images.member,
-            images.named.split,
-            *(found.file, found.member, found.kind) if found else ("", "", ""),
-            dataset=images.named.dataset,
+            images.place, found.place if found else None, images.named.split, images.named.dataset
         )
 
 
 def _labels_for(images: _Candidate, labels: list[_Candidate], settings: ConvertSettings) -> _Candidate | None:
-    if settings.label_column and images.kind == NPZ:
-        return next(
-            item for item in labels if (item.file, item.member) == (images.file, settings.label_column)
-        )
+    if settings.label_column and images.place.kind == NPZ:
+        chosen = images.place._replace(member=settings.label_column)
+        return next(item for item in labels if item.place == chosen)
     fitting = [item for item in labels if item.group == images.group]
     if not fitting:  # the names differ, but there is no other array of labels
         fitting = [item for item in labels if item.group[1:] == images.group[1:]]
-        fitting = fitting if len(fitting) == 1 and images.kind == fitting[0].kind else []
+        fitting = fitting if len(fitting) == 1 and images.place.kind == fitting[0].place.kind else []
     return min(fitting, key=lambda item: item.preference, default=None)

@@ -17,58 +17,46 @@ _CHANNELS = (1, 3, 4)
 _FIRST_BYTES = 1 << 18
 
 
-def image_shape(
-    header: ArrayHeader, settings: ConvertSettings, where: str
-) -> tuple[tuple[int, int, int], bool]:
+def image_shape(header: ArrayHeader, settings: ConvertSettings, where: str) -> tuple[tuple[int, ...], bool]:
     """Returns (height, width, channels) of the images of an array, and whether they are planar.
 
     Raises:
-      UsageError: if the shape is not a shape of images, or is ambiguous.
+      UsageError: If its values or its shape are not those of images, or the shape is ambiguous.
     """
-    row = header.shape[1:]
-    given = parse_pixel_shape(settings.pixel_shape) if settings.pixel_shape else None
-    if given:
-        height, width, channels = given
-        if row in (given, given[:2] if channels == 1 else given, (height * width * channels,)):
+    dtype, row = np.dtype(header.dtype), header.shape[1:]
+    if dtype.kind not in "buif" or dtype.itemsize > 8:
+        raise UsageError(
+            f"{where} holds values of type {dtype}, which is not a type of pixels; name the array of "
+            "images with --image_column, or save it as uint8."
+        )
+    if settings.pixel_shape:
+        height, width, channels = given = parse_pixel_shape(settings.pixel_shape)
+        if row in (given, given[:2] if channels == 1 else given, (math.prod(given),)):
             return given, False
         if row == (channels, height, width):
             return given, True
         raise UsageError(
             f"{where} holds images of shape {times(row)}, which is not --pixel_shape {times(given)}."
         )
-    if 0 in row:
-        raise UsageError(f"{where} has shape {times(header.shape)}: its images have no pixels.")
     counts = (settings.channels,) if settings.channels else _CHANNELS
-    if len(row) == 2 and min(row) > max(_CHANNELS):
-        return (row[0], row[1], 1), False
-    if len(row) == 3:
-        last, first = row[2] in counts, row[0] in counts
+    if 0 not in row:
+        if len(row) == 2 and min(row) > max(_CHANNELS):
+            return (*row, 1), False
+        last, first = (row[2] in counts, row[0] in counts) if len(row) == 3 else (False, False)
         if last and (not first or row == (3, 3, 3)):
-            return (row[0], row[1], row[2]), False
+            return row, False
         if first and not last:
-            return (row[1], row[2], row[0]), True
-    if len(row) == 1:
-        side = math.isqrt(row[0])
-        guess = f"{side}x{side}" if side * side == row[0] else "32x32x3"
-        raise UsageError(
-            f"{where} holds images of {row[0]} values in a row; give their height and width with "
-            f"--pixel_shape, such as {guess}."
-        )
-    if len(row) in (2, 3) and min(row) <= max(_CHANNELS):
-        raise UsageError(
-            f"{where} has shape {times(header.shape)}, which leaves open what is height, width and channels; "
-            "give it with --pixel_shape HxWxC."
-        )
+            return (*row[1:], row[0]), True
+        if len(row) == 1 or (len(row) in (2, 3) and min(row) <= max(_CHANNELS)):
+            raise UsageError(
+                f"{where} has shape {times(header.shape)}, which leaves open what is height, width and "
+                "channels of an image; give them with --pixel_shape HxWxC, such as 32x32x3."
+            )
     raise UsageError(
         f"{where} has shape {times(header.shape)}, which is not a shape of images (N x height x width, with "
-        f"{_listed(counts)} channels after N or last); name the right array with --image_column"
-        f"{'' if settings.channels else ', or give another number of channels with --channels'}."
+        f"{' or '.join(map(str, counts))} channels after N or last); name the right array with "
+        "--image_column, or give another number of channels with --channels."
     )
-
-
-def _listed(counts: tuple[int, ...]) -> str:
-    *most, last = map(str, counts)
-    return f"{', '.join(most)} or {last}" if most else last
 
 
 def times(shape: tuple[int, ...]) -> str:
@@ -76,21 +64,7 @@ def times(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
 
 
-def check_type(header: ArrayHeader, where: str) -> None:
-    """Checks that the values of an array have a type of pixels.
-
-    Raises:
-      UsageError: If they do not.
-    """
-    dtype = np.dtype(header.dtype)
-    if dtype.kind not in "buif" or dtype.itemsize > 8:
-        raise UsageError(
-            f"{where} holds values of type {dtype}, which is not a type of pixels; name the array of "
-            "images with --image_column, or save it as uint8."
-        )
-
-
-def rows_are_planar(rows: Rows, shape: tuple[int, int, int]) -> bool:
+def rows_are_planar(rows: Rows, shape: tuple[int, ...]) -> bool:
     """Returns whether flat rows hold images channel by channel, as CIFAR does."""
     if len(rows.shape) != 1 or shape[2] == 1:
         return False
@@ -113,22 +87,15 @@ def check_first_images(array: ArrayFile, settings: ConvertSettings) -> None:
     most = header.begin + min(header.end - header.begin, max(header.row_bytes, _FIRST_BYTES))
     data = array.read_first(most)[header.begin :]
     count = len(data) // header.row_bytes
-    values = np.frombuffer(data[: count * header.row_bytes], dtype).reshape(
-        count, math.prod(header.shape[1:])
-    )
+    values = np.frombuffer(data[: count * header.row_bytes], dtype).reshape(count, -1)
     highest = 1 if dtype.kind == "f" else 255
     wrong = ~((values >= 0) & (values <= highest)).all(axis=1)  # NaN fails both comparisons
     if 2 * wrong.sum() <= count:  # the conversion leaves a few bad images out
         return
     seen = values[np.isfinite(values)]
     low, high = (seen.min().item(), seen.max().item()) if seen.size else (math.nan, math.nan)
-    if dtype.kind == "f":
-        advice = "divide them by 255" if low >= 0 and high <= 255 else "scale them back"
-        raise UsageError(
-            f"{array.name}: the values of its first images run from {low:g} to {high:g}, but pixels of "
-            f"type {dtype} must be between 0 and 1; {advice}, or save them as uint8."
-        )
     raise UsageError(
-        f"{array.name}: the values of its first images run from {low} to {high}, but pixels of type {dtype} "
-        "must be between 0 and 255; save them as uint8, or pixels of 16 bits as uint16."
+        f"{array.name}: the values of its first images run from {low:g} to {high:g}, but pixels of type "
+        f"{dtype} must be between 0 and {highest}; scale them, or save them as uint8, or as uint16 if they "
+        "have 16 bits."
     )

@@ -1,17 +1,15 @@
 """Reads pickles of plain data without running any of their code.
 
 A pickle may call whatever `Unpickler.find_class` returns. Here that is never NumPy's own function, because
-NumPy trusts the arguments, but a stand-in that checks them and keeps an array's type, shape and bytes.
+NumPy trusts the arguments, but a stand-in that keeps them. `PickledArray.integers` checks them.
 """
 
 from __future__ import annotations
 
-import math
 import pickle
 import pickletools
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import IO, Any
 
 import numpy as np
@@ -25,14 +23,10 @@ MAX_PICKLE_BYTES = 500_000_000
 _MAX_OPERATIONS = 3_000_000
 #: Operations that name values by a number, for which `Unpickler` reserves memory.
 _NUMBERED = frozenset(("PUT", "BINPUT", "LONG_BINPUT"))
-#: Operations that plain data needs: no other calls, persistent ids, extension codes and buffers.
-_OPERATIONS = _NUMBERED | frozenset((
-    "PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK", "DUP", "MEMOIZE", "GET", "BINGET", "LONG_BINGET",
-    "NONE", "NEWTRUE", "NEWFALSE", "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT",
-    "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8",
-    "BYTEARRAY8", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "EMPTY_LIST", "LIST", "APPEND",
-    "APPENDS", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "EMPTY_DICT", "DICT", "SETITEM",
-    "SETITEMS", "GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD",
+#: Operations that plain data does not need: other calls, persistent ids, extension codes and buffers.
+_FORBIDDEN = frozenset((
+    "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "PERSID", "BINPERSID", "EXT1", "EXT2", "EXT4", "NEXT_BUFFER",
+    "READONLY_BUFFER",
 ))  # fmt: skip
 #: NumPy's codes of integers.
 _INTEGERS = frozenset(("b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"))
@@ -47,42 +41,29 @@ class PickleError(Exception):
     """The pickle is damaged, too large, or holds more than plain data."""
 
 
-@dataclass(eq=False, slots=True)
-class PickledType:
-    """A NumPy dtype: its code, such as u1, and its byte order."""
+class _PickledType:
+    """A NumPy dtype: its code, such as u1, and its state, which begins with its version and byte order."""
 
-    code: str
-    order: str = "|"
+    __slots__ = ("code", "state")
+
+    def __init__(self, code: Any, *_: Any) -> None:
+        self.code = code.decode("latin-1") if isinstance(code, bytes) else code
+        self.state: Any = None
 
     def __setstate__(self, state: Any) -> None:
-        order = _text(state[1])
-        if order not in ("<", ">", "|", "="):
-            raise PickleError("the type of an array in it is damaged")
-        self.order = order
+        self.state = state
 
 
-@dataclass(eq=False, slots=True)
 class PickledArray:
-    """A NumPy array.
+    """A NumPy array with its state: version, shape, type, whether it is in Fortran order, and its bytes."""
 
-    Attributes:
-      shape: Shape of the array.
-      dtype: Type of its values.
-      fortran: Whether it is in Fortran order.
-      data: Bytes of its values.
-    """
+    __slots__ = ("state",)
 
-    shape: tuple[int, ...] = ()
-    dtype: PickledType | None = None
-    fortran: bool = False
-    data: bytes | bytearray = b""
+    def __init__(self, *_: Any) -> None:
+        self.state: Any = None
 
     def __setstate__(self, state: Any) -> None:
-        _, shape, dtype, fortran, data = state
-        sides = type(shape) is tuple and all(type(side) is int and 0 <= side < 2**63 for side in shape)
-        if not sides or type(dtype) is not PickledType or not isinstance(data, bytes | bytearray):
-            raise PickleError("an array in it is damaged")
-        self.shape, self.dtype, self.fortran, self.data = shape, dtype, bool(fortran), data
+        self.state = state
 
     def integers(self) -> np.ndarray:
         """Returns the array, if it holds integers.
@@ -90,35 +71,30 @@ class PickledArray:
         Raises:
           PickleError: If it holds other values, or its bytes do not fit its shape.
         """
-        if self.dtype is None or self.dtype.code not in _INTEGERS:
-            code = self.dtype.code if self.dtype is not None else "nothing"
-            raise PickleError(f"an array in it holds values of type {code}, not integers")
-        dtype = np.dtype((">" if self.dtype.order == ">" else "<") + self.dtype.code)
-        if math.prod(self.shape) * dtype.itemsize != len(self.data):
-            raise PickleError(f"its array has {len(self.data)} bytes, which is not its shape {self.shape}")
-        return np.frombuffer(self.data, dtype).reshape(self.shape, order="F" if self.fortran else "C")
+        try:
+            _, shape, dtype, fortran, data = self.state
+            if not isinstance(dtype, _PickledType) or dtype.code not in _INTEGERS:
+                raise PickleError("an array in it does not hold integers")
+            order = ">" if dtype.state is not None and dtype.state[1] in (">", b">") else "<"
+            array = np.frombuffer(data, order + dtype.code)
+            return array.reshape(shape, order="F" if fortran else "C")
+        except (TypeError, ValueError, IndexError, OverflowError) as error:
+            raise PickleError(f"an array in it is damaged ({words_of(error)})") from None
 
 
 class _StandIn:
-    """Stands for something that a pickle looks up by its name. The pickle cannot change it.
+    """Stands for a function that a pickle looks up by its name. The pickle cannot change it."""
 
-    Args:
-      name: Its name.
-      call: What a call of it does. None if plain data does not call it.
-    """
+    __slots__ = ("_call",)
 
-    __slots__ = ("_call", "_name")
-
-    def __init__(self, name: str, call: Callable[..., Any] | None = None) -> None:
-        self._name, self._call = name, call
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
 
     def __call__(self, *arguments: Any) -> Any:
-        if self._call is None:
-            raise PickleError(f"it calls {self._name}, which is never run")
         return self._call(*arguments)
 
     def __setstate__(self, state: Any) -> None:
-        raise PickleError(f"it changes {self._name}, which is not plain data")
+        raise PickleError("it changes a function, which is not plain data")
 
 
 class _Unpickler(pickle.Unpickler):
@@ -133,23 +109,27 @@ class _Unpickler(pickle.Unpickler):
         super().__init__(file, encoding="bytes")
         #: Characters that may still be encoded: plain data encodes each text once.
         self._to_encode = size
-        self._stand_ins = {
-            "_reconstruct": _StandIn("_reconstruct", lambda *_: PickledArray()),
-            "scalar": _StandIn("scalar", _scalar),
-            "_frombuffer": _StandIn("_frombuffer", _from_buffer),
-            "dtype": _StandIn("dtype", lambda code, *_: PickledType(_text(code))),
-            "ndarray": _StandIn("ndarray"),
-            "encode": _StandIn("encode", self._encode),
-            "bytes": _StandIn("bytes", lambda: b""),
+        calls: dict[str, Callable[..., Any]] = {
+            "numpy.core.multiarray._reconstruct": PickledArray,
+            "numpy.core.multiarray.scalar": lambda dtype, data: int(
+                _array(data, dtype, (1,), "C").integers()[0]
+            ),
+            "numpy.core.numeric._frombuffer": _array,
+            "numpy.dtype": _PickledType,
+            "numpy.ndarray": _never,
+            "_codecs.encode": self._encode,
+            "builtins.bytes": lambda: b"",
         }
+        self._stand_ins = {name: _StandIn(call) for name, call in calls.items()}
 
     def find_class(self, module: str, name: str) -> Any:
         """Returns the stand-in for one of the few names that plain data and arrays need."""
-        if (module, name) not in _GLOBALS:
+        module = module.replace("numpy._core", "numpy.core").replace("__builtin__", "builtins")
+        if f"{module}.{name}" not in self._stand_ins:
             raise PickleError(f"it asks for {module}.{name}, which is not plain data and is never run")
-        return self._stand_ins[name]
+        return self._stand_ins[f"{module}.{name}"]
 
-    def _encode(self, text: Any, codec: str = "") -> bytes:
+    def _encode(self, text: Any, codec: Any = "") -> bytes:
         """Returns bytes that protocol 2 of Python 3 wrote as text."""
         if codec not in ("latin1", "latin-1", b"latin1", b"latin-1") or not isinstance(text, str):
             raise PickleError("it encodes something that is not text")
@@ -159,21 +139,14 @@ class _Unpickler(pickle.Unpickler):
         return text.encode("latin-1")
 
 
-_GLOBALS = frozenset(
-    (
-        *(
-            (f"numpy.{core}.multiarray", name)
-            for core in ("core", "_core")
-            for name in ("_reconstruct", "scalar")
-        ),
-        *((f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")),
-        ("numpy", "dtype"),
-        ("numpy", "ndarray"),
-        ("_codecs", "encode"),
-        ("__builtin__", "bytes"),
-        ("builtins", "bytes"),
-    )
-)
+def _array(data: Any, dtype: Any, shape: Any, order: Any) -> PickledArray:
+    array = PickledArray()
+    array.state = (1, shape, dtype, order == "F", data)
+    return array
+
+
+def _never(*_: Any) -> Any:
+    raise PickleError("it calls numpy.ndarray, which is never run")
 
 
 def read_pickle(file: IO[bytes]) -> Any:
@@ -210,21 +183,7 @@ def _check_operations(file: IO[bytes], size: int) -> None:
       PickleError: If it has others, or too many.
     """
     for count, (operation, argument, _) in enumerate(pickletools.genops(file), 1):
-        if operation.name not in _OPERATIONS:
+        if operation.name in _FORBIDDEN:
             raise PickleError(f"it holds more than plain data ({operation.name}), which is never run")
         if count > _MAX_OPERATIONS or (operation.name in _NUMBERED and int(argument or 0) > size):
             raise PickleError("it has more values than plain data of its size")
-
-
-def _text(value: Any) -> str:
-    return value.decode("ascii") if isinstance(value, bytes) else str(value)
-
-
-def _from_buffer(data: Any, dtype: Any, shape: Any, order: Any) -> PickledArray:
-    array = PickledArray()
-    array.__setstate__((1, shape, dtype, order == "F", data))
-    return array
-
-
-def _scalar(dtype: Any, data: Any) -> int:
-    return int(_from_buffer(data, dtype, (1,), "C").integers()[0])
