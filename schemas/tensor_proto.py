@@ -77,16 +77,8 @@ def parse_tensor(data: bytes) -> Tensor:
     Raises:
       ValueError: if it is not such a tensor.
     """
-    number, sides, content, texts = 0, list[int](), b"", list[bytes]()
-    for field, wire, begin, end in fields_in(data, 0, len(data)):
-        if (field, wire) == (1, 0):
-            number = read_varint(data, begin)[0]
-        elif (field, wire) == (2, 2):
-            sides += tensor_sides(data, begin, end)
-        elif (field, wire) == (4, 2):
-            content = data[begin:end]
-        elif (field, wire) == (8, 2):
-            texts.append(data[begin:end])
+    number, sides, (begin, end), spans = find_tensor(data, 0, len(data))
+    content, texts = data[begin:end], [data[first:last] for first, last in spans]
     if number not in _BY_NUMBER:
         raise ValueError(f"type {number} of TensorFlow is not among those that are read")
     dtype, letter = _BY_NUMBER[number]
@@ -97,7 +89,35 @@ def parse_tensor(data: bytes) -> Tensor:
     return Tensor(dtype, tuple(sides), texts if dtype == "object" else content)
 
 
-def tensor_sides(data: bytes, begin: int, end: int) -> list[int]:
+class TensorParts(NamedTuple):
+    """TensorFlow's number for a tensor's type, its shape, and where its numbers or its texts are."""
+
+    type: int
+    sides: list[int]
+    content: tuple[int, int]
+    texts: list[tuple[int, int]]
+
+
+def find_tensor(data: bytes, begin: int, end: int) -> TensorParts:
+    """Returns the parts of a serialized tensor, without a check that they belong together.
+
+    Raises:
+      ValueError: if it is malformed.
+    """
+    kind, sides, content, texts = 0, list[int](), (begin, begin), list[tuple[int, int]]()
+    for field, wire, first, last in fields_in(data, begin, end):
+        if (field, wire) == (1, 0):
+            kind = read_varint(data, first)[0]
+        elif (field, wire) == (2, 2):
+            sides += _sides_in(data, first, last)
+        elif (field, wire) == (4, 2):
+            content = first, last
+        elif (field, wire) == (8, 2):
+            texts.append((first, last))
+    return TensorParts(kind, sides, content, texts)
+
+
+def _sides_in(data: bytes, begin: int, end: int) -> list[int]:
     """Returns the shape in a TensorShapeProto.
 
     Raises:

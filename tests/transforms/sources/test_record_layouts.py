@@ -12,7 +12,7 @@ from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.transforms.images.byte_ranges import read_part
 from shardwright.transforms.sources.class_files import class_names_of
-from shardwright.transforms.sources.tfrecord.files import RecordFile, compression_in, split_of
+from shardwright.transforms.sources.tfrecord.files import compression_in, split_of
 from shardwright.transforms.sources.tfrecord.images import NoImage, find_image
 from shardwright.transforms.sources.tfrecord.layouts import layout_name, names_by_role
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
@@ -104,11 +104,6 @@ def test_content_shows_the_compression_before_the_name() -> None:
     assert compression_in("a", zlib.compress(frame)) == "zlib"
     assert compression_in("a", b"\x78\x9c" + b"x" * 20) == "none"
     assert compression_in("a.zlib", b"") == "zlib"
-
-
-def test_record_files_survive_encoding() -> None:
-    file = RecordFile("a/b.tfrecord", "train", True, 7, "/x/labels.txt", "")
-    assert RecordFile.decode(file.encode()) == file
 
 
 def _image(features: dict[str, Feature], pixel_shape: tuple[int, ...] | None = None) -> str:

@@ -310,9 +310,9 @@ def test_labels_that_are_bytes_of_numbers_are_not_names(label: Any, tmp_path: Pa
         (
             {"image": np.full(1440, 99, np.float32).tobytes(), "label": 1},
             {"pixel_shape": "20x24x3"},
-            "of 4 bytes, whole from 0 to 255 or of 0 to 1",
+            "are not 20 x 24 x 3 pixels, and no image file",
         ),
-        ({**classified(0), "image/filename": "a"}, {"layout": "detection"}, "name records with annotations"),
+        ({**classified(0), "image/filename": "a"}, {"layout": "detection"}, "choose --layout images."),
     ],
 )
 def test_records_that_lack_features_of_a_layout_are_refused(

@@ -392,7 +392,7 @@ def test_the_needs_of_a_custom_layout_are_named(scenes: Path, made: Made, tmp_pa
     message = refused_sentence(detection, tmp_path, layout=str(scenes / "objects.yaml"))
     assert "--layout objects, column price" in message
     message = refused_sentence(detection, tmp_path)
-    assert "choose --layout detection or vision, or --unlabelled keep" in message
+    assert "choose --layout detection or vision or images (or write --unlabelled keep)" in message
 
 
 def test_gray_pictures_in_records_stay_gray_unless_a_color_is_given(tmp_path: Path) -> None:

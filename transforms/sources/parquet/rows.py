@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
 from typing import IO, Any, NamedTuple
@@ -89,12 +90,13 @@ def table_in(file: StoredObject, settings: ConvertSettings) -> ImageTable | None
 
 
 def _table_in(kind: str, file: StoredObject, settings: ConvertSettings) -> ImageTable | None:
-    with open_parquet(*file[:3]) if kind == PARQUET else _open_arrow(file) as opened:
+    opening: AbstractContextManager[Any] = open_parquet(*file[:3]) if kind == PARQUET else _open_arrow(file)
+    with opening as opened:
 
-        def batches(name: str) -> Iterator[Any]:
+        def batches(name: str) -> Any:
             if kind == ARROW:
-                return opened.batches([name])  # type: ignore[no-any-return]
-            return opened.iter_batches(1, columns=[name], use_threads=False)  # type: ignore[no-any-return]
+                return opened.batches([name])
+            return opened.iter_batches(1, columns=[name], use_threads=False)
 
         def holds_images(name: str) -> bool:
             values = (value for batch in batches(name) for value in _images_in(batch.column(0)))

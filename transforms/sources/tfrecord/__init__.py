@@ -15,6 +15,7 @@ others, all images are split again.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -35,19 +36,22 @@ from shardwright.transforms import storage
 from shardwright.transforms.records.compression import decompress_into
 from shardwright.transforms.records.framing import HEADER_BYTES, Record, masked_crc32c
 from shardwright.transforms.records.recovery import DamagedRange, read_records
-from shardwright.transforms.sources.image_files import split_name
+from shardwright.transforms.sources.containers import ContainerFile, filtered_part, filtered_refs
+from shardwright.transforms.sources.image_files import key_of, split_name
 from shardwright.transforms.sources.input_probe import InputProbe, is_pattern, look_at
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 from shardwright.transforms.sources.spool import Spool
-from shardwright.transforms.sources.tfrecord import files as record_files
 from shardwright.transforms.sources.tfrecord.checks import check_sample, first_records, sample
 from shardwright.transforms.sources.tfrecord.files import (
     HEAD_BYTES,
     RecordFile,
+    accepts,
     class_names_in,
     compression_in,
     dataset_of,
     files_of,
+    folder_of,
+    holds_records,
 )
 from shardwright.transforms.sources.tfrecord.images import NoImage, image_of, pixels_are_planar
 from shardwright.transforms.sources.tfrecord.layouts import SOURCE_ID, FeatureNames, layout_name
@@ -65,48 +69,51 @@ from shardwright.transforms.sources.tfrecord.values import annotations_of, class
 _MAX_NAME = 1024
 #: Largest number of missing records in a file that are reported one by one.
 _MAX_MISSING = 1_000_000
-_OUR_DEFAULT_SPLITS = ConvertSettings().splits
 
 
 def _keeps_splits(settings: ConvertSettings) -> bool:
-    return settings.splits == _OUR_DEFAULT_SPLITS
+    return settings.splits == ConvertSettings.splits
+
+
+def _files_of(
+    path: str, is_file: bool, settings: ConvertSettings
+) -> tuple[str, list[RecordFile], list[ContainerFile]]:
+    """Returns the folder of an input, its files that are read, and those that are not."""
+    files = list(files_of(path, is_file, settings.record_layout.needs, _keeps_splits(settings)))
+    others = [file for file in files if isinstance(file, ContainerFile)]
+    return folder_of(path, is_file), [file for file in files if isinstance(file, RecordFile)], others
 
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
-    found = files_of(probe.path, probe.is_file, settings.record_layout.needs, _keeps_splits(settings))
-    files = [file for file in found if not file.filtered]
-    if not files and is_pattern(probe.path):
-        raise UsageError(
-            f"--input {printable(probe.path)} does not exist, and as a pattern it matches no TFRecord "
-            "file; check the path, or name the folder."
-        )
+    shown = f"--input {printable(probe.path)}"
+    folder, files, _ = _files_of(probe.path, probe.is_file, settings)
+    some = probe.is_file or is_pattern(probe.path)
     if not files:
-        raise UsageError(f"--input {printable(probe.path)} has no TFRecord files; check the path.")
-    paths = [record_files.path_of(probe.path, probe.is_file, file) for file in files]
+        what = "matches" if is_pattern(probe.path) else "has"
+        raise UsageError(f"{shown} {what} no TFRecord files; check the path, or name the folder.")
+    paths = [storage.join(folder, file.relative) for file in files]
     for path in paths:
         if not storage.is_remote(path) and not os.path.exists(path):
             raise UsageError(f"--input {printable(path)} is a link to nowhere; fix or remove it.")
     records = sample(paths)
     own = own_records(dataset_of(files[0]), settings.record_layout) if files[0].own else None
     names = check_sample(probe.path, records, settings, own)
-    if not (records or own) and probe.head and not record_files.holds_records(probe.name, probe.head):
-        raise UsageError(f"--input {printable(probe.path)} is not a TFRecord file; check the path.")
-    count = "a TFRecord file" if len(files) == 1 else f"{len(files):,} TFRecord files"
+    if not (records or own) and probe.head and not holds_records(probe.name, probe.head):
+        raise UsageError(f"{shown} is not a TFRecord file; check the path.")
+    count = counted(len(files), "shard" if files[0].own else "TFRecord file")
     if files[0].own:
-        some = probe.is_file or is_pattern(probe.path)
-        shards = "a shard" if len(files) == 1 else counted(len(files), "shard")
-        return f"{shards} of a dataset of shardwright" if some else "a dataset of shardwright"
+        return f"{count} of a dataset of shardwright" if some else "a dataset of shardwright"
     return f"{count} ({layout_name(names)})" if names else count
 
 
 def split(item: Input, context: Context) -> Iterator[InputSplit]:
-    """Yields one split for each file of an input."""
-    settings = context.settings
+    """Yields one split for each file of an input that is read, and one for all others."""
     with storage.translated_errors("list", item.path):
         is_file = not is_pattern(item.path) and look_at(item.path).is_file
-        for file in files_of(item.path, is_file, settings.record_layout.needs, _keeps_splits(settings)):
-            path = record_files.path_of(item.path, is_file, file)
-            yield InputSplit(item, path, detail=file.encode())
+        folder, files, others = _files_of(item.path, is_file, context.settings)
+    for file in files:
+        yield InputSplit(item, storage.join(folder, file.relative), detail=json.dumps(file))
+    yield from filtered_part(item, folder, others)
 
 
 @dataclass
@@ -140,7 +147,7 @@ class _Opened:
     @cached_property
     def key(self) -> str:
         """Prefix of the keys of records that have no key of their own."""
-        return self.part.item.prefix + key_from_bytes(os.fsencode(self.file.relative))
+        return self.part.item.prefix + key_of(self.file.relative)
 
     @cached_property
     def planar(self) -> bool:
@@ -164,18 +171,17 @@ class _Opened:
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every record of a file, and the ids of its classes."""
-    file = RecordFile.decode(part.detail)
-    if file.filtered:
-        key = part.item.prefix + key_from_bytes(os.fsencode(file.relative))
-        yield ImageRef(key=key, uri=part.path).filtered(file.filtered)
+    if filtered := filtered_refs(part):
+        yield from filtered
         return
+    file = RecordFile(*json.loads(part.detail))
     with storage.translated_errors("read", part.path):
         state = storage.stat(part.path)
         if state is None:
             raise storage.changed(part.path)
         dataset = dataset_of(file) if file.own else None
         own = own_records(dataset, context.settings.record_layout) if dataset else None
-        class_names = own.names if own else class_names_in(file.classes)
+        class_names = own.names if own else class_names_in(file.classes, dataset)
         own_keys = keys_of_shard(part.path, dataset) if dataset and own else LedgerKeys()
         compression = compression_in(part.path, storage.read_head(part.path, HEAD_BYTES))
         unpacked, fault = ByteRange("", 0, 0, file_size=state.size, file_version=state.version), ""
@@ -193,21 +199,17 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
 
 def _spool(path: str, state: storage.StoredObject, compression: str, spool: Spool) -> tuple[str, str]:
     """Unpacks a file once; returns the spool file and the fault of the compressed stream."""
-    identity = f"{path}:{state.size}:{state.version}"
+    faults: list[str] = []
 
     def unpack(target: IO[bytes]) -> None:
         with storage.open_local(path) as source:
-            fault = decompress_into(target, source, compression) or ""
-        # Written before the unpacked file, so that every reader of that file also finds the fault.
-        spool.fill(f"{identity}:fault", path, lambda note: _write(note, fault.encode()))
+            faults.append(decompress_into(target, source, compression) or "")
 
-    spooled = spool.fill(identity, path, unpack)
-    note = spool.fill(f"{identity}:fault", path, lambda note: _write(note, b""))
-    return spooled, storage.read_bytes(note).decode()
-
-
-def _write(file: IO[bytes], data: bytes) -> None:
-    file.write(data)
+    spooled = spool.fill(f"{path}:{state.size}:{state.version}", path, unpack)
+    if not faults:  # another attempt has written the spool file
+        with open(os.devnull, "wb") as nothing:
+            unpack(nothing)
+    return spooled, faults[0]
 
 
 def _class_ids(opened: _Opened) -> Iterator[ClassId]:
@@ -216,18 +218,12 @@ def _class_ids(opened: _Opened) -> Iterator[ClassId]:
     Ids of a dataset of Shardwright are shifted to the first id of the layout to write.
     """
     shift = opened.own.id_shift(opened.settings.record_layout) if opened.own else 0
-    for item in _ids_in(opened):
-        yield item._replace(id=item.id + shift)
-
-
-def _ids_in(opened: _Opened) -> Iterator[ClassId]:
-    yield from opened.class_ids
-    names, numbers = {item.name for item in opened.class_ids}, {item.id for item in opened.class_ids}
     in_records = {item._replace(text="") for item in opened.class_ids}
-    listed = {ClassId(name, number) for number, name in opened.class_names.items()}
-    rest = {item for item in listed - in_records if item.name in names or item.id in numbers}
-    if not rest:
-        yield from listed - in_records
+    others = {ClassId(name, number) for number, name in opened.class_names.items()} - in_records
+    names, numbers = {item.name for item in in_records}, {item.id for item in in_records}
+    conflict = any(item.name in names or item.id in numbers for item in others)
+    for item in opened.class_ids if conflict else opened.class_ids | others:
+        yield item._replace(id=item.id + shift)
 
 
 def _list_records(opened: _Opened, fault: str) -> Iterator[ImageRef]:
@@ -392,7 +388,7 @@ SOURCE = Source(
     name="tfrecord",
     provides=frozenset(Needs),
     settings=frozenset({"extra_columns", "label_separator", "pixel_shape"}),
-    accepts=lambda probe, settings: record_files.accepts(probe),
+    accepts=lambda probe, settings: accepts(probe),
     describe=_describe,
     list_part=list_part,
     split=split,

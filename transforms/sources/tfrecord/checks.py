@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import IO
 
@@ -28,12 +28,13 @@ _UNPACKED_BYTES = 1 << 24
 #: Largest number of features that a message names.
 _MAX_FEATURES = 20
 #: Descriptions of missing annotations, with the features that contain them in common layouts.
-_CLASS = "class of the image (image/class/label, image/class/text, label or the like)"
-_BOXES = "boxes (image/object/bbox/xmin, ymin, xmax and ymax, or objects/bbox)"
+_WHAT = {
+    Needs.LABEL: "class of the image (image/class/label, image/class/text, label or the like)",
+    Needs.OBJECTS: "boxes (image/object/bbox/xmin, ymin, xmax and ymax, or objects/bbox)",
+    Needs.SEMANTIC: "mask with the class of every pixel (image/segmentation/class/encoded)",
+    Needs.PANOPTIC: "panoptic masks (image/panoptic/category_mask and image/panoptic/instance_mask)",
+}
 _OBJECT_CLASSES = "classes of the objects (image/object/class/label or text, or objects/label)"
-_SEMANTIC = "mask with the class of every pixel (image/segmentation/class/encoded)"
-_PANOPTIC = "panoptic masks (image/panoptic/category_mask and image/panoptic/instance_mask)"
-_WHAT = {Needs.LABEL: _CLASS, Needs.OBJECTS: _BOXES, Needs.SEMANTIC: _SEMANTIC, Needs.PANOPTIC: _PANOPTIC}
 #: Values of objects that only some sources have, and that have no default.
 _RARE_ROLES = (
     FeatureRole.OBJECT_DIFFICULT,
@@ -93,30 +94,28 @@ def check_sample(
     Raises:
       UsageError: If no record has an image and the annotations that the layout needs.
     """
-    where = f"--input {printable(path)}"
+    shown = printable(path)
     examples: list[tuple[SourceRecord, FeatureNames]] = []
     fault: ValueError | None = None
     for data in records:
         try:
             examples.append(parse_record(data, own))
-        except NotAnExample as error:
-            raise UsageError(
-                f"{where}: {error}, not a tf.train.Example with one image; convert reads the latter only."
-            ) from None
         except ValueError as error:
             fault = error
-    if fault and not examples:
-        raise UsageError(f"{where}: its records are not tf.train.Example ({fault}); convert reads no others.")
-    _check_images(where, examples, settings, own)
+    if isinstance(fault, NotAnExample) or (fault and not examples):
+        raise UsageError(
+            f"--input {shown}: its records are not tf.train.Example ({fault}); convert reads no others."
+        )
+    _check_images(shown, examples, settings, own)
     features = {name for example, _ in examples for name in example.features}
     names = [own.names_in(features) if own else roles for _, roles in examples]
-    _check_needs(printable(path), sorted(features), names, settings)
-    _check_columns(printable(path), features, own.columns if own else {}, settings)
+    _check_needs(shown, sorted(features), names, settings)
+    _check_columns(shown, sorted(features), own.columns if own else {}, settings)
     return features
 
 
 def _check_images(
-    where: str,
+    shown: str,
     examples: Sequence[tuple[SourceRecord, FeatureNames]],
     settings: ConvertSettings,
     own: OwnRecords | None,
@@ -125,42 +124,34 @@ def _check_images(
     for example, names in examples:
         try:
             image_of(example, names, own, settings)
+            return
         except NoImage as fault:
             faults.append(fault)
         except ValueError:
             continue
-        else:
-            return
     if faults:
-        raise UsageError(f"{where}: the first record: {faults[0]}.")
+        raise UsageError(f"--input {shown}: the first record: {faults[0]}.")
 
 
 def _lacking(names: FeatureNames, layout: Layout) -> list[str]:
     """Returns descriptions of the annotations that a layout needs and records do not have."""
     lacking = [] if names.has(layout.needs) else [_WHAT[layout.needs]]
-    if layout.needs is Needs.LABEL:
-        return lacking
     has_classes = names.name(FeatureRole.OBJECT_LABEL) or names.name(FeatureRole.OBJECT_TEXT)
     if layout.needs is Needs.OBJECTS and names.boxes and not has_classes:
         lacking.append(_OBJECT_CLASSES)
-    for spec in layout.features:
-        if spec.fill not in _RARE_ROLES or spec.optional or spec.fill in names.by_role:
-            continue
-        if names.has_objects:
-            what = spec.fill.removeprefix("object_")
-            lacking.append(
-                f"{what} of the objects (feature {spec.name} of the layout, which is not optional)"
-            )
+    for spec in layout.features if names.has_objects and layout.needs is not Needs.LABEL else ():
+        if spec.fill in _RARE_ROLES and not spec.optional and spec.fill not in names.by_role:
+            lacking.append(f"{spec.fill.removeprefix('object_')} of the objects (feature {spec.name})")
     return lacking
 
 
 def _check_needs(
-    path: str, features: Sequence[str], names: Sequence[FeatureNames], settings: ConvertSettings
+    shown: str, features: Sequence[str], names: Sequence[FeatureNames], settings: ConvertSettings
 ) -> None:
     """Checks that at least one record has the annotations that the layout needs.
 
     Args:
-      path: Name of the input for messages.
+      shown: Name of the input for messages.
       features: Names of the records' features.
       names: Roles of the features of each record.
       settings: Checked settings.
@@ -174,33 +165,26 @@ def _check_needs(
     lacking = min((_lacking(item, layout) for item in names), key=len)
     if not lacking:
         return
-    fitting = [
-        other.name
-        for other in LAYOUTS.values()
-        if other.needs is not Needs.IMAGE and any(not _lacking(item, other) for item in names)
-    ]
-    without = "--unlabelled keep, or --layout images to store no classes"
-    if fitting:
-        *most, last = fitting
-        advice = f"choose --layout {', '.join(most)}{' or ' if most else ''}{last}"
-        advice += f", or {without}" if layout.needs is Needs.LABEL else ""
-    else:
-        other_records = "name records with annotations of that kind"
-        advice = f"choose {without}" if layout.needs is Needs.LABEL else other_records
-    more = ", ..." if len(features) > _MAX_FEATURES else ""
+    fitting = [name for name, other in LAYOUTS.items() if any(not _lacking(item, other) for item in names)]
+    fitting.sort(key=lambda name: LAYOUTS[name].needs is Needs.IMAGE)  # it fits everything
+    without = " (or write --unlabelled keep)" if layout.needs is Needs.LABEL else ""
     raise UsageError(
-        f"--layout {layout.name}: the records of {path} have no {' and no '.join(lacking)}; "
-        f"they have the features: {', '.join(features[:_MAX_FEATURES])}{more}; {advice}."
+        f"--layout {layout.name}: the records of {shown} have no {' and no '.join(lacking)}; they have the "
+        f"features: {_listed(features)}; choose --layout {' or '.join(fitting)}{without}."
     )
 
 
+def _listed(features: Sequence[str]) -> str:
+    return ", ".join(features[:_MAX_FEATURES]) + (", ..." if len(features) > _MAX_FEATURES else "")
+
+
 def _check_columns(
-    path: str, features: Collection[str], columns: Mapping[str, str], settings: ConvertSettings
+    shown: str, features: Sequence[str], columns: Mapping[str, str], settings: ConvertSettings
 ) -> None:
     """Checks that records have the extra columns in the settings.
 
     Args:
-      path: Name of the input for messages.
+      shown: Name of the input for messages.
       features: Names of the features of some records.
       columns: Mapping of column to feature, for columns whose feature has another name.
       settings: Checked settings.
@@ -213,12 +197,10 @@ def _check_columns(
         for spec in settings.record_layout.features
         if spec.fill is FeatureRole.EXTRA and None in spec.value_shape
     }
-    for column in settings.parsed_extra_columns:
-        if not features or column.optional or column.name in any_number:
-            continue
-        if columns.get(column.name, column.name) not in features:
+    for column in settings.parsed_extra_columns if features else ():
+        is_needed = not column.optional and column.name not in any_number
+        if is_needed and columns.get(column.name, column.name) not in features:
             raise UsageError(
-                f"{settings.option_of(column)}: the records of {path} have no such feature "
-                f"(features: {', '.join(sorted(features)[:_MAX_FEATURES])}); leave that column out, "
-                "or name records that have it."
+                f"{settings.option_of(column)}: the records of {shown} have no such feature (features: "
+                f"{_listed(features)}); leave that column out, or name records that have it."
             )

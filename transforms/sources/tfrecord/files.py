@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import glob
 import json
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from itertools import chain, product
+from typing import NamedTuple
 
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.dataset import DATASET_JSON, SHARDS_DIR, WORK_DIR, Dataset
-from shardwright.schemas.errors import UsageError, json_place
+from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plain_text import check_utf8
@@ -22,10 +24,11 @@ from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.records.compression import WBITS, compression_of
 from shardwright.transforms.records.framing import HEADER_BYTES, masked_crc32c
 from shardwright.transforms.sources.class_files import IMAGE_CLASS_FILES, OBJECT_CLASS_FILES, class_names_of
+from shardwright.transforms.sources.containers import ContainerFile, folders_near
 from shardwright.transforms.sources.input_probe import InputProbe, is_pattern
 
 #: Name of TFDS's description of a dataset.
-DATASET_INFO = "dataset_info.json"
+_DATASET_INFO = "dataset_info.json"
 _SIDE_FILES = re.compile(
     r"(?:dataset_info|features|dataset|validation|run)\.json|quarantine\.jsonl|report\.html|metadata\.json|"
     r".*\.pbtxt|.*labels?\.txt|class(?:_name)?e?s\.txt|_SUCCESS"
@@ -41,13 +44,10 @@ _TFDS_SPLIT = re.compile(r".*-([a-z0-9_]{1,64})\.tfrecord-\d+-of-\d+\Z")
 #: Bytes at the beginning of a file that show what it is.
 HEAD_BYTES = 4096
 _ZLIB_SIZES = b"\x78\x68\x58\x48\x38\x28\x18\x08"
-#: Number of folders to search for detection.
-_FOLDERS_LOOKED_INTO = 16
 
 
-@dataclass(frozen=True)
-class RecordFile:
-    """A file of an input.
+class RecordFile(NamedTuple):
+    """A file of an input that is read; `InputSplit.detail` carries it.
 
     Attributes:
       relative: Path relative to the input; its name if it is the input.
@@ -55,7 +55,6 @@ class RecordFile:
       own: Whether a `dataset.json` names it.
       records: Expected number of records; -1 if unknown.
       classes: Path of the file that lists its class names; empty if there is none.
-      filtered: Reason why the file is not read; empty if it is read.
     """
 
     relative: str
@@ -63,16 +62,6 @@ class RecordFile:
     own: bool = False
     records: int = -1
     classes: str = ""
-    filtered: str = ""
-
-    def encode(self) -> str:
-        """Returns the file as text for the detail of an `InputSplit`."""
-        return json.dumps(list(vars(self).values()))
-
-    @staticmethod
-    def decode(text: str) -> RecordFile:
-        """Returns the file that `encode` wrote."""
-        return RecordFile(*json.loads(text))
 
 
 def is_frame(head: bytes) -> bool:
@@ -111,40 +100,29 @@ def accepts(probe: InputProbe) -> bool:
         text = _text(storage.join(probe.path, DATASET_JSON))
         if '"format_version"' in text and '"splits"' in text:
             return True
-    looked = 0
-    folders = [probe]
-    while folders and looked < _FOLDERS_LOOKED_INTO:
-        folder = folders.pop(0)
-        looked += 1
+    for folder in folders_near(probe):
         likely = [name for name in folder.files if _LIKELY.search(name) and not name.startswith(".")]
-        pictures = sum(map(is_image_name, folder.files))
-        if len(likely) < pictures:
+        if len(likely) < sum(map(is_image_name, folder.files)):
             return False
         for name in likely[:3]:
-            if _CERTAIN.search(name) or holds_records(
-                name, storage.read_head(storage.join(folder.path, name), HEAD_BYTES)
-            ):
+            path = storage.join(folder.path, name)
+            if _CERTAIN.search(name) or holds_records(name, storage.read_head(path, HEAD_BYTES)):
                 return probe.images_below <= len(likely)
-        children = [name for name in folder.folders if not name.startswith(".")]
-        folders += folder.folders_inside(children[:8])
     return False
 
 
-def path_of(path: str, is_file: bool, file: RecordFile) -> str:
-    """Returns the path of a file of an input."""
-    if is_file:
+def folder_of(path: str, is_file: bool) -> str:
+    """Returns the folder of an input, to which the paths of its files are relative."""
+    if not (is_file or is_pattern(path)):
         return path
-    return storage.join(_folder_of(path) if is_pattern(path) else path, file.relative)
-
-
-def _folder_of(path: str) -> str:
-    """Returns the parent folder of a path."""
     folder, slash, _ = path.rpartition("/")
     return folder or slash or "."
 
 
-def files_of(path: str, is_file: bool, needs: Needs, keep_splits: bool) -> Iterator[RecordFile]:
-    """Yields the TFRecord files of an input, and its files that are not read.
+def files_of(
+    path: str, is_file: bool, needs: Needs, keep_splits: bool
+) -> Iterator[RecordFile | ContainerFile]:
+    """Yields the TFRecord files of an input, and as `ContainerFile` those that are not read.
 
     A finished dataset has exactly the files that its `dataset.json` names. For other inputs, splits are
     detected from the names of files (`train-00000-of-00008`, `mnist-train.tfrecord-...`) and folders.
@@ -160,22 +138,16 @@ def files_of(path: str, is_file: bool, needs: Needs, keep_splits: bool) -> Itera
     """
     path = path.rstrip("/") or "/"
     some = is_file or is_pattern(path)
-    folder = _folder_of(path) if some else path
-    only = path.rpartition("/")[2] if is_file else ""
-    pattern = (glob.escape(only) or path.rpartition("/")[2]) if some else "*"
+    folder, last = folder_of(path, is_file), path.rpartition("/")[2]
+    pattern = (glob.escape(last) if is_file else last) if some else "*"
     dataset = _read_own(storage.join(folder, DATASET_JSON), must=not some)
-    if dataset:
-        files = [item.file for items in dataset.splits.values() for item in items]
-        if not some or any(fnmatch.fnmatchcase(str(file), pattern) for file in files):
-            yield from _own_files(folder, dataset, pattern, keep_splits)
-            return
+    own = list(_own_files(folder, dataset, pattern, keep_splits)) if dataset else []
+    if own or (dataset and not some):
+        yield from own
+        return
     if is_file:
-        names = [
-            name
-            for name in (*IMAGE_CLASS_FILES, *OBJECT_CLASS_FILES, DATASET_INFO)
-            if storage.exists(storage.join(folder, name))
-        ]
-        beside = [only, *names]
+        class_files = (*IMAGE_CLASS_FILES, *OBJECT_CLASS_FILES, _DATASET_INFO)
+        beside = [last, *(name for name in class_files if storage.exists(storage.join(folder, name)))]
     else:
         beside = _names_in(folder) if some else storage.list_files(folder)
         if not some and any(name.startswith((f"{SHARDS_DIR}/", f"{WORK_DIR}/")) for name in beside):
@@ -184,16 +156,13 @@ def files_of(path: str, is_file: bool, needs: Needs, keep_splits: bool) -> Itera
                 "finish it with convert --resume, or name its complete files one by one."
             )
     listed = set(beside)
-    for relative in sorted(beside):
-        if some and not fnmatch.fnmatchcase(relative, pattern):
-            continue
+    for relative in sorted(name for name in beside if not some or fnmatch.fnmatchcase(name, pattern)):
         filtered = "" if is_file else _left_out(storage.join(folder, relative), relative)
-        if filtered is None:
-            continue
-        split = split_of(relative, _beside(relative, DATASET_INFO) in listed) if keep_splits else ""
-        yield RecordFile(
-            relative, split, classes=_class_file(folder, relative, listed, needs), filtered=filtered
-        )
+        if filtered:
+            yield ContainerFile(relative, filtered=filtered)
+        elif filtered is not None:
+            split = split_of(relative, _beside(relative, _DATASET_INFO) in listed) if keep_splits else ""
+            yield RecordFile(relative, split, classes=_class_file(folder, relative, listed, needs))
 
 
 def _names_in(folder: str) -> list[str]:
@@ -246,18 +215,12 @@ def split_of(relative: str, tfds: bool = False) -> str:
     return ""
 
 
-def _class_file(folder: str, relative: str, listed: Iterable[str], needs: Needs) -> str:
+def _class_file(folder: str, relative: str, listed: Collection[str], needs: Needs) -> str:
     """Returns the file of class names beside a file or at the top of the input; empty if there is none."""
-    names = (
-        (*OBJECT_CLASS_FILES, *IMAGE_CLASS_FILES)
-        if needs is Needs.OBJECTS
-        else (*IMAGE_CLASS_FILES, *OBJECT_CLASS_FILES)
-    )
-    for place in dict.fromkeys((_beside(relative, ""), "")):
-        for name in names:
-            if place + name in listed:
-                return storage.join(folder, place + name)
-    return ""
+    several = [IMAGE_CLASS_FILES, OBJECT_CLASS_FILES]
+    names = chain.from_iterable(reversed(several) if needs is Needs.OBJECTS else several)
+    places = [place + name for place, name in product((_beside(relative, ""), ""), names)]
+    return next((storage.join(folder, place) for place in places if place in listed), "")
 
 
 def _read_own(path: str, must: bool) -> Dataset | None:
@@ -270,17 +233,13 @@ def _read_own(path: str, must: bool) -> Dataset | None:
     with storage.translated_errors("read", path):
         if not storage.exists(path):
             return None
-        try:
-            document = json.loads(storage.read_bytes(path))
-        except (ValueError, RecursionError) as error:
-            if must:
-                fault = f"{path} is not JSON{json_place(error)}"
-                raise UsageError(f"{fault}; restore it or convert again.") from None
+        data = storage.read_bytes(path)
+    with contextlib.suppress(ValueError, RecursionError):  # reported below
+        document = json.loads(data)
+        if not isinstance(document, Mapping) or "format_version" not in document:
             return None
-    if not isinstance(document, Mapping) or "format_version" not in document:
-        return None
     try:
-        return Dataset.from_json(document, path)
+        return Dataset.from_bytes(data, path)
     except UsageError:
         if must:
             raise
@@ -315,12 +274,9 @@ def dataset_of(file: RecordFile) -> Dataset:
     return dataset
 
 
-def class_names_in(path: str) -> Mapping[int, str]:
-    """Returns the class names by id in a `dataset.json` or a file of class names; empty if there is none."""
-    if not path:
-        return {}
-    if path.rpartition("/")[2] == DATASET_JSON:
-        dataset = _read_own(path, must=True)
+def class_names_in(path: str, dataset: Dataset | None) -> Mapping[int, str]:
+    """Returns the class names by id of a dataset, or else in a file of class names; may be empty."""
+    if dataset or not path:
         return dict(enumerate(dataset.labels, dataset.first_label)) if dataset else {}
     with storage.translated_errors("read", path):
         return class_names_of(path, _text(path))

@@ -19,9 +19,8 @@ from shardwright.schemas.example import FeatureType, Span
 from shardwright.schemas.image_formats import SUPPORTED_KINDS
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.sample_types import HIGHEST
-from shardwright.schemas.tensor_proto import tensor_sides
-from shardwright.schemas.units import counted, parse_pixel_shape
-from shardwright.schemas.wire_format import fields_in, read_varint
+from shardwright.schemas.tensor_proto import find_tensor
+from shardwright.schemas.units import parse_pixel_shape
 from shardwright.transforms.images.byte_ranges import bare_pixels
 from shardwright.transforms.images.pixel_order import are_planar
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
@@ -34,13 +33,16 @@ _MAX_OTHERS = 64
 #: Allowed numbers of channels of raw pixels.
 _CHANNELS = (1, 3, 4)
 _MAX_SIDE = 1 << 20
+#: Largest number of bytes in the name of a type.
+_MAX_TYPE_NAME = 16
 _BASE64 = re.compile(rb"[A-Za-z0-9_+/-]{1,}={0,2}\Z")
 #: TensorFlow's type numbers (tensorflow/core/framework/types.proto) and NumPy's names of the types.
 _TENSOR_TYPES = {
     1: "<f4", 2: "<f8", 3: "<i4", 4: "|u1", 5: "<i2", 6: "|i1", 9: "<i8", 10: "|b1", 17: "<u2",
     19: "<f2", 22: "<u4", 23: "<u8",
 }  # fmt: skip
-_TENSOR_OF_STRINGS = 7
+#: Types of shapes that are stored as bytes, by the number of these bytes.
+_SHAPE_TYPES = {8: "<i4", 12: "<i4", 16: "<i8", 24: "<i8"}
 
 
 class FoundImage(NamedTuple):
@@ -70,7 +72,7 @@ class NoImage(ValueError):
       reason: Quarantine reason.
     """
 
-    def __init__(self, message: str, reason: QuarantineReason) -> None:
+    def __init__(self, message: str, reason: QuarantineReason = QuarantineReason.BAD_ROW) -> None:
         super().__init__(message)
         self.reason = reason
 
@@ -102,34 +104,38 @@ def find_image(record: SourceRecord, names: FeatureNames, pixel_shape: tuple[int
       NoImage: If the record has no image.
       ValueError: If the record is malformed.
     """
-    values: list[tuple[str, Span]] = []
-    for name in names.images:
-        span = record.only_bytes(name)
-        if span and _is_file(record.data, span):
-            if _is_rather_pixels(record, names, span, pixel_shape):
-                return _pixels(record, names, name, span, pixel_shape)
-            return FoundImage(span)
-        if span:
-            values.append((name, span))
+    data = record.data
+    values = [(name, span) for name in names.images if (span := record.only_bytes(name))]
+    for name, span in values:
+        if _is_file(data, span):
+            is_pixels = _is_rather_pixels(record, names, span, pixel_shape)
+            return _pixels(record, names, name, span, pixel_shape) if is_pixels else FoundImage(span)
     for name in names.others[:_MAX_OTHERS]:
-        span = record.only_bytes(name)
-        if span and _is_file(record.data, span):
-            return FoundImage(span)
+        other = record.only_bytes(name)
+        if other and _is_file(data, other):
+            return FoundImage(other)
     for name in names.images:
         if record.kind_of(name) in (FeatureType.FLOAT, FeatureType.INT64):
             return _numbers(record, names, name, pixel_shape)
     if not values:
-        raise _no_image(record, names)
+        features = ", ".join(sorted(record.features)[:12]) or "none"
+        if names.images and record.bytes_of(names.images[0]):
+            raise NoImage(f"its feature {names.images[0]!r} has several values instead of one image")
+        raise NoImage(f"it holds no image, which convert needs (features: {features})")
     name, span = values[0]
-    if span.begin == span.end:
-        raise NoImage(f"its feature {name!r} is empty", QuarantineReason.EMPTY_FILE)
-    found = _serialized_tensor(record.data, span) or _base64_file(record.data, span)
-    if found:
-        return found
-    kind = kind_of(record.data[span.begin : min(span.end, span.begin + HEAD_BYTES)])
+    _check_not_empty(name, span)
+    image = _serialized_tensor(data, span) or _base64_file(data, span)
+    if image:
+        return image
+    kind = kind_of(data[span.begin : min(span.end, span.begin + HEAD_BYTES)])
     if kind and not _is_rather_pixels(record, names, span, pixel_shape):
         return FoundImage(span)  # the decoder reports that the kind is not supported
     return _pixels(record, names, name, span, pixel_shape)
+
+
+def _check_not_empty(name: str, span: Span) -> None:
+    if span.begin == span.end:
+        raise NoImage(f"its feature {name!r} is empty", QuarantineReason.EMPTY_FILE)
 
 
 def own_image(record: SourceRecord, own: OwnRecords, pixel_shape: tuple[int, ...] | None) -> FoundImage:
@@ -144,42 +150,38 @@ def own_image(record: SourceRecord, own: OwnRecords, pixel_shape: tuple[int, ...
       NoImage: If the record has no image.
       ValueError: If the record is malformed.
     """
-    (name,) = own.feature_names.images
-    spans = record.bytes_of(name)
-    if not spans or len(spans) != 1:
-        raise NoImage(
-            f"its feature {name!r} holds {counted(len(spans or ()), 'image')}", QuarantineReason.BAD_ROW
-        )
-    span = spans[0]
-    if span.begin == span.end:
-        raise NoImage(f"its feature {name!r} is empty", QuarantineReason.EMPTY_FILE)
-    method = record.method_of(name)
-    dtype = _own_type(record, own)
+    names = own.feature_names
+    (name,) = names.images
+    span = record.only_bytes(name)
+    if span is None:
+        raise NoImage(f"its feature {name!r} does not hold one image")
+    _check_not_empty(name, span)
+    method, size, dtype = record.method_of(name), record.size_of(name, span), _own_type(record, own)
     if not own.raw and dtype.name in HIGHEST:  # floats are always raw pixels
-        return FoundImage(span, method, size=record.size_of(name, span))
+        return FoundImage(span, method, size=size)
     if name in record.encoded and method == STORED:
         tensor = _serialized_tensor(record.data, span)
         if tensor is None:
             raise NoImage(f"its feature {name!r} is not a tensor of pixels", QuarantineReason.CORRUPT)
         return tensor
-    size = record.size_of(name, span)
-    sides = _own_shape(record, own.feature_names)[:3]
-    height, width, channels = (
-        side or promised or 0 for side, promised in zip(sides, own.picture, strict=True)
-    )
+    *sides, _ = _own_shape(record, names)
+    shape = tuple(side or promised or 0 for side, promised in zip(sides, own.picture, strict=True))
     each = dtype.itemsize
-    if height and width and not channels:
-        channels = size // (height * width * each)
-    if not (height and width and channels):
-        height, width, channels = _shape(record, own.feature_names, size // each, pixel_shape)[0]
-    if height * width * channels * each != size:
-        what = "pixels" if each == 1 else f"pixels of {dtype.name}"
-        raise NoImage(
-            f"the {size:,} bytes of its feature {name!r} are not {height} x {width} x {channels} {what}",
-            QuarantineReason.CORRUPT,
-        )
+    if shape[0] and shape[1]:
+        shape = (*shape[:2], shape[2] or size // (shape[0] * shape[1] * each))
+    else:
+        shape, _ = _shape(record, names, size // each, pixel_shape)
+    if prod(shape) * each != size:
+        raise _not_pixels(f"{size:,} bytes", name, shape, "" if each == 1 else f" of {dtype.name}")
     pixels = BASE64_PIXELS if method == BASE64 else PIXELS
-    return FoundImage(span, pixels, (height, width, channels), dtype=dtype.newbyteorder("<").str)
+    return FoundImage(span, pixels, shape, dtype=dtype.newbyteorder("<").str)
+
+
+def _not_pixels(content: str, name: str, shape: tuple[int, ...], kind: str = "") -> NoImage:
+    sides = " x ".join(map(str, shape))
+    return NoImage(
+        f"the {content} of its feature {name!r} are not {sides} pixels{kind}", QuarantineReason.CORRUPT
+    )
 
 
 def _own_type(record: SourceRecord, own: OwnRecords) -> np.dtype:
@@ -191,8 +193,7 @@ def _own_type(record: SourceRecord, own: OwnRecords) -> np.dtype:
     if len(own.dtypes) == 1:
         return np.dtype(own.dtypes[0])
     name = own.feature_names.name(FeatureRole.DTYPE)
-    values = record.feature(name).values if name else ()
-    dtype = values[0].decode("utf-8", "replace") if len(values) == 1 and isinstance(values[0], bytes) else ""
+    dtype = record.text(name, _MAX_TYPE_NAME)
     if dtype not in own.dtypes:
         raise NoImage(
             f"its feature {name!r} is {dtype!r}, not one of {', '.join(own.dtypes)}",
@@ -265,16 +266,6 @@ def _is_rather_pixels(
     return size in [height * width * number for number in ((channels,) if channels else _CHANNELS)]
 
 
-def _no_image(record: SourceRecord, names: FeatureNames) -> NoImage:
-    features = ", ".join(sorted(record.features)[:12]) or "none"
-    if names.images and record.bytes_of(names.images[0]):
-        return NoImage(
-            f"its feature {names.images[0]!r} has several values instead of one image",
-            QuarantineReason.BAD_ROW,
-        )
-    return NoImage(f"it holds no image, which convert needs (features: {features})", QuarantineReason.BAD_ROW)
-
-
 def _side(record: SourceRecord, name: str) -> int:
     """Returns the only number of a feature; 0 if it has none, or one that cannot be an image side."""
     values = record.feature(name).values
@@ -284,19 +275,14 @@ def _side(record: SourceRecord, name: str) -> int:
 
 def _own_shape(record: SourceRecord, names: FeatureNames) -> tuple[int, int, int, bool | None]:
     """Returns height, width, channels and whether pixels are planar; 0 and None for unknown values."""
-    if shape := names.name(FeatureRole.SHAPE):
-        feature = record.feature(shape)
-        sides = [v for v in feature.values if isinstance(v, int)]
-        if feature.type is FeatureType.BYTES and len(feature.values) == 1:
-            kinds = {8: "<i4", 12: "<i4", 16: "<i8", 24: "<i8"}
-            blob = feature.values[0]
-            sides = np.frombuffer(blob, kinds[len(blob)]).tolist() if len(blob) in kinds else []
-        if len(sides) in (2, 3) and all(0 < side <= _MAX_SIDE for side in sides):
-            return _oriented(sides)
-    height, width, channels = (
-        _side(record, names.name(role))
-        for role in (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
-    )
+    shape = record.feature(names.name(FeatureRole.SHAPE))
+    sides = [side for side in shape.values if isinstance(side, int)]
+    if shape.type is FeatureType.BYTES and len(shape.values) == 1 and len(shape.values[0]) in _SHAPE_TYPES:
+        sides = np.frombuffer(shape.values[0], _SHAPE_TYPES[len(shape.values[0])]).tolist()
+    if len(sides) in (2, 3) and all(0 < side <= _MAX_SIDE for side in sides):
+        return _oriented(sides)
+    roles = (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
+    height, width, channels = (_side(record, names.name(role)) for role in roles)
     return height, width, channels, None
 
 
@@ -310,7 +296,7 @@ def _oriented(sides: list[int]) -> tuple[int, int, int, bool]:
 
 def _shape(
     record: SourceRecord, names: FeatureNames, count: int, pixel_shape: tuple[int, ...] | None
-) -> tuple[tuple[int, int, int], bool | None]:
+) -> tuple[tuple[int, ...], bool | None]:
     """Returns the shape of raw pixels and whether they are planar; None if the record does not tell.
 
     Args:
@@ -322,21 +308,23 @@ def _shape(
     Raises:
       NoImage: If the shape is unknown.
     """
-    height, width, channels, planar = _own_shape(record, names)
-    if height and width and not channels:
-        channels = next((n for n in _CHANNELS if height * width * n == count), 0)
-    if not (height and width and channels):
+    *shape, planar = _own_shape(record, names)
+    if shape[0] and shape[1] and not shape[2]:
+        shape[2] = next((n for n in _CHANNELS if shape[0] * shape[1] * n == count), 0)
+    if not all(shape):
         if pixel_shape is None:
             raise NoImage(
-                f"its {count:,} values are raw pixels of unknown shape; set "
-                "--pixel_shape, such as 28x28 or 32x32x3",
-                QuarantineReason.BAD_ROW,
+                f"its {count:,} values are raw pixels of unknown shape; set --pixel_shape, such as 28x28 or "
+                "32x32x3"
             )
-        height, width, channels = pixel_shape
-        planar = None
-    if channels not in _CHANNELS:
-        raise NoImage(f"its pixels have {channels} channels, not 1, 3 or 4", QuarantineReason.BAD_ROW)
-    return (height, width, channels), planar
+        return pixel_shape, None
+    return _checked(tuple(shape)), planar
+
+
+def _checked(shape: tuple[int, ...]) -> tuple[int, ...]:
+    if shape[2] not in _CHANNELS:
+        raise NoImage(f"its pixels have {shape[2]} channels, not 1, 3 or 4")
+    return shape
 
 
 def _pixels(
@@ -352,19 +340,12 @@ def _pixels(
     count = prod(shape)
     if size == count:
         return FoundImage(span, PIXELS, shape, planar)
-    if size in (-(-count // 3) * 4, -(-count * 4 // 3)) and _BASE64.match(
-        record.data[span.begin : min(span.begin + 4096, span.end)]
-    ):
+    head = record.data[span.begin : min(span.begin + HEAD_BYTES, span.end)]
+    if size in (-(-count // 3) * 4, -(-count * 4 // 3)) and _BASE64.match(head):
         return FoundImage(span, BASE64_PIXELS, shape, planar)
-    width = size // count if size % count == 0 else 0
-    dtype = _wide_type(record.data, span, width)
+    dtype = _wide_type(record.data, span, size // count if size % count == 0 else 0)
     if not dtype:
-        raise NoImage(
-            f"the {size:,} bytes of its feature {name!r} are neither an image file nor "
-            f"{shape[0]} x {shape[1]} x {shape[2]} pixels"
-            + (f" of {width} bytes, whole from 0 to 255 or of 0 to 1" if width in (4, 8) else ""),
-            QuarantineReason.CORRUPT,
-        )
+        raise _not_pixels(f"{size:,} bytes", name, shape, ", and no image file")
     return FoundImage(span, PIXELS, shape, planar, dtype)
 
 
@@ -376,15 +357,12 @@ def _wide_type(data: bytes, span: Span, width: int) -> str:
     """
     if width == 2:
         return "<u2"
-    if width not in (4, 8):
-        return ""
-    count = (span.end - span.begin) // width
-    whole = np.frombuffer(data, f"<i{width}", count, span.begin)
-    if whole.min() >= 0 and whole.max() <= 0xFF:
-        return f"<i{width}"
-    real = np.frombuffer(data, f"<f{width}", count, span.begin)
-    with np.errstate(invalid="ignore"):
-        return f"<f{width}" if real.min() >= 0 and real.max() <= 1 else ""
+    for kind, highest in (("i", 0xFF), ("f", 1)) if width in (4, 8) else ():
+        values = np.frombuffer(data, f"<{kind}{width}", (span.end - span.begin) // width, span.begin)
+        with np.errstate(invalid="ignore"):
+            if values.min() >= 0 and values.max() <= highest:
+                return f"<{kind}{width}"
+    return ""
 
 
 def _numbers(
@@ -397,7 +375,7 @@ def _numbers(
     """
     span = record.packed(name)
     if span is None:
-        raise NoImage(f"its feature {name!r} has no values in one piece", QuarantineReason.BAD_ROW)
+        raise NoImage(f"its feature {name!r} has no values in one piece")
     floats = record.kind_of(name) is FeatureType.FLOAT
     if floats:
         count = (span.end - span.begin) // 4
@@ -406,11 +384,7 @@ def _numbers(
         count = int(np.count_nonzero(packed < 0x80))
     shape, planar = _shape(record, names, count, pixel_shape)
     if count != prod(shape):
-        raise NoImage(
-            f"the {count:,} numbers of its feature {name!r} are not {shape[0]} x {shape[1]} x "
-            f"{shape[2]} pixels",
-            QuarantineReason.CORRUPT,
-        )
+        raise _not_pixels(f"{count:,} numbers", name, shape)
     return FoundImage(span, PIXELS if floats else VARINT_PIXELS, shape, planar, "<f4" if floats else "<i4")
 
 
@@ -418,29 +392,18 @@ def _serialized_tensor(data: bytes, span: Span) -> FoundImage | None:
     """Returns the image in a TensorProto, as `tf.io.serialize_tensor` writes it; None if there is none."""
     if data[span.begin] != 0x08:  # its first field, the type
         return None
-    kind, sides, content, strings = 0, list[int](), None, list[Span]()
     try:
-        for field, wire, begin, end in fields_in(data, *span):
-            if (field, wire) == (1, 0):
-                kind = read_varint(data, begin)[0]
-            elif (field, wire) == (2, 2):
-                sides += tensor_sides(data, begin, end)
-            elif (field, wire) == (4, 2):
-                content = Span(begin, end)
-            elif (field, wire) == (8, 2):
-                strings.append(Span(begin, end))
+        kind, sides, content, texts = find_tensor(data, *span)
     except ValueError:
         return None
-    if kind == _TENSOR_OF_STRINGS and len(strings) == 1 and _is_file(data, strings[0]):
-        return FoundImage(strings[0])
-    dtype = _TENSOR_TYPES.get(kind)
+    if len(texts) == 1 and _is_file(data, Span(*texts[0])):
+        return FoundImage(Span(*texts[0]))
     while len(sides) > 3 and sides[0] == 1:  # a batch of one
         sides = sides[1:]
-    if content is None or dtype is None or len(sides) not in (2, 3) or min(sides) < 1:
+    dtype = _TENSOR_TYPES.get(kind)
+    if dtype is None or len(sides) not in (2, 3) or min(sides) < 1:
         return None
-    height, width, channels, planar = _oriented(sides)
-    if height * width * channels * np.dtype(dtype).itemsize != content.end - content.begin:
+    if prod(sides) * np.dtype(dtype).itemsize != content[1] - content[0]:
         return None
-    if channels not in _CHANNELS:
-        raise NoImage(f"its pixels have {channels} channels, not 1, 3 or 4", QuarantineReason.BAD_ROW)
-    return FoundImage(content, PIXELS, (height, width, channels), planar, dtype)
+    *shape, planar = _oriented(sides)
+    return FoundImage(Span(*content), PIXELS, _checked(tuple(shape)), planar, dtype)

@@ -163,22 +163,21 @@ def names_of_specs(specs: Iterable[FeatureSpec]) -> FeatureNames:
     )
 
 
+#: Features by which layouts are known, and what they are called, the most specific first.
+_KNOWN_LAYOUTS = (
+    ({"image/panoptic/category_mask", "image/panoptic/instance_mask"}, "panoptic records"),
+    ({_TFDS_BOX}, "detection records of TFDS"),
+    ({f"{_BOX}{corner}" for corner in ("xmin", "ymin", "xmax", "ymax")}, "Object Detection API records"),
+    ({"image/segmentation/class/encoded"}, "DeepLab records"),
+    ({"image/encoded", "image/class/synset"}, "ImageNet records"),
+    ({"image/encoded", "image/class/label"}, "TF-Slim records"),
+    ({"image_name", "image", "image_channels"}, "TFRecorder records"),
+    ({"key", "jpg"}, "img2dataset records"),
+)
+
+
 def layout_name(names: Iterable[str]) -> str:
     """Returns the common name of a layout with these features."""
     have = set(names)
-    found = names_by_role(tuple(sorted(have)))
-    if found.has(Needs.PANOPTIC):
-        return "panoptic records"
-    if found.boxes:
-        return "detection records of TFDS" if _TFDS_BOX in have else "Object Detection API records"
-    if "image/segmentation/class/encoded" in have:
-        return "DeepLab records"
-    if {"image/encoded", "image/class/synset"} <= have:
-        return "ImageNet records"
-    if {"image/encoded", "image/class/label"} <= have:
-        return "TF-Slim records"
-    if {"image_name", "image", "image_channels"} <= have:
-        return "TFRecorder records"
-    if "key" in have and have & {"jpg", "png", "webp"}:
-        return "img2dataset records"
-    return "records with " + ", ".join(sorted(have)[:6]) + (", ..." if len(have) > 6 else "")
+    some = f"records with {', '.join(sorted(have)[:6])}{', ...' if len(have) > 6 else ''}"
+    return next((called for features, called in _KNOWN_LAYOUTS if features <= have), some)

@@ -10,7 +10,7 @@ from shardwright.schemas.byte_range import BASE64, STORED
 from shardwright.schemas.example import ExampleSpans, Feature, FeatureType, Span
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.layouts import Encoding, FeatureSpec
-from shardwright.schemas.wire_format import fields_in
+from shardwright.schemas.tensor_proto import find_tensor
 from shardwright.transforms.records.encodings import plain_feature
 
 _NOTHING: Mapping[str, FeatureSpec] = {}
@@ -65,8 +65,7 @@ class SourceRecord(ExampleSpans):
         if not spans or spec is None or spec.encoding is not Encoding.TENSOR or spec.dtype != "object":
             return spans
         self.feature(name)  # raises if the tensor is malformed
-        texts = fields_in(self.data, *spans[0])
-        return [Span(begin, end) for field, wire, begin, end in texts if (field, wire) == (8, 2)]
+        return list(map(Span._make, find_tensor(self.data, *spans[0]).texts))
 
     def only_bytes(self, name: str) -> Span | None:
         """Returns the position of the only value in a list of bytes; None if it has none or several.
