@@ -45,9 +45,9 @@ def folders_near(probe: InputProbe) -> Iterator[InputProbe]:
         waiting += folder.folders_inside(names[:_FOLDERS_NEAR])
 
 
-def path_of(path: str, is_file: bool, file: ContainerFile) -> str:
+def path_of(path: str, is_file: bool, relative: str) -> str:
     """Returns the path of a file of an input, which may be that file."""
-    return path if is_file else storage.join(path, file.relative)
+    return path if is_file else storage.join(path, relative)
 
 
 def state_of(path: str) -> StoredObject:

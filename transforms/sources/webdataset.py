@@ -8,15 +8,13 @@ from dataclasses import dataclass, field
 
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import ImageRef, is_image, printable
+from shardwright.schemas.image_ref import ImageRef, is_image
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.archives.files import (
     ArchiveFile,
     OpenArchive,
-    damaged_archive,
     is_listed_archive,
     open_archive,
     split_archives,
@@ -24,12 +22,13 @@ from shardwright.transforms.sources.archives.files import (
 )
 from shardwright.transforms.sources.archives.kinds import (
     ZIP,
+    checked_kind,
     extension_kind,
     first_archive,
     first_members,
     kind_of_archive,
 )
-from shardwright.transforms.sources.archives.members import ArchiveDamage, Member
+from shardwright.transforms.sources.archives.members import Member
 from shardwright.transforms.sources.class_folders import list_class_folders
 from shardwright.transforms.sources.image_metadata import METADATA, BadMetadata, decoded, read_metadata
 from shardwright.transforms.sources.input_probe import InputProbe, look_at
@@ -84,19 +83,7 @@ def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
 
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
-    if not probe.is_file:
-        if not first_archive(probe):
-            raise UsageError(
-                f"--input {printable(probe.path)} has no tar files; name the folder with the "
-                "shards of a WebDataset."
-            )
-        return "a folder with the shards of a WebDataset"
-    with open_ranges(probe.path) as reader:
-        if not kind_of_archive(reader, probe.name):
-            raise UsageError(
-                f"--input {printable(probe.path)} is not a tar file; name a shard of a WebDataset."
-            )
-    return "a shard of a WebDataset"
+    return "a shard of a WebDataset" if checked_kind(probe) else "a folder with the shards of a WebDataset"
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
@@ -109,9 +96,6 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         return
     archive = ArchiveFile(*json.loads(part.detail))
     with open_archive(part, archive, context) as opened:
-        if isinstance(opened, ArchiveDamage):
-            yield damaged_archive(part, archive, opened)
-            return
         numbers: set[ClassId] = set()
         for item in _list_samples(opened, context.settings):
             if isinstance(item, ImageRef):

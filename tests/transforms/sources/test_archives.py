@@ -276,7 +276,9 @@ def test_resume_uses_the_spool_again(tmp_path: Path) -> None:
 def test_wrong_archives_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.zip").write_bytes(b"this is no zip")
     command = ("convert", "--output", tmp_path / "out", "--input")
-    assert "neither a zip nor a tar" in refused(capfd, tmp_path, *command, tmp_path / "a.zip")
+    assert "neither an archive nor a folder of archives" in refused(
+        capfd, tmp_path, *command, tmp_path / "a.zip"
+    )
     empty = tmp_path / "empty"
     empty.mkdir()
     for source in ("archives", "webdataset"):

@@ -33,7 +33,6 @@ from shardwright.schemas.labels import ClassId
 from shardwright.transforms.sources.arrays import list_rows
 from shardwright.transforms.sources.arrays.files import (
     ArrayHeader,
-    FileSlice,
     Rows,
     parse_idx_header,
     parse_npy_header,
@@ -148,15 +147,6 @@ def test_rows_may_have_only_one_class() -> None:
     reader = LabelReader("a.npz!labels")
     assert [item.label for item in reader.read(rows)] == ["1", "", "0"]
     assert set(reader.class_ids()) == {ClassId("0", 0), ClassId("1", 1), ClassId("2", 2)}
-
-
-@given(st.integers(0, 40), st.integers(0, 9), st.integers(1, 3), st.integers(0, 5))
-def test_every_stated_row_is_accounted_for(length: int, begin: int, size: int, count: int) -> None:
-    file_slice = FileSlice("f", "f", 0, length, length, "")
-    rows = Rows(file_slice, begin, size, size, count, (size,), "|u1")
-    assert 0 <= rows.whole <= count
-    assert begin + rows.whole * size <= max(length, begin)
-    assert rows.whole == count or begin + (rows.whole + 1) * size > length
 
 
 def test_the_keys_of_many_images_sort_by_number(tmp_path_factory: pytest.TempPathFactory) -> None:

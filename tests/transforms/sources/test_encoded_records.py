@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +11,6 @@ from shardwright.schemas.byte_range import BASE64, STORED
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
 from shardwright.transforms.records.encodings import encoded_values, plain_spec
-from shardwright.transforms.sources.tfrecord.layouts import names_of_specs
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
 _TEXTS = FeatureSpec(
@@ -75,16 +73,3 @@ def test_a_wrong_encoding_is_a_fault_of_its_record(spec: FeatureSpec, values: li
     if spec is _BASE64:
         found = record.feature("x").values
         assert all(4 * len(value) <= 3 * len(text) for value, text in zip(found, values, strict=True))
-
-
-@pytest.mark.parametrize("corners", [3, 4])
-def test_roles_come_from_the_fill_of_a_feature(corners: int) -> None:
-    roles = (FeatureRole.BOX_XMIN, FeatureRole.BOX_YMIN, FeatureRole.BOX_XMAX, FeatureRole.BOX_YMAX)[:corners]
-    specs = [FeatureSpec(f"f{i}", FeatureType.FLOAT, (None,), role) for i, role in enumerate(roles)]
-    specs += [
-        FeatureSpec("label", FeatureType.BYTES, (), FeatureRole.KEY),
-        FeatureSpec("y", FeatureType.INT64),
-    ]
-    roles = names_of_specs(specs)
-    assert roles.boxes == (("f0", "f1", "f2", "f3") if corners == 4 else ())
-    assert roles.file_names == ("label",) and roles.name(FeatureRole.LABEL) == ""

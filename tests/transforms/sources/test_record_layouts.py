@@ -8,15 +8,12 @@ import pytest
 
 from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.example import Feature, FeatureType, encode_example
-from shardwright.schemas.labels import ClassId
-from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.transforms.images.byte_ranges import read_part
 from shardwright.transforms.sources.class_files import class_names_of
 from shardwright.transforms.sources.tfrecord.files import compression_in, split_of
 from shardwright.transforms.sources.tfrecord.images import NoImage, find_image
 from shardwright.transforms.sources.tfrecord.layouts import layout_name, names_by_role
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
-from shardwright.transforms.sources.tfrecord.values import named
 
 _BOXES = [f"image/object/bbox/{corner}" for corner in ("xmin", "ymin", "xmax", "ymax")]
 
@@ -51,31 +48,10 @@ def test_file_names_of_tfds_give_any_split() -> None:
     assert split_of("c4-corrupted.tfrecord-00000-of-00001") == ""
 
 
-def test_layouts_provide_kinds_of_annotations() -> None:
-    classification = names_by_role(("image/encoded", "image/class/label"))
-    assert classification.has(Needs.LABEL) and not classification.has(Needs.OBJECTS)
-    assert names_by_role(tuple(_BOXES)).boxes == tuple(_BOXES)
-    assert names_by_role(tuple(_BOXES[:3])).boxes == ()
-    assert names_by_role(("objects/bbox",)).has(Needs.OBJECTS)
-    assert not names_by_role(("image/panoptic/category_mask",)).has(Needs.PANOPTIC)
-    assert names_by_role(("Image", "LABEL")).images == ("Image",)
-    assert names_by_role(("Image", "LABEL")).name(FeatureRole.LABEL) == "LABEL"
-
-
 def test_layouts_are_recognized() -> None:
     assert layout_name(["image/encoded", *_BOXES]) == "Object Detection API records"
     assert layout_name(["image/encoded", "image/class/label"]) == "TF-Slim records"
     assert layout_name(["foo", "bar"]) == "records with bar, foo"
-
-
-def test_numbers_and_texts_name_classes() -> None:
-    assert named([3, -1, 5], [], {3: "ant"}).names == ("ant", "", "5")
-    assert named([3, -1, 5], [], {3: "ant"}).ids == (ClassId("ant", 3), ClassId("5", 5))
-    assert named([3], ["bee"], {3: "ant"}) == (("bee",), (ClassId("bee", 3),))
-    assert named([-1], [""], {}) == (("",), ())
-    assert named([], ["bee"], {}) == (("bee",), ())
-    with pytest.raises(ValueError, match="2 class ids and 1 class name"):
-        named([1, 2], ["bee"], {})
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from shardwright.pipelines.convert import convert
 from shardwright.schemas.annotations import decode_annotations
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.labels import ClassId
-from shardwright.transforms.sources.webdataset import take_name_apart
 
 
 def features_of(dataset: Path) -> dict[str, Any]:
@@ -33,14 +32,6 @@ def write(path: Path, members: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(tar_of(members))
     return path
-
-
-@pytest.mark.parametrize(
-    ("name", "parts"),
-    [("a/b.c/001.seg.png", ("a/b.c/001", "seg.png")), ("x.JPG", ("x", "jpg")), ("x", ("x", ""))],
-)
-def test_names_are_split_into_sample_and_extension(name: str, parts: tuple[str, str]) -> None:
-    assert take_name_apart(name) == parts
 
 
 def test_class_numbers_in_shards_are_read(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from itertools import islice
 from shardwright.schemas.byte_range import decode_place
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError
-from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
+from shardwright.schemas.errors import ImageFault, NotACandidate
+from shardwright.schemas.image_ref import NO_SPLIT, ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.transforms import storage
@@ -30,7 +30,6 @@ from shardwright.transforms.sources.archives.compressed import COMPRESSED
 from shardwright.transforms.sources.archives.files import (
     ArchiveFile,
     OpenArchive,
-    damaged_archive,
     is_listed_archive,
     open_archive,
     split_archives,
@@ -38,12 +37,13 @@ from shardwright.transforms.sources.archives.files import (
 )
 from shardwright.transforms.sources.archives.folders import MemberFolders, meaning_of_folders
 from shardwright.transforms.sources.archives.kinds import (
+    checked_kind,
     extension_kind,
     first_archive,
     is_archive_head,
     kind_of_archive,
 )
-from shardwright.transforms.sources.archives.members import ArchiveDamage, Member, is_left_out
+from shardwright.transforms.sources.archives.members import Member, is_left_out
 from shardwright.transforms.sources.class_folders import NO_FOLDER, list_labelled
 from shardwright.transforms.sources.files_beside import (
     MetadataReader,
@@ -80,17 +80,9 @@ def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
 
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
-    if not probe.is_file:
-        if not first_archive(probe):
-            raise UsageError(
-                f"--input {printable(probe.path)} is not a folder of archives (zip, tar, tar.gz, "
-                "tar.bz2, tar.xz, tar.zst); name an archive, or leave --source out."
-            )
-        return "a folder of archives"
-    with open_ranges(probe.path) as reader:
-        kind = kind_of_archive(reader, probe.name)
+    kind = checked_kind(probe)
     if not kind:
-        raise UsageError(f"--input {printable(probe.path)} is neither a zip nor a tar file; check the file.")
+        return "a folder of archives"
     return f"a tar archive compressed with {kind}" if kind in COMPRESSED else f"a {kind} archive"
 
 
@@ -124,11 +116,8 @@ def _list_others(part: InputSplit, context: Context, folders: str) -> Iterator[I
 def _list_archive(part: InputSplit, context: Context, folders: str) -> Iterator[ImageRef | ClassId]:
     archive, settings = ArchiveFile(*json.loads(part.detail)), context.settings
     with open_archive(part, archive, context) as opened:
-        if isinstance(opened, ArchiveDamage):
-            yield damaged_archive(part, archive, opened)
-            return
         metadata = _metadata_of(opened)
-        if metadata is None:
+        if metadata is None and opened.members:
             check_columns(part.path, "archives", settings)
         meaning = meaning_of_folders(
             part.item.path,
@@ -151,14 +140,15 @@ def _list_archive(part: InputSplit, context: Context, folders: str) -> Iterator[
             return opened.read_metadata(member, name) if member else None
 
         reader = MetadataReader(settings, meaning.tree.names_classes, read)
-        yield from reader.add_all(refs, opened.reader.path)
+        yield from reader.add_all(refs, opened.file or part.path)
 
 
 def _usable(opened: OpenArchive) -> Iterator[tuple[str, Member]]:
     """Yields the path and the member of each file without a fault that is not hidden."""
     for member in opened.members:
-        if not (member.fault or member.is_folder or is_left_out(member.key)):
-            yield member.key, member
+        path = member.key
+        if not (member.fault or member.is_folder or is_left_out(path)):
+            yield path, member
 
 
 def _metadata_of(opened: OpenArchive) -> dict[str, Member] | None:
@@ -219,7 +209,7 @@ def _references(
 
 def _looked_into(opened: OpenArchive, refs: Iterable[tuple[ImageRef, bool]]) -> Iterator[ImageRef]:
     """Yields all references, after checking the first bytes of each member that needs it."""
-    remote = storage.is_remote(opened.reader.path)
+    remote = storage.is_remote(opened.file or opened.part.path)
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
         run = executor.map if remote else map
         waiting = iter(refs)

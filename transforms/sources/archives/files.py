@@ -110,22 +110,22 @@ def _is_special(path: str) -> bool:
 
 @dataclass
 class OpenArchive:
-    """An open archive whose members are listed.
+    """An archive whose members are listed.
 
     Attributes:
       part: Input split that is listed.
       archive: The archive as it was listed.
       kind: Kind of archive, detected from its bytes.
-      reader: Reader of the file that holds the members.
+      size: Size of the file that holds the members.
       file: Spool file with the unpacked tar; empty if the archive is not compressed.
       members: All members, up to the damage if there is any.
-      damage: Why later members are missing; None if there is no damage.
+      damage: Why all or later members are missing; None if there is no damage.
     """
 
     part: InputSplit
     archive: ArchiveFile
-    kind: str
-    reader: RangeReader
+    kind: str = ""
+    size: int = -1
     file: str = ""
     members: MemberStore = field(default_factory=MemberStore)
     damage: ArchiveDamage | None = None
@@ -137,7 +137,7 @@ class OpenArchive:
             offset=member.offset,
             length=member.length,
             method=member.method,
-            file_size=self.reader.size,
+            file_size=self.size,
             # Another run may write the spool file again, with the same content.
             file_version="" if self.file else self.archive.version,
             name=member.local_name,
@@ -181,7 +181,15 @@ class OpenArchive:
             )
             yield ref.quarantined(member.fault, member.message) if member.fault else ref, member
         if self.damage:
-            yield damaged_archive(self.part, self.archive, self.damage), None
+            key, size, version, _ = self.archive
+            ref = ImageRef(
+                key=self.part.item.prefix + key,
+                uri=self.part.path,
+                split=NO_SPLIT,
+                size=size,
+                version=version,
+            )
+            yield ref.quarantined(self.damage.reason, self.damage.message), None
 
 
 def why_filtered(path: str) -> str:
@@ -196,75 +204,62 @@ def why_filtered(path: str) -> str:
     return FilterReason.NOT_AN_IMAGE if not could_be_image(name) else ""
 
 
-def damaged_archive(part: InputSplit, archive: ArchiveFile, damage: ArchiveDamage) -> ImageRef:
-    """Returns the reference that records a fault of the archive itself."""
-    ref = ImageRef(
-        key=part.item.prefix + archive.key,
-        uri=part.path,
-        split=NO_SPLIT,
-        size=archive.size,
-        version=archive.version,
-    )
-    return ref.quarantined(damage.reason, damage.message)
-
-
 @contextlib.contextmanager
-def open_archive(
-    part: InputSplit, archive: ArchiveFile, context: Context
-) -> Iterator[OpenArchive | ArchiveDamage]:
-    """Opens an archive and lists its members; yields the damage if there is no member before it.
+def open_archive(part: InputSplit, archive: ArchiveFile, context: Context) -> Iterator[OpenArchive]:
+    """Opens an archive and lists its members, up to the damage if there is any.
 
     Raises:
       EngineError: if the archive changed since it was listed, or the storage failed, also inside the block.
     """
-    with storage.translated_errors("read", part.path), contextlib.ExitStack() as stack:
+    opened = OpenArchive(part, archive)
+    with storage.translated_errors("read", part.path):
         try:
-            opened: OpenArchive | ArchiveDamage
             try:
-                opened = _open(part, archive, context, stack)
+                _list_members(opened, context)
+            except ArchiveDamage as damage:
+                opened.damage = damage
             except OSError as error:
                 if error.errno not in _FORBIDDEN:
                     raise
-                opened = ArchiveDamage(QuarantineReason.UNREADABLE, (error.strerror or str(error)).lower())
-            except ArchiveDamage as damage:
-                opened = damage
-            yield opened  # the caller reads the members while the archive is open
+                words = (error.strerror or str(error)).lower()
+                opened.damage = ArchiveDamage(QuarantineReason.UNREADABLE, words)
+            yield opened
         except FileNotFoundError:
             raise storage.changed(part.path) from None
 
 
-def _open(
-    part: InputSplit, archive: ArchiveFile, context: Context, stack: contextlib.ExitStack
-) -> OpenArchive:
-    if not archive.size:
+def _list_members(opened: OpenArchive, context: Context) -> None:
+    """Lists the members of an archive.
+
+    Raises:
+      ArchiveDamage: If the archive is damaged, after the members before the damage.
+    """
+    path, (key, size, version, _) = opened.part.path, opened.archive
+    if not size:
         raise ArchiveDamage(QuarantineReason.EMPTY_FILE, "the archive has no bytes")
-    reader = stack.enter_context(RangeReader(part.path, archive.size, archive.version))
-    kind = kind_of_archive(reader, archive.key)
-    if not kind:
-        raise ArchiveDamage(
-            QuarantineReason.CORRUPT,
-            "its name says archive, but its bytes are not an archive; copy or pack it again",
-        )
-    opened = OpenArchive(part, archive, kind, reader)
-    state = f"{archive.size}:{archive.version}"
-    if kind in COMPRESSED:
-        identity = "\0".join((part.path, state, _SPOOL_FORMAT))
-        opened.file = context.spool.fill(identity, part.path, lambda out: unpack_tar(reader, kind, out))
-        reader.check_unchanged()
-        opened.reader = stack.enter_context(open_ranges(opened.file))
-    listed = list_zip(reader) if kind == ZIP else list_tar(opened.reader.read_at, opened.reader.size, state)
-    try:
-        for member in listed:
-            is_top = member.is_folder and not member.name  # such as the `./` of `tar -cf x.tar .`
-            if not is_top and (why := why_unsafe(member.name)):
-                member = member._replace(fault=QuarantineReason.UNSAFE_MEMBER.value, message=why)
-            opened.members.add(member)
-    except ArchiveDamage as damage:
-        opened.damage = damage
-    reader.check_unchanged()
-    if opened.damage and not opened.members:
-        raise opened.damage
-    return opened
+    with RangeReader(path, size, version) as reader, contextlib.ExitStack() as stack:
+        opened.kind, opened.size = kind_of_archive(reader, key), size
+        if not opened.kind:
+            raise ArchiveDamage(
+                QuarantineReason.CORRUPT,
+                "its name says archive, but its bytes are not an archive; copy or pack it again",
+            )
+        state, unpacked = f"{size}:{version}", reader
+        if opened.kind in COMPRESSED:
+            identity = "\0".join((path, state, _SPOOL_FORMAT))
+            opened.file = context.spool.fill(identity, path, lambda out: unpack_tar(reader, opened.kind, out))
+            unpacked = stack.enter_context(open_ranges(opened.file))
+            opened.size = unpacked.size
+        is_zip = opened.kind == ZIP
+        members = list_zip(reader) if is_zip else list_tar(unpacked.read_at, unpacked.size, state)
+        try:
+            for member in members:
+                is_top = member.is_folder and not member.name  # such as the `./` of `tar -cf x.tar .`
+                if not is_top and (why := why_unsafe(member.name)):
+                    member = member._replace(fault=QuarantineReason.UNSAFE_MEMBER.value, message=why)
+                opened.members.add(member)
+        finally:
+            reader.check_unchanged()
 
 
 class _UniqueKeys:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from itertools import islice
 
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import printable
 from shardwright.transforms.images.signatures import claims_to_be_image
 from shardwright.transforms.sources.archives.compressed import (
     BZIP2,
@@ -20,7 +22,7 @@ from shardwright.transforms.sources.archives.zips import END_SIGN, MAX_END_BYTES
 from shardwright.transforms.sources.containers import folders_near
 from shardwright.transforms.sources.image_files import is_hidden
 from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe
-from shardwright.transforms.storage.ranges import RangeReader
+from shardwright.transforms.storage.ranges import RangeReader, open_ranges
 
 ZIP, TAR = "zip", "tar"
 _EXTENSIONS = {
@@ -105,6 +107,24 @@ def first_members(read_at: ReadAt, size: int, kind: str) -> list[Member]:
         for member in islice(list_tar(read_at, size), _FIRST_MEMBERS):
             members.append(member)
     return members
+
+
+def checked_kind(probe: InputProbe) -> str:
+    """Returns the kind of an archive; empty for a folder of archives.
+
+    Raises:
+      UsageError: If the input is neither.
+    """
+    kind = ""
+    if probe.is_file:
+        with open_ranges(probe.path) as reader:
+            kind = kind_of_archive(reader, probe.name)
+    if not kind and not first_archive(probe):
+        raise UsageError(
+            f"--input {printable(probe.path)} is neither an archive nor a folder of archives (zip, tar, "
+            "tar.gz, tar.bz2, tar.xz, tar.zst); check the path."
+        )
+    return kind
 
 
 def first_archive(probe: InputProbe) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import marshal
+import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator
@@ -183,11 +183,11 @@ class MemberStore:
     def add(self, member: Member) -> None:
         """Appends a member."""
         self._count += 1
-        marshal.dump(tuple(member), self._file)
+        self._file.write(json.dumps(member).encode() + b"\n")
 
     def __iter__(self) -> Iterator[Member]:
         """Yields all members. Run one loop at a time, and add nothing during a loop."""
         self._file.seek(0)
-        for _ in range(self._count):
+        for line in self._file:
             UNDERWAY.progress()
-            yield Member(*marshal.load(self._file))
+            yield Member(*json.loads(line))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,6 @@ from shardwright.schemas.units import counted
 from shardwright.transforms.sources.archives.compressed import GZIP
 from shardwright.transforms.sources.archives.files import ArchiveFile, open_archive
 from shardwright.transforms.sources.archives.kinds import TAR, first_members, kind_of_head
-from shardwright.transforms.sources.archives.members import ArchiveDamage
 from shardwright.transforms.sources.arrays.files import FileSlice, Rows, slice_of, spooled
 from shardwright.transforms.sources.arrays.pickles import PickledArray, PickleError, read_pickle
 from shardwright.transforms.sources.source import Context, InputSplit
@@ -87,25 +87,24 @@ def files_in_archive(path: str, part: InputSplit, context: Context) -> dict[str,
     archive = ArchiveFile(path.rpartition("/")[2], packed.size, packed.version)
     files: dict[str, tuple[str, FileSlice]] = {}
     with open_archive(part._replace(path=path), archive, context) as opened:
-        damage = opened if isinstance(opened, ArchiveDamage) else opened.damage
-        if not isinstance(opened, ArchiveDamage):
-            for member in opened.members:
-                folder, _, name = member.name.rpartition("/")
-                if not (member.fault or member.is_folder) and _FOLDERS.fullmatch(folder):
-                    place = opened.place(member)
-                    files[name] = (
-                        member.name,
-                        FileSlice(
-                            path,
-                            place.file or path,
-                            place.offset,
-                            place.length,
-                            place.file_size,
-                            place.file_version,
-                        ),
-                    )
-    if damage or not batches_among(files):
-        message = damage.message if damage else "it holds no batches of images; download it again"
+        for member in opened.members:
+            folder, _, name = member.name.rpartition("/")
+            if not (member.fault or member.is_folder) and _FOLDERS.fullmatch(folder):
+                files[name] = (
+                    member.name,
+                    replace(
+                        packed,
+                        file=opened.file or path,
+                        offset=member.offset,
+                        length=member.length,
+                        size=opened.size,
+                        version="" if opened.file else packed.version,
+                    ),
+                )
+    if opened.damage or not batches_among(files):
+        message = (
+            opened.damage.message if opened.damage else "it holds no batches of images; download it again"
+        )
         raise UsageError(f"--input {printable(path)}: {message}.")
     return files
 

@@ -87,7 +87,7 @@ def _first_tables(
 ) -> Iterator[tuple[str, ImageTable | None]]:
     """Yields the path and the table of each of the first files."""
     for file in found.read[:_LOOKED_AT]:
-        state = state_of(path_of(path, is_file, file))
+        state = state_of(path_of(path, is_file, file.relative))
         yield state.path, table_in(state, settings)
 
 
@@ -136,7 +136,7 @@ def _split(item: Input, context: Context) -> Iterator[InputSplit]:
     found = _files(item.path, item.is_file, storage.read_head(item.path, 8) if item.is_file else b"")
     yield from filtered_part(item, item.path, found.files)
     for file in found.read:
-        state = state_of(path_of(item.path, item.is_file, file))
+        state = state_of(path_of(item.path, item.is_file, file.relative))
         table = _needed(state.path, table_in(state, context.settings), context.settings)
         detail = json.dumps([file.relative, _split_of(file, context.settings), state, table])
         for begin, end, number in parts_of(state, table):

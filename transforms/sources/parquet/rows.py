@@ -161,21 +161,33 @@ def rows_of(
     begin: int | None = part[0]
     while begin is not None and begin != part[1]:
         copy = partial(parse_apart, table.kind, file.path, _copy_rows, file, table, begin)
-        copied: list[_CopiedRows] = []
-
-        def write(out: IO[bytes], copy: Callable[[str], _CopiedRows] = copy) -> None:
-            copied.append(copy(out.name))  # noqa: B023
-
-        identity = f"{file.path}:{file.size}:{file.version}:{begin}:{table.names[0]}"
-        spooled = spool.fill(identity, file.path, write)
-        # If another attempt has written the spool file, only the values are read again.
-        images, columns, begin = copied[0] if copied else copy(os.devnull)
+        spooled, (images, columns, begin) = _spooled(spool, file, f"{begin}:{table.names[0]}", copy)
         size = storage.size_of(spooled)
         for image, (path, *others) in zip(images, zip(*columns, strict=True), strict=True):
             if isinstance(image, CopiedImage):
                 place = ByteRange(spooled, image.offset, image.length, file_size=size)
                 image = EmbeddedImage(place.encode(), image.length, image.digest)
             yield [path if image is None else image, *others]
+
+
+def _spooled(
+    spool: Spool, file: StoredObject, part: str, copy: Callable[[str], _CopiedRows]
+) -> tuple[str, _CopiedRows]:
+    """Returns the spool file with the images of some rows, and the rows.
+
+    Args:
+      spool: Directory of spool files.
+      file: File of the rows.
+      part: What identifies the rows in that file.
+      copy: Function that copies the images of the rows into a file of this machine.
+    """
+    copied: list[_CopiedRows] = []
+
+    def write(out: IO[bytes]) -> None:
+        copied.append(copy(out.name))
+
+    path = spool.fill(f"{file.path}:{file.size}:{file.version}:{part}", file.path, write)
+    return path, copied[0] if copied else copy(os.devnull)  # another attempt may have written the file
 
 
 def _copy_rows(file: StoredObject, table: ImageTable, begin: int, path: str) -> _CopiedRows:

@@ -36,7 +36,7 @@ from shardwright.transforms import storage
 from shardwright.transforms.records.compression import decompress_into
 from shardwright.transforms.records.framing import HEADER_BYTES, Record, masked_crc32c
 from shardwright.transforms.records.recovery import DamagedRange, read_records
-from shardwright.transforms.sources.containers import ContainerFile, filtered_part, filtered_refs
+from shardwright.transforms.sources.containers import ContainerFile, filtered_part, filtered_refs, path_of
 from shardwright.transforms.sources.image_files import key_of, split_name
 from shardwright.transforms.sources.input_probe import InputProbe, is_pattern, look_at
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
@@ -78,10 +78,11 @@ def _keeps_splits(settings: ConvertSettings) -> bool:
 def _files_of(
     path: str, is_file: bool, settings: ConvertSettings
 ) -> tuple[str, list[RecordFile], list[ContainerFile]]:
-    """Returns the folder of an input, its files that are read, and those that are not."""
+    """Returns the folder of an input, or the input if it is a file; its files that are read; and others."""
     files = list(files_of(path, is_file, settings.record_layout.needs, _keeps_splits(settings)))
     others = [file for file in files if isinstance(file, ContainerFile)]
-    return folder_of(path, is_file), [file for file in files if isinstance(file, RecordFile)], others
+    folder = path if is_file else folder_of(path, is_file)
+    return folder, [file for file in files if isinstance(file, RecordFile)], others
 
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
@@ -91,7 +92,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     if not files:
         what = "matches" if is_pattern(probe.path) else "has"
         raise UsageError(f"{shown} {what} no TFRecord files; check the path, or name the folder.")
-    paths = [storage.join(folder, file.relative) for file in files]
+    paths = [path_of(folder, probe.is_file, file.relative) for file in files]
     for path in paths:
         if not storage.is_remote(path) and not os.path.exists(path):
             raise UsageError(f"--input {printable(path)} is a link to nowhere; fix or remove it.")
@@ -112,7 +113,7 @@ def split(item: Input, context: Context) -> Iterator[InputSplit]:
         is_file = not is_pattern(item.path) and look_at(item.path).is_file
         folder, files, others = _files_of(item.path, is_file, context.settings)
     for file in files:
-        yield InputSplit(item, storage.join(folder, file.relative), detail=json.dumps(file))
+        yield InputSplit(item, path_of(folder, is_file, file.relative), detail=json.dumps(file))
     yield from filtered_part(item, folder, others)
 
 

@@ -13,7 +13,6 @@ from shardwright.schemas.dataset import (
     SHARDS_DIR,
     Dataset,
     PictureShape,
-    Shard,
     picture_shape,
     sample_types,
     stored_format,
@@ -148,7 +147,8 @@ class LedgerKeys(NamedTuple):
 def keys_of_shard(path: str, dataset: Dataset) -> LedgerKeys:
     """Returns the keys of a shard's images; empty if its ledger is missing or belongs to another file."""
     folder, _, file = path.rpartition("/")
-    shard = _shard_named(dataset, file)
+    shards = (shard for shards in dataset.splits.values() for shard in shards)
+    shard = next((shard for shard in shards if shard.file == file), None)
     if shard is None:
         return LedgerKeys()
     stem = file.partition(".tfrecord")[0]
@@ -166,7 +166,3 @@ def keys_of_shard(path: str, dataset: Dataset) -> LedgerKeys:
         {entry.offset: entry.key for entry in written if entry.offset is not None},
         {entry.name_in_record: entry.key for entry in written if names[entry.name_in_record] == 1},
     )
-
-
-def _shard_named(dataset: Dataset, file: str) -> Shard | None:
-    return next((shard for shards in dataset.splits.values() for shard in shards if shard.file == file), None)
