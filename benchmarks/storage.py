@@ -158,7 +158,7 @@ def read_with_both(folder: Path, rounds: int, title: str, tls: tuple[Path, ...] 
             return run
 
         google, ours = (f"{title}: {name}" for name in ("google-cloud-storage", "Shardwright"))
-        ways = {google: way(with_google), ours: way(storage.read_version)}
+        ways = {google: way(with_google), ours: way(storage.read_bytes)}
         found = take_turns(ways, rounds, warm_up=True)  # the first round opens connections
     return summarize(found, {measure_name: "ms"}, {ours: google})
 

@@ -63,11 +63,11 @@ def _replace_objects(output: str, hold: HeldLease | None) -> None:
     kept = {*staged, *new, WRITER_JSON}
     old = [file for file in storage.list_files(output) if file not in kept]
     storage.remove_files(output, old)
-    storage.copy_files(staging, output, [file for file in new if file not in COMMIT_FILES])
+    storage.link_files(staging, output, [file for file in new if file not in COMMIT_FILES])
     if hold is not None:
         hold.check()
-    storage.copy_files(staging, output, [file for file in new if file == DATASET_INFO_JSON])
-    storage.copy_files(staging, output, [DATASET_JSON])
+    storage.link_files(staging, output, [file for file in new if file == DATASET_INFO_JSON])
+    storage.link_files(staging, output, [DATASET_JSON])
 
 
 def discard_staging(output: str) -> None:

@@ -205,7 +205,7 @@ def container(azurite_server: str, tree: Path) -> Container:
 def new_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forgets clients and the options of Beam, so that only the environment counts."""
     monkeypatch.setattr(FileSystems, "_pipeline_options", None)
-    storage._store_of.cache_clear()
+    storage._store_for.cache_clear()
 
 
 def place_on(scheme: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Place:

@@ -143,7 +143,7 @@ def test_credentials_of_the_environment(
     container: Container, way: str, azurite_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FileSystems, "_pipeline_options", None)
-    storage._store_of.cache_clear()
+    storage._store_for.cache_clear()
     signature = signature_for(container.name)
     endpoint = f"{azurite_server}/{ACCOUNT}"
     for name, value in {
@@ -157,10 +157,10 @@ def test_credentials_of_the_environment(
         monkeypatch.setenv(name, value)
     items = list(storage.list_objects(f"{container.url}/small"))
     for item in items:
-        assert len(storage.read_version(item.path, item.version)) == item.size
+        assert len(storage.read_bytes(item.path, item.version)) == item.size
     assert items
     storage.write_bytes(f"{container.url}/out/a", b"a")
-    storage.copy_files(f"{container.url}/out", f"{container.url}/copy", ["a"])
+    storage.link_files(f"{container.url}/out", f"{container.url}/copy", ["a"])
     assert container.get("copy/a") == b"a"
 
 

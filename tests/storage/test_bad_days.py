@@ -188,7 +188,7 @@ def test_a_missing_object_is_not_reported_as_a_missing_bucket(google_client: obj
     with pytest.raises(FileNotFoundError):
         storage.read_bytes(f"{bucket.url}/bucket.jpg")
     with pytest.raises(FileNotFoundError):
-        storage.read_version(f"{bucket.url}/specified bucket.jpg", "17")
+        storage.read_bytes(f"{bucket.url}/specified bucket.jpg", "17")
 
 
 def test_missing_credentials_are_reported(tmp_path: Path, tree: Path) -> None:

@@ -44,13 +44,13 @@ def reads_of(path: str) -> dict[str, Callable[[], bytes]]:
     assert found is not None
     ways: dict[str, Callable[[], bytes]] = {
         "read_bytes": lambda: storage.read_bytes(path),
-        "read_at_most": lambda: storage.read_at_most(path, found.size),
+        "read_at_most": lambda: storage.read_bytes(path, limit=found.size),
         "read_range": lambda: storage.read_range(path, 0, found.size + 5, found.size, found.version),
         "read_head": lambda: storage.read_head(path, found.size + 5),
         "open_local": lambda: read_copy(path),
     }
     if storage.is_remote(path):
-        ways["read_version"] = lambda: storage.read_version(path, found.version)
+        ways["read_version"] = lambda: storage.read_bytes(path, found.version)
     return ways
 
 
@@ -83,7 +83,7 @@ def test_a_missing_file_is_not_found(place: Place) -> None:
     path = f"{place.url}/none"
     reads = [
         storage.read_bytes, storage.size_of, read_copy,
-        lambda path: storage.read_range(path, 0, 1), lambda path: storage.read_at_most(path, 10),
+        lambda path: storage.read_range(path, 0, 1), lambda path: storage.read_bytes(path, limit=10),
     ]  # fmt: skip
     for read in reads:
         with pytest.raises(FileNotFoundError):
@@ -102,9 +102,9 @@ def test_ranges_end_with_the_file(place: Place) -> None:
 
 def test_files_above_a_limit_are_not_read(place: Place) -> None:
     place.owner.put("a", BODY)
-    assert storage.read_at_most(f"{place.url}/a", len(BODY)) == BODY
+    assert storage.read_bytes(f"{place.url}/a", limit=len(BODY)) == BODY
     with pytest.raises(storage.ObjectTooLarge):
-        storage.read_at_most(f"{place.url}/a", len(BODY) - 1)
+        storage.read_bytes(f"{place.url}/a", limit=len(BODY) - 1)
 
 
 def test_large_files_pass_in_parts(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def test_names_are_kept(versioned: Place, name: str) -> None:
     assert listed.path == path
     if storage.is_remote(path):
         assert storage.list_folders(f"{versioned.url}/odd") == [f"x{name}x"]
-        storage.copy_files(f"{versioned.url}/odd/x{name}x", f"{versioned.url}/copy", [name])
+        storage.link_files(f"{versioned.url}/odd/x{name}x", f"{versioned.url}/copy", [name])
         assert versioned.owner.get(f"copy/{name}") == name.encode()
     for read in reads_of(path).values():
         assert read() == name.encode()
@@ -284,7 +284,7 @@ def test_a_bad_answer_is_read_again(imitation: Imitation, fault: str) -> None:
         return bad[fault] if fault in bad else Response(status=int(fault))
 
     for read in (
-        lambda: storage.read_version(imitation.path(), "7"),
+        lambda: storage.read_bytes(imitation.path(), "7"),
         lambda: storage.read_range(imitation.path(), 0, len(BODY), len(BODY), "7"),
         lambda: read_copy(imitation.path()),
     ):
@@ -295,7 +295,7 @@ def test_a_bad_answer_is_read_again(imitation: Imitation, fault: str) -> None:
 
 def test_the_listed_version_is_required(imitation: Imitation) -> None:
     with imitation.serve(imitation.holding(BODY)) as served:
-        storage.read_version(imitation.path(), "7")
+        storage.read_bytes(imitation.path(), "7")
         (request,) = served.requests
         assert request.query.get("generation") == "7" or request.headers["If-Match"] == '"7"'
 
@@ -333,7 +333,7 @@ def test_every_operation_keeps_to_its_deadline(
     bucket, path = imitation.path("")[:-1], imitation.path()
     operations: list[Callable[[], object]] = [
         lambda: storage.read_bytes(path),
-        lambda: storage.read_version(path, "7"),
+        lambda: storage.read_bytes(path, "7"),
         lambda: storage.read_range(path, 5, 10, 100, "7"),
         lambda: storage.stat(path),
         lambda: storage.write_bytes(path, b"x" * 100_000),
@@ -341,7 +341,7 @@ def test_every_operation_keeps_to_its_deadline(
         lambda: list(storage.list_objects(bucket)),
         lambda: storage.list_folders(bucket),
         lambda: storage.remove(path),
-        lambda: storage.copy_files(bucket, f"{imitation.scheme}://c", ["a"]),
+        lambda: storage.link_files(bucket, f"{imitation.scheme}://c", ["a"]),
     ]
     started = time.monotonic()
     with (
@@ -364,7 +364,7 @@ def test_a_server_that_nobody_runs_is_reported(imitation: Imitation) -> None:
 def test_a_slow_server_is_no_error(imitation: Imitation) -> None:
     hold = imitation.holding(BODY[:200])
     with imitation.serve(lambda request: hold(request)._replace(pause=0.003)):
-        assert storage.read_version(imitation.path(), "7") == BODY[:200]
+        assert storage.read_bytes(imitation.path(), "7") == BODY[:200]
         assert read_copy(imitation.path()) == BODY[:200]
 
 
@@ -373,7 +373,7 @@ def test_a_dead_storage_may_come_back(imitation: Imitation, monkeypatch: pytest.
     with imitation.serve(lambda _: Response(status=503)) as served:
         assert "answers with 503 again and again" in ends(lambda: storage.stat(imitation.path()))
         served.script = imitation.holding(BODY)
-        assert storage.read_version(imitation.path(), "7") == BODY
+        assert storage.read_bytes(imitation.path(), "7") == BODY
 
 
 def test_an_object_of_5_gb_is_read_in_its_parts(imitation: Imitation, tmp_path: Path) -> None:
@@ -469,7 +469,7 @@ def test_a_refusal_is_one_sentence_at_once(
 ) -> None:
     with imitation.serve(lambda request: answer) as served:
         for read in (
-            lambda: storage.read_version(imitation.path(), "7"),
+            lambda: storage.read_bytes(imitation.path(), "7"),
             lambda: storage.read_range(imitation.path(), 0, 5),
         ):
             served.requests.clear()
@@ -501,4 +501,4 @@ def test_reads_of_many_objects_are_in_flight_at_once(imitation: Imitation) -> No
 
     with imitation.serve(script), ThreadPoolExecutor(32) as executor:
         paths = [imitation.path(f"{number}") for number in range(32)]
-        assert set(executor.map(lambda path: storage.read_version(path, "7"), paths)) == {BODY}
+        assert set(executor.map(lambda path: storage.read_bytes(path, "7"), paths)) == {BODY}

@@ -95,7 +95,7 @@ def test_a_folder_is_listed_unless_it_has_far_more_files(
     assert [ref.size for ref in found] == [0, 1, 2, -1, 5, -1]
     assert [ref.reason for ref in found] == ["", "", "", "BAD_ANNOTATION", "", "dotfile"]
     for ref in (*found[:3], found[4]):
-        assert storage.StoredObject(ref.uri, ref.size, ref.version, ref.crc32c) == storage.stat(ref.uri)
+        assert (ref.uri, ref.size, ref.version, ref.crc32c) == storage.state_of(ref.uri)[:4]
     assert len(drawn) == min(len(names), most + 1)
 
 

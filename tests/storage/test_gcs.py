@@ -58,7 +58,7 @@ def read_copy(path: str) -> bytes:
 def test_one_request_asks_for_generation_project_and_stored_bytes(serve: Serve) -> None:
     with serve(hold) as served:
         FileSystems.set_options(PipelineOptions(["--gcs_user_project=payer:1"]))
-        assert storage.read_version("gs://b/a b/ü%2F+/x.jpg", "7") == BODY
+        assert storage.read_bytes("gs://b/a b/ü%2F+/x.jpg", "7") == BODY
     (request,) = served.requests
     assert unquote(request.path) == "/b/a b/ü%2F+/x.jpg" and request.query == {"generation": "7"}
     assert request.headers["x-goog-user-project"] == "payer:1"
@@ -69,7 +69,7 @@ def test_one_request_asks_for_generation_project_and_stored_bytes(serve: Serve) 
 @pytest.mark.parametrize("name", ["a//b", "/a", "a/", "a/./b", "a/../b", "a\nb"])
 def test_names_that_obstore_changes_are_read_by_the_other_client(serve: Serve, name: str) -> None:
     with serve(hold) as served:
-        assert storage.read_version(f"gs://b/{name}", "7") == BODY
+        assert storage.read_bytes(f"gs://b/{name}", "7") == BODY
         assert storage.read_range(f"gs://b/{name}", 5, 10, len(BODY), "7") == BODY[5:15]
     for request in served.requests:
         assert unquote(request.path) == f"/download/storage/v1/b/b/o/{name}"
@@ -80,7 +80,7 @@ def test_an_emulator_without_the_other_interface_works(serve: Serve) -> None:
     """Some answer a read of obstore with 404, or without a generation; Google's own client reads then."""
     for bad in (Response(status=404), Response(BODY), Response(b"<Error/>", 400)):
         with serve(lambda request, bad=bad: bad if is_quick(request) else hold(request)):
-            assert storage.read_version("gs://b/x", "7") == BODY == read_copy("gs://b/x")
+            assert storage.read_bytes("gs://b/x", "7") == BODY == read_copy("gs://b/x")
             assert storage.read_head("gs://b/x", 10) == BODY[:10]
 
 
@@ -93,7 +93,7 @@ def test_packed_objects_arrive_as_they_are_stored(serve: Serve) -> None:
         return answer._replace(headers=(*answer.headers, encoding))
 
     with serve(script):
-        assert storage.read_bytes("gs://b/x") == packed == storage.read_version("gs://b/x", "7")
+        assert storage.read_bytes("gs://b/x") == packed == storage.read_bytes("gs://b/x", "7")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_packed_objects_arrive_as_they_are_stored(serve: Serve) -> None:
 )  # fmt: skip
 def test_a_refusal_says_why(serve: Serve, status: int, body: bytes, message: str) -> None:
     with serve(lambda request: Response(body, status)):
-        for read in (storage.read_bytes, lambda path: storage.read_version(path, "7")):
+        for read in (storage.read_bytes, lambda path: storage.read_bytes(path, "7")):
             with pytest.raises(EngineError) as raised:
                 read("gs://b/x")
             assert message in str(raised.value) and len(str(raised.value)) < 500
@@ -177,7 +177,7 @@ def real(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Token, Scripted]]:
 def test_threads_share_one_token(real: tuple[Token, Scripted]) -> None:
     token, served = real
     with ThreadPoolExecutor(16) as executor:
-        list(executor.map(lambda _: storage.read_version("gs://b/x", "7"), range(64)))
+        list(executor.map(lambda _: storage.read_bytes("gs://b/x", "7"), range(64)))
     assert token.refreshed == 1
     assert {request.headers["authorization"] for request in served.requests} == {"Bearer token-1"}
 
@@ -186,7 +186,7 @@ def test_a_token_that_expires_is_renewed_before_the_request(real: tuple[Token, S
     token, served = real
     token.seconds = 60.0  # less than google-auth wants
     for _ in range(2):
-        storage.read_version("gs://b/x", "7")
+        storage.read_bytes("gs://b/x", "7")
     assert [request.headers["authorization"] for request in served.requests] == [
         "Bearer token-1",
         "Bearer token-2",
@@ -198,10 +198,10 @@ def test_a_refused_token_is_renewed(real: tuple[Token, Scripted]) -> None:
     served.script = lambda request: (
         Response(b"", 401) if request.headers["authorization"] == "Bearer token-1" else hold(request)
     )
-    assert storage.read_version("gs://b/x", "7") == BODY and token.refreshed == 2
+    assert storage.read_bytes("gs://b/x", "7") == BODY and token.refreshed == 2
     served.script = lambda request: Response(b"Invalid Credentials", 401)
     with pytest.raises(EngineError, match="there are no valid credentials for Google Cloud"):
-        storage.read_version("gs://b/x", "7")
+        storage.read_bytes("gs://b/x", "7")
 
 
 def test_a_token_server_that_does_not_answer_is_asked_again(
@@ -219,11 +219,11 @@ def test_a_token_server_that_does_not_answer_is_asked_again(
         refresh(request)
 
     monkeypatch.setattr(token, "refresh", failing)
-    assert storage.read_version("gs://b/x", "7") == BODY and len(served.requests) == 1
+    assert storage.read_bytes("gs://b/x", "7") == BODY and len(served.requests) == 1
     token.token = None
     faults.append(RefreshError("revoked"))
     with pytest.raises(EngineError, match="there are no valid credentials"):
-        storage.read_version("gs://b/x", "7")
+        storage.read_bytes("gs://b/x", "7")
 
 
 def test_reads_act_as_the_impersonated_account(
@@ -243,7 +243,7 @@ def test_reads_act_as_the_impersonated_account(
     monkeypatch.setattr(iam, "_IAM_ENDPOINT", os.environ["API_ENDPOINT_OVERRIDE"] + "/{}:generateAccessToken")
     options = ["--impersonate_service_account=one@p,two@p", "--gcs_user_project=payer"]
     FileSystems.set_options(PipelineOptions(options))
-    assert storage.read_version("gs://b/x", "7") == BODY == storage.read_bytes("gs://b/x")
+    assert storage.read_bytes("gs://b/x", "7") == BODY == storage.read_bytes("gs://b/x")
     storage.remove("gs://b/x")
     assert bodies == [("/two@p:generateAccessToken", "Bearer token-1")]
     sent = [item for item in served.requests if "generateAccessToken" not in item.path]
@@ -278,7 +278,7 @@ def test_the_payer_is_named_in_every_request(serve: Serve, tmp_path: Path) -> No
         storage.stat("gs://b/x")
         list(storage.list_objects("gs://b/d"))
         storage.list_folders("gs://b/d")
-        storage.copy_files("gs://b/d", "gs://b/e", ["x"])
+        storage.link_files("gs://b/d", "gs://b/e", ["x"])
         storage.remove("gs://b/x")
         storage.write_bytes("gs://b/x", b"")
         storage.write_if_match("gs://b/x", b"", None)
@@ -299,13 +299,13 @@ def test_a_wrong_certificate_is_not_accepted(
     tls, certificate = self_signed(tmp_path)
     with serve(hold, tls=tls) as served:
         with pytest.raises(EngineError, match=r"certificate of the server .* set REQUESTS_CA_BUNDLE"):
-            storage.read_version("gs://b/x", "7")
+            storage.read_bytes("gs://b/x", "7")
         assert not served.requests
         for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"):
-            storage._store_of.cache_clear()
+            storage._store_for.cache_clear()
             with monkeypatch.context() as patch:
                 patch.setenv(name, str(certificate))
-                assert storage.read_version("gs://b/x", "7") == BODY
+                assert storage.read_bytes("gs://b/x", "7") == BODY
 
 
 def self_signed(folder: Path) -> tuple[ssl.SSLContext, Path]:
@@ -345,13 +345,13 @@ def test_proxies_of_the_environment_are_used(monkeypatch: pytest.MonkeyPatch, se
     with serve(hold) as served:
         monkeypatch.setenv("http_proxy", os.environ["STORAGE_EMULATOR_HOST"])
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://storage.invalid:1")
-        assert storage.read_version("gs://b/x", "7") == BODY
+        assert storage.read_bytes("gs://b/x", "7") == BODY
         assert served.requests[0].headers["Host"] == "storage.invalid:1"
         monkeypatch.setenv("no_proxy", "storage.invalid")
         monkeypatch.setattr(retries, "FIRST_PATIENCE_SECONDS", 0.1)
         monkeypatch.setattr(retries, "PATIENCE_SECONDS", 0.1)
         with pytest.raises(EngineError, match="does not answer"):
-            storage.read_version("gs://b/x", "7")
+            storage.read_bytes("gs://b/x", "7")
 
 
 @pytest.mark.parametrize("variable", ["https_proxy", "HTTPS_PROXY", "ALL_PROXY"])
@@ -365,17 +365,17 @@ def test_tls_goes_through_the_tunnel_of_a_proxy(
         with tunnels((server.hostname, server.port)) as (proxy, opened):
             monkeypatch.setenv(variable, proxy)
             with pytest.raises(EngineError, match="certificate of the server"):
-                storage.read_version("gs://b/x", "7")
+                storage.read_bytes("gs://b/x", "7")
             assert 1 <= len(opened.requests) <= 2 and not served.requests, (
                 "a wrong certificate is not tried again"
             )
-            storage._store_of.cache_clear()
+            storage._store_for.cache_clear()
             monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-            assert storage.read_version("gs://b/x", "7") == BODY
-            assert storage.read_version("gs://b/y", "7") == BODY
+            assert storage.read_bytes("gs://b/x", "7") == BODY
+            assert storage.read_bytes("gs://b/y", "7") == BODY
             count = len(opened.requests)
             for name in range(8):
-                assert storage.read_version(f"gs://b/{name}", "7") == BODY
+                assert storage.read_bytes(f"gs://b/{name}", "7") == BODY
             assert len(served.requests) == 10
             assert set(opened.requests) == {f"{server.hostname}:{server.port}"}
             assert len(opened.requests) <= count + 4, "connections are kept"
@@ -389,19 +389,19 @@ def test_a_proxy_that_opens_no_tunnel_ends_the_read(
     with serve(hold, tls=tls) as served, tunnels(("127.0.0.1", 1), status=407) as (proxy, opened):
         monkeypatch.setenv("https_proxy", proxy)
         with pytest.raises(EngineError, match="does not answer"):
-            storage.read_version("gs://b/x", "7")
+            storage.read_bytes("gs://b/x", "7")
         assert opened.requests and not served.requests
 
 
 def test_a_child_of_fork_reads_with_the_other_client(serve: Serve) -> None:
     """Obstore's threads exist in the parent only."""
     with serve(hold) as served:
-        assert storage.read_version("gs://b/x", "7") == BODY
+        assert storage.read_bytes("gs://b/x", "7") == BODY
         child = os.fork()
         if child == 0:
-            os._exit(0 if storage.read_version("gs://b/x", "7") == BODY == read_copy("gs://b/x") else 1)
+            os._exit(0 if storage.read_bytes("gs://b/x", "7") == BODY == read_copy("gs://b/x") else 1)
         assert os.waitpid(child, 0)[1] == 0
-        assert storage.read_version("gs://b/x", "7") == BODY
+        assert storage.read_bytes("gs://b/x", "7") == BODY
     assert [is_quick(request) for request in served.requests] == [True, False, False, False, True]
 
 
@@ -410,7 +410,7 @@ def test_settings_that_obstore_rejects_are_left_to_the_other_client(
 ) -> None:
     monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", "/no/such/file")
     with serve(hold) as served:
-        assert storage.read_version("gs://b/x", "7") == BODY
+        assert storage.read_bytes("gs://b/x", "7") == BODY
     assert not any(map(is_quick, served.requests))
 
 
@@ -419,7 +419,7 @@ def test_a_client_certificate_is_left_to_the_other_client(
 ) -> None:
     monkeypatch.setenv("GOOGLE_API_USE_CLIENT_CERTIFICATE", "true")
     with serve(hold) as served:
-        assert storage.read_version("gs://b/x", "7") == BODY
+        assert storage.read_bytes("gs://b/x", "7") == BODY
     assert not any(map(is_quick, served.requests))
 
 

@@ -34,11 +34,11 @@ def test_a_large_object_is_not_read_to_its_end(imitation: Imitation) -> None:
 def test_a_cut_transfer_of_a_small_object_is_no_large_one(imitation: Imitation) -> None:
     hold = imitation.holding(SMALL)
     with imitation.serve(lambda request: hold(request)._replace(cut=int(request.number == 0))):
-        assert storage.read_at_most(imitation.path("small.jpg"), LIMIT) == SMALL
+        assert storage.read_bytes(imitation.path("small.jpg"), limit=LIMIT) == SMALL
 
 
 def test_a_local_file_has_a_limit_too(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(SMALL)
-    assert storage.read_at_most(str(tmp_path / "a"), len(SMALL)) == SMALL
+    assert storage.read_bytes(str(tmp_path / "a"), limit=len(SMALL)) == SMALL
     with pytest.raises(storage.ObjectTooLarge):
-        storage.read_at_most(str(tmp_path / "a"), len(SMALL) - 1)
+        storage.read_bytes(str(tmp_path / "a"), limit=len(SMALL) - 1)

@@ -150,9 +150,9 @@ def _read_remote(ref: ImageRef, max_bytes: int) -> bytes:
 def _read_object(ref: ImageRef, max_bytes: int) -> bytes:
     """Reads an object once; one without a listed version, whose size may be anything, up to the limit."""
     if ref.version:
-        return storage.read_version(ref.uri, ref.version)
+        return storage.read_bytes(ref.uri, ref.version)
     try:
-        return storage.read_at_most(ref.uri, max_bytes)
+        return storage.read_bytes(ref.uri, limit=max_bytes)
     except storage.ObjectTooLarge as error:
         if error.size < 0:
             raise _too_large(f"it has more than {format_size(max_bytes)}") from error
@@ -185,10 +185,8 @@ def _read_local(ref: ImageRef, max_bytes: int) -> bytes:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise ImageFault(QuarantineReason.UNREADABLE, Stage.READ, "it is not a regular file")
-        if ref.size >= 0 and (
-            status.st_size != ref.size or (ref.version and storage.local_version(status) != ref.version)
-        ):
-            raise storage.changed(ref.uri)
+        if ref.size >= 0:
+            storage.check_unchanged(ref.uri, status, ref.size, ref.version)
         if status.st_size > max_bytes:  # a manifest does not know the sizes of its files
             raise _larger(status.st_size, max_bytes)
         data = storage.read_fully(descriptor, 0, status.st_size)

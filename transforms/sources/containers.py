@@ -13,7 +13,7 @@ from shardwright.transforms import storage
 from shardwright.transforms.sources.image_files import key_of
 from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.source import Input, InputSplit
-from shardwright.transforms.storage.stored_object import StoredObject
+from shardwright.transforms.storage.store import StoredObject
 
 #: Most folders that are searched to recognize an input, and most subfolders of each.
 _FOLDERS_NEAR = 16

@@ -47,7 +47,7 @@ from shardwright.transforms.sources.tables.heads import (
     may_be_list,
 )
 from shardwright.transforms.sources.tables.rows import SETTINGS, Rows
-from shardwright.transforms.storage.stored_object import StoredObject
+from shardwright.transforms.storage.store import StoredObject
 
 #: Prefixes of the files that Spark and Hadoop write beside their output.
 _MARKERS = ("_SUCCESS", "_committed_", "_started_")

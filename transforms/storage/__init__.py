@@ -22,6 +22,7 @@ import google_crc32c
 
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.missing_packages import needed_by
 from shardwright.schemas.plain_text import check_utf8
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.storage import local
@@ -29,18 +30,18 @@ from shardwright.transforms.storage.faults import Damaged
 from shardwright.transforms.storage.faults import changed as changed
 from shardwright.transforms.storage.faults import fault as fault
 from shardwright.transforms.storage.faults import translated_errors as translated_errors
-from shardwright.transforms.storage.listings import listed_pages, objects_of
+from shardwright.transforms.storage.listings import listed_pages
+from shardwright.transforms.storage.local import check_unchanged as check_unchanged
 from shardwright.transforms.storage.local import local_version as local_version
 from shardwright.transforms.storage.local import read_fully as read_fully
 from shardwright.transforms.storage.local import unfinished as unfinished
 from shardwright.transforms.storage.retries import LAST_TRY_SECONDS as LAST_TRY_SECONDS
 from shardwright.transforms.storage.retries import at_most as at_most
 from shardwright.transforms.storage.retries import current
-from shardwright.transforms.storage.store import PART_BYTES, Store
-from shardwright.transforms.storage.stored_object import ListedPage, ObjectState
-from shardwright.transforms.storage.stored_object import NoConditions as NoConditions
-from shardwright.transforms.storage.stored_object import ObjectTooLarge as ObjectTooLarge
-from shardwright.transforms.storage.stored_object import StoredObject as StoredObject
+from shardwright.transforms.storage.store import PART_BYTES, ListedPage, RemoteStore, Store
+from shardwright.transforms.storage.store import NoConditions as NoConditions
+from shardwright.transforms.storage.store import ObjectTooLarge as ObjectTooLarge
+from shardwright.transforms.storage.store import StoredObject as StoredObject
 
 _COPY_BYTES = 1 << 20
 _REQUESTS_AT_ONCE = 16
@@ -63,15 +64,16 @@ def _scheme(path: str) -> str:
 
 
 @cache
-def _store_of(place: str) -> Store:
-    module, name = place.split(".")
-    store: Store = getattr(import_module(f"{__name__}.{module}"), name)()
-    return store
+def _store_for(scheme: str) -> Any:
+    module, name = _STORES.get(scheme, "beam_files.BeamStore").split(".")
+    with needed_by(f"{scheme}://"):
+        return getattr(import_module(f"{__name__}.{module}"), name)()
 
 
 def _store(path: str) -> Store:
     """Returns the store of a path, which all threads share."""
-    return _store_of(_STORES.get(_scheme(path), "beam_files.BeamStore"))
+    store: Store = _store_for(_scheme(path))
+    return store
 
 
 def join(base: str, *parts: str) -> str:
@@ -133,35 +135,21 @@ def read_text(option: str, path: str, content: str = "") -> str:
         raise UsageError(f"{option} {path} is not UTF-8 text; save it as UTF-8.") from None
 
 
-def read_bytes(path: str) -> bytes:
-    """Reads a whole file; raises FileNotFoundError or another OSError."""
-    store = _store(path)
-    return store.run("read", path, lambda: store.read(path))
-
-
-def read_at_most(path: str, limit: int) -> bytes:
-    """Reads a whole file, unless it is too large.
+def read_bytes(path: str, version: str = "", limit: int = -1) -> bytes:
+    """Reads a whole file.
 
     Args:
       path: path of the file.
-      limit: largest size to read in bytes.
+      version: version of a remote file when it was listed, of which the caller compares the checksum; empty
+        if unknown.
+      limit: largest size to read in bytes; -1 is none.
 
     Raises:
       ObjectTooLarge: if the file is larger; little more than the limit is in memory by then.
-      FileNotFoundError: or another OSError.
+      FileNotFoundError: if the file, or that version of it, does not exist; or another OSError.
     """
     store = _store(path)
-    return store.run("read", path, lambda: store.read(path, limit=limit))
-
-
-def read_version(path: str, version: str) -> bytes:
-    """Reads a remote file in the listed version; the caller compares the checksum.
-
-    Raises:
-      FileNotFoundError: if that version no longer exists.
-    """
-    store = _store(path)
-    return store.run("read", path, lambda: store.read(path, version))
+    return store.run("read", path, lambda: store.read(path, version, limit))
 
 
 def crc32c_of(data: bytes) -> str:
@@ -208,11 +196,6 @@ def exists(path: str) -> bool:
 
 def stat(path: str) -> StoredObject | None:
     """Returns the storage's metadata of a file; None if there is no such file."""
-    found = _state(path)
-    return found and found.stored
-
-
-def _state(path: str) -> ObjectState | None:
     store = _store(path)
     try:
         return store.run("look for", path, lambda: store.stat(path))
@@ -222,10 +205,11 @@ def _state(path: str) -> ObjectState | None:
 
 def size_of(path: str) -> int:
     """Returns the size of a file in bytes; raises FileNotFoundError or another OSError."""
-    return os.path.getsize(path) if not is_remote(path) else _stat(path).size
+    return os.path.getsize(path) if not is_remote(path) else state_of(path).size
 
 
-def _stat(path: str) -> StoredObject:
+def state_of(path: str) -> StoredObject:
+    """Returns the storage's metadata of a file; raises FileNotFoundError or another OSError."""
     found = stat(path)
     if found is None:
         raise FileNotFoundError(errno.ENOENT, "no such object", path)
@@ -238,7 +222,7 @@ def modified_at(path: str) -> float | None:
     Returns:
       Seconds since the epoch; None if there is no such file.
     """
-    found = _state(path)
+    found = stat(path)
     return found and found.modified
 
 
@@ -315,7 +299,7 @@ def read_with_etag(path: str) -> tuple[bytes, str] | None:
             if not is_remote(path):
                 data = read_bytes(path)
                 return data, local.digest_of(data)
-            data = read_version(path, found.version)
+            data = read_bytes(path, found.version)
             if found.crc32c in ("", crc32c_of(data)):
                 return data, found.version
     raise changed(path)
@@ -352,7 +336,7 @@ def move_into_place(temporary: str, path: str) -> None:
 
 
 def _upload(file: IO[bytes], path: str) -> None:
-    store = _store(path)
+    store: RemoteStore = _store_for(_scheme(path))
     store.run("write", path, lambda: store.upload(file, path))
 
 
@@ -396,7 +380,7 @@ def open_local(path: str) -> Iterator[IO[bytes]]:
         with local.open_local(path) as file:
             yield file
         return
-    found = _stat(path)
+    found = state_of(path)
     with tempfile.TemporaryFile() as copy:
         _store(path).run("read", path, lambda: _copy_to(copy, found))
         copy.seek(0)
@@ -426,10 +410,7 @@ def _copy_to(copy: IO[bytes], found: StoredObject) -> None:
 
 def sha256_of(file: IO[bytes]) -> str:
     """Returns the sha256 hex digest of an open file from its position to its end."""
-    digest = hashlib.sha256()
-    while chunk := file.read(_COPY_BYTES):
-        digest.update(chunk)
-    return digest.hexdigest()
+    return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
 def checksums_of(file: IO[bytes]) -> tuple[str, str]:
@@ -454,7 +435,7 @@ def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
       directory: the directory.
       deep: whether to include subfolders; must be true if folders cannot be listed (`has_folders`).
     """
-    yield from UNDERWAY.passing(objects_of(_pages(directory, deep)))
+    yield from UNDERWAY.passing(item for page in _pages(directory, deep) for item in page.objects)
 
 
 def _pages(directory: str, deep: bool) -> Iterator[ListedPage]:
@@ -488,7 +469,7 @@ def list_level(directory: str, most: int) -> tuple[list[str], list[str] | None]:
     files: list[str] = []
     folders: list[str] = []
     for page in UNDERWAY.passing(_pages(directory, False)):
-        files += [item.path.removeprefix(prefix) for item in objects_of([page])]
+        files += [item.path.removeprefix(prefix) for item in page.objects]
         folders += page.folders
         if len(files) >= most and page.token:
             return files[:most], None
@@ -500,13 +481,8 @@ def list_folders(directory: str) -> list[str]:
     return sorted(name for page in _pages(directory, False) for name in page.folders)
 
 
-def copy_files(source: str, target: str, files: Sequence[str]) -> None:
-    """Copies remote files, on the servers if possible; paths are relative to both directories."""
-    _at_once(lambda file: _copy(join(source, file), join(target, file)), files)
-
-
 def _copy(source: str, target: str) -> None:
-    store = _store(target)
+    store: RemoteStore = _store_for(_scheme(target))
     if not store.run("copy", source, lambda: store.copy(source, target)):
         with open_local(source) as file:
             _upload(file, target)
@@ -515,8 +491,8 @@ def _copy(source: str, target: str) -> None:
 def link_files(source: str, target: str, files: Sequence[str], existing: bool = False) -> None:
     """Links or copies files into another directory of the same storage, without reading them if possible.
 
-    Local files get a second name (hard links), or are copied if the disk has none. Repeating the call
-    changes nothing.
+    Local files get a second name (hard links), or are copied if the disk has none. Remote files are copied,
+    on the servers if possible. Repeating the call changes nothing.
 
     Args:
       source: directory that holds the files.
@@ -528,7 +504,7 @@ def link_files(source: str, target: str, files: Sequence[str], existing: bool = 
       FileNotFoundError: if the target must exist and is missing, or a file is missing.
     """
     if is_remote(target):
-        copy_files(source, target, files)
+        _at_once(lambda file: _copy(join(source, file), join(target, file)), files)
         return
     for file in files:
         local.link(join(source, file), join(target, file), target if existing else "")
@@ -541,8 +517,7 @@ def remove_files(directory: str, files: Sequence[str]) -> None:
 
 def _at_once(function: Callable[[str], None], files: Sequence[str]) -> None:
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
-        for _ in executor.map(function, files):
-            pass
+        list(executor.map(function, files))
 
 
 def remove(path: str) -> None:

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import obstore.store
+
 from shardwright.schemas.errors import EngineError
 from shardwright.transforms.storage.faults import Service
 from shardwright.transforms.storage.object_store import Buckets, ObjectStore, certificates, variable
 
-_CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 #: Environment variables, of Azure's command line and of obstore.
 _ACCOUNT = ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME")
 _ENDPOINT = ("AZURE_STORAGE_SERVICE_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
@@ -46,7 +47,7 @@ class AzureStore(ObjectStore):
             "run `az login`, or set AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_KEY or "
             "AZURE_STORAGE_SAS_TOKEN"
         ),
-        certificates=_CERTIFICATES[0],
+        certificates="REQUESTS_CA_BUNDLE",
     )
     other_names = re.compile(r"\\")  # Azure turns it into `/`
     name_rule = (
@@ -55,8 +56,6 @@ class AzureStore(ObjectStore):
 
     def connect(self, options: Mapping[str, Any]) -> Buckets:
         """Returns the containers for Beam's options, or for the environment."""
-        from obstore.store import AzureStore as Kind
-
         connection = options.get("azure_connection_string") or ""
         url = options.get("blob_service_endpoint") or ""
         identity = options.get("azure_managed_identity_client_id") or ""
@@ -73,8 +72,8 @@ class AzureStore(ObjectStore):
                 "No storage account is named for az://; set AZURE_STORAGE_ACCOUNT or "
                 "AZURE_STORAGE_CONNECTION_STRING, or give --blob_service_endpoint."
             )
-        client = {**certificates(_CERTIFICATES), "allow_http": settings["endpoint"].startswith("http://")}
-        return Buckets(Kind, settings, client)
+        client = {**certificates(), "allow_http": settings["endpoint"].startswith("http://")}
+        return Buckets(obstore.store.AzureStore, settings, client)
 
 
 def _of_connection(connection: str) -> dict[str, Any]:

@@ -12,10 +12,7 @@ from typing import IO, Any
 from shardwright.schemas.errors import EngineError, ShardwrightError, words_of
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.storage.faults import Fault
-from shardwright.transforms.storage.store import RemoteStore
-from shardwright.transforms.storage.stored_object import ListedPage, ObjectState, ObjectTooLarge, StoredObject
-
-_COPY_BYTES = 1 << 20
+from shardwright.transforms.storage.store import ListedPage, ObjectTooLarge, RemoteStore, StoredObject
 
 
 class BeamStore(RemoteStore):
@@ -73,27 +70,16 @@ class BeamStore(RemoteStore):
             file.seek(offset)
             return bytes(file.read(length))
 
-    def write(self, path: str, data: bytes) -> None:
-        """Writes a file."""
-        with self._appearing_whole(path) as file:
-            file.write(data)
-
     def write_if(self, path: str, data: bytes, version: str | None) -> bool:
         """Raises an error: these file systems do not support conditional requests."""
         raise NotImplementedError
 
     def upload(self, file: IO[bytes], path: str) -> None:
-        """Writes an open file."""
-        file.seek(0)
-        with self._appearing_whole(path) as target:
-            shutil.copyfileobj(file, target, _COPY_BYTES)
-
-    @contextlib.contextmanager
-    def _appearing_whole(self, path: str) -> Iterator[IO[bytes]]:
-        """Opens a file for writing; if the storage has directories, an unfinished file has another name."""
+        """Writes an open file; if the storage has directories, under another name until it is finished."""
         place = path + ".tmp" if self._make_folder(path) else path
-        with self.client().create(place, compression_type="uncompressed") as file:
-            yield file
+        file.seek(0)
+        with self.client().create(place, compression_type="uncompressed") as target:
+            shutil.copyfileobj(file, target)
         if place != path:
             self.delete(path)
             self.client().rename([place], [path])
@@ -118,13 +104,15 @@ class BeamStore(RemoteStore):
         if self.client().exists(path):
             self.client().delete([path])
 
-    def stat(self, path: str) -> ObjectState:
+    def stat(self, path: str) -> StoredObject:
         """Returns the metadata of a file."""
         for item in self.client().match([glob.escape(path)])[0].metadata_list:
-            modified = float(item.last_updated_in_seconds or 0)
-            return ObjectState(_stored(item), modified or None)
+            return _stored(item)
         raise FileNotFoundError(errno.ENOENT, "no such object", path)
 
 
 def _stored(item: Any) -> StoredObject:
-    return StoredObject(item.path, item.size_in_bytes, str(item.last_updated_in_seconds or ""))
+    modified = float(item.last_updated_in_seconds or 0) or None
+    return StoredObject(
+        item.path, item.size_in_bytes, str(item.last_updated_in_seconds or ""), modified=modified
+    )

@@ -17,25 +17,31 @@ from datetime import UTC
 from http import HTTPStatus
 from typing import IO, Any
 
+import google.auth
+import obstore.store
+from google.api_core import exceptions
+from google.api_core.client_info import ClientInfo
+from google.api_core.retry import Retry
+from google.auth.credentials import AnonymousCredentials
+from google.auth.exceptions import GoogleAuthError, TransportError
+from google.auth.transport.requests import Request
+from google.cloud import storage
+from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
+from obstore.exceptions import BaseError
+from requests.adapters import HTTPAdapter
+from requests.exceptions import JSONDecodeError, RequestException, SSLError
+from urllib3.exceptions import HTTPError
+
 from shardwright.schemas import __version__
 from shardwright.transforms.concurrency.pool import CONNECTIONS
-from shardwright.transforms.storage import object_store, retries
-from shardwright.transforms.storage.faults import (
-    DAMAGED_RETRIES,
-    Answer,
-    BadAnswer,
-    Damaged,
-    Fault,
-    Service,
-    damaged,
-)
+from shardwright.transforms.storage import faults, object_store, retries
+from shardwright.transforms.storage.faults import Answer, BadAnswer, Damaged, Fault, Service
 from shardwright.transforms.storage.listings import folder_prefix
-from shardwright.transforms.storage.object_store import Reader
-from shardwright.transforms.storage.store import PART_BYTES, RemoteStore
-from shardwright.transforms.storage.stored_object import (
+from shardwright.transforms.storage.store import (
+    PART_BYTES,
     ListedPage,
-    ObjectState,
     ObjectTooLarge,
+    RemoteStore,
     StoredObject,
     content_type,
 )
@@ -46,8 +52,6 @@ _LISTED_FIELDS = "items(name,size,generation,crc32c),prefixes,nextPageToken"
 #: Answers to bytes that do not match their checksum, and to lost upload sessions.
 _UPLOAD_AGAIN = frozenset((HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.GONE))
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
-#: Variables for the file with the certificates to trust, or for its folder, which obstore cannot read.
-_CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 #: What the client writes around the storage's message.
 _AROUND_MESSAGE = re.compile(r"\A[A-Z]+ \S+: |:? ?\('Request failed.*", re.DOTALL)
 _NO_BUCKET = "specified bucket does not exist"
@@ -85,48 +89,37 @@ class GcsStore(RemoteStore):
             "run `gcloud auth application-default login` or set GOOGLE_APPLICATION_CREDENTIALS, or read a "
             "public bucket with --no_auth"
         ),
-        certificates=_CERTIFICATES[0],
+        certificates="REQUESTS_CA_BUNDLE",
     )
 
     def connect(self, options: Mapping[str, Any]) -> _Client:
         """Returns the clients for Beam's options."""
-        from google.api_core.client_info import ClientInfo
-        from google.cloud import storage
-        from requests.adapters import HTTPAdapter
-
         credentials, user_project = _credentials(options)
         # Otherwise the client also requests the metadata of each bucket, which needs another permission.
         os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
-        google = storage.Client(
+        client = storage.Client(
             project=None,
             credentials=credentials,
             client_info=ClientInfo(user_agent=f"shardwright/{__version__}"),
         )
         for scheme in ("https://", "http://"):
-            google._http.mount(scheme, HTTPAdapter(pool_connections=CONNECTIONS, pool_maxsize=CONNECTIONS))
+            client._http.mount(scheme, HTTPAdapter(pool_connections=CONNECTIONS, pool_maxsize=CONNECTIONS))
         payer = user_project or getattr(credentials, "quota_project_id", None)
-        return _Client(google, user_project, credentials, _buckets(google.api_endpoint, credentials, payer))
+        return _Client(client, user_project, credentials, _buckets(client.api_endpoint, credentials, payer))
 
     def fault(self, doing: str, path: str, error: Exception) -> Fault | None:
         """Explains an error of Google's libraries or of obstore."""
-        from google.api_core.exceptions import GoogleAPICallError, RetryError
-        from google.auth.exceptions import GoogleAuthError, TransportError
-        from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
-        from obstore.exceptions import BaseError
-        from requests.exceptions import JSONDecodeError, RequestException, SSLError
-        from urllib3.exceptions import HTTPError
-
-        if isinstance(error, RetryError) and isinstance(error.cause, Exception):
+        if isinstance(error, exceptions.RetryError) and isinstance(error.cause, Exception):
             return self.fault(doing, path, error.cause)
         if isinstance(error, DataCorruption | Damaged):
-            return damaged(doing, path)
+            return faults.damaged(doing, path)
         if isinstance(error, GoogleAuthError) and not isinstance(error, TransportError):
             return self.service.no_credentials(doing, path)
         if isinstance(error, JSONDecodeError | BadAnswer):
             return self.service.bad_answer(doing, path)
         if isinstance(error, SSLError) and "certificate" in str(error).lower():
             return self.service.bad_certificate(doing, path)
-        if isinstance(error, GoogleAPICallError):
+        if isinstance(error, exceptions.GoogleAPICallError):
             return self._refused(doing, path, error)
         if isinstance(error, BaseError) and object_store.is_foreign(error):
             return self.service.bad_answer(doing, path)
@@ -149,12 +142,11 @@ class GcsStore(RemoteStore):
         code = _NO_BUCKET if _NO_BUCKET in text else ""
         fault = self.service.fault(doing, path, Answer(status, code, text))
         if doing == "write" and status in _UPLOAD_AGAIN:
-            return Fault(fault.error, DAMAGED_RETRIES)
+            return Fault(fault.error, faults.DAMAGED_RETRIES)
         return fault
 
     def _repeated(self, doing: str, path: str) -> dict[str, Any]:
         """Returns Google's settings for an upload or a copy, of which the client repeats single requests."""
-        from google.api_core.retry import Retry
 
         def goes_on(error: Exception) -> bool:
             fault = self.fault(doing, path, error)
@@ -182,14 +174,12 @@ class GcsStore(RemoteStore):
             page_token=token or None,
             **_once(),
         )
-        pages, is_first = blobs.pages, True
-        while is_first or blobs.next_page_token:
-            is_first = False
-            with _expected():
-                objects = [_stored(blob) for blob in next(pages, ())]
+        with _expected():
+            for page in blobs.pages:
+                objects = [_stored(blob) for blob in page]
                 folders = [folder.removeprefix(prefix)[:-1] for folder in sorted(blobs.prefixes)]
-            blobs.prefixes.clear()
-            yield ListedPage(objects, folders, blobs.next_page_token or "")
+                blobs.prefixes.clear()
+                yield ListedPage(objects, folders, blobs.next_page_token or "")
 
     def read(self, path: str, version: str = "", limit: int = -1) -> bytes:
         """Reads an object. The bytes of a given version are left to the caller to compare."""
@@ -209,8 +199,6 @@ class GcsStore(RemoteStore):
 
     def read_range(self, path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
         """Reads a range of an object."""
-        from google.api_core.exceptions import RequestRangeNotSatisfiable
-
         data = self._quickly(path, lambda reader: reader.part(version, offset, length))
         if data is not None:
             return data
@@ -218,11 +206,11 @@ class GcsStore(RemoteStore):
             data = self._blob(path, version).download_as_bytes(
                 start=offset, end=offset + length - 1, raw_download=True, checksum=None, **_once()
             )
-        except RequestRangeNotSatisfiable:  # the object ends before
+        except exceptions.RequestRangeNotSatisfiable:  # the object ends before
             return b""
         return bytes(data)
 
-    def _quickly(self, path: str, read: Callable[[Reader], bytes]) -> bytes | None:
+    def _quickly(self, path: str, read: Callable[[object_store.Reader], bytes]) -> bytes | None:
         """Reads through obstore; returns None if Google's own client must read, or explain a refusal.
 
         Args:
@@ -236,7 +224,7 @@ class GcsStore(RemoteStore):
         if not client.credentials.valid:
             self._renew_token(client.credentials)
         try:
-            return read(Reader(client.buckets.open(bucket), name, "version"))
+            return read(object_store.Reader(client.buckets.open(bucket), name, "version"))
         except ObjectTooLarge:
             raise
         except Exception as error:
@@ -246,39 +234,31 @@ class GcsStore(RemoteStore):
             raise
 
     def _renew_token(self, credentials: Any) -> None:
-        from google.auth.transport.requests import Request
-
         with self._lock:  # one thread does it for all
             if not credentials.valid:
                 credentials.refresh(Request())
 
-    def write(self, path: str, data: bytes) -> None:
-        """Writes an object in one upload."""
-        self._upload(path, io.BytesIO(data), len(data))
-
     def write_if(self, path: str, data: bytes, version: str | None) -> bool:
         """Writes an object if its generation is unchanged."""
-        from google.api_core.exceptions import PreconditionFailed
-
         try:
-            self._upload(path, io.BytesIO(data), len(data), "no-store", if_generation_match=int(version or 0))
-        except PreconditionFailed:
+            self._upload(path, io.BytesIO(data), "no-store", if_generation_match=int(version or 0))
+        except exceptions.PreconditionFailed:
             return False
         return True
 
     def upload(self, file: IO[bytes], path: str) -> None:
         """Writes an open file, in parts if it is large."""
+        self._upload(path, file)
+
+    def _upload(self, path: str, file: IO[bytes], cache_control: str = "", **condition: int) -> None:
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
-        self._upload(path, _ReportedFile(file), size)
-
-    def _upload(self, path: str, file: Any, size: int, cache_control: str = "", **condition: int) -> None:
         blob = self._blob(path)
         blob.chunk_size = PART_BYTES
         if cache_control:
             blob.cache_control = cache_control
         blob.upload_from_file(
-            file,
+            _ReportedFile(file),
             size=size,
             content_type=content_type(path),
             checksum="crc32c",
@@ -299,12 +279,12 @@ class GcsStore(RemoteStore):
         """Removes an object."""
         self._blob(path).delete(**_once())
 
-    def stat(self, path: str) -> ObjectState:
+    def stat(self, path: str) -> StoredObject:
         """Returns the metadata of an object."""
         blob = self._blob(path)
         with _expected():
             blob.reload(**_once())
-            return ObjectState(_stored(blob), blob.updated and blob.updated.timestamp())
+            return _stored(blob)
 
 
 def _once() -> dict[str, Any]:
@@ -319,9 +299,6 @@ def _expected() -> Iterator[None]:
     try:
         yield
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        from google.auth.exceptions import GoogleAuthError
-        from requests.exceptions import RequestException
-
         if isinstance(error, GoogleAuthError | RequestException):
             raise
         raise BadAnswer("this is another document") from error
@@ -333,6 +310,7 @@ def _stored(blob: Any) -> StoredObject:
         int(blob.size or 0),
         str(blob.generation or ""),
         blob.crc32c or "",
+        blob.updated and blob.updated.timestamp(),
     )
 
 
@@ -368,13 +346,9 @@ def _credentials(options: Mapping[str, Any]) -> tuple[Any, str | None]:
     Raises:
       google.auth.exceptions.DefaultCredentialsError: if there are none.
     """
-    from google.auth.credentials import AnonymousCredentials
-
     user_project = options.get("gcs_user_project")
     if options.get("no_auth") or os.environ.get("STORAGE_EMULATOR_HOST"):
         return AnonymousCredentials(), user_project
-    import google.auth
-
     credentials, _ = google.auth.default(scopes=[_SCOPE])
     if impersonate := options.get("impersonate_service_account"):
         from google.auth import impersonated_credentials
@@ -391,10 +365,7 @@ def _credentials(options: Mapping[str, Any]) -> tuple[Any, str | None]:
 
 def _buckets(url: str, credentials: Any, payer: str | None) -> object_store.Buckets | None:
     """Returns buckets of obstore; None if it cannot do what the environment asks for."""
-    from google.auth.credentials import AnonymousCredentials
-    from obstore.store import GCSStore
-
-    certificates = object_store.variable(*_CERTIFICATES)
+    certificates = object_store.variable(*object_store.CERTIFICATES)
     if os.environ.get("GOOGLE_API_USE_CLIENT_CERTIFICATE", "").lower() == "true" or os.path.isdir(
         certificates
     ):
@@ -413,9 +384,9 @@ def _buckets(url: str, credentials: Any, payer: str | None) -> object_store.Buck
     if payer:
         headers["x-goog-user-project"] = payer
     client_options = {
-        **object_store.certificates(_CERTIFICATES),
+        **object_store.certificates(),
         "allow_http": url.startswith("http://"),
         "default_headers": headers,
         "user_agent": f"shardwright/{__version__}",
     }
-    return object_store.Buckets(GCSStore, settings, client_options)
+    return object_store.Buckets(obstore.store.GCSStore, settings, client_options)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
-from shardwright.transforms.storage.stored_object import ListedPage, StoredObject
+from shardwright.transforms.storage.store import ListedPage
 
 #: Number of consecutive pages without new paths; storages send some where objects were deleted.
 MAX_EMPTY_PAGES = 1000
@@ -53,7 +53,7 @@ class _Seen:
 def listed_pages(
     directory: str, pages_after: Callable[[str], Iterator[ListedPage]], run: Run
 ) -> Iterator[ListedPage]:
-    """Yields the pages of a listing without paths that were listed before.
+    """Yields the pages of a listing, without repeated paths and without markers of empty folders.
 
     Args:
       directory: the listed directory.
@@ -79,7 +79,7 @@ def listed_pages(
     while (page := run(next_page)) is not None:
         objects = [item for item in page.objects if seen.is_new(item.path)]
         folders = [name for name in dict.fromkeys(page.folders) if seen.is_new(f"{directory}/{name}/")]
-        yield ListedPage(objects, folders, page.token)
+        yield ListedPage([item for item in objects if not item.path.endswith("/")], folders, page.token)
         empty = 0 if objects or folders else empty + 1
         token = page.token
         if not token:
@@ -91,14 +91,6 @@ def listed_pages(
                 "with --resume."
             )
         tokens.add(token)
-
-
-def objects_of(pages: Iterable[ListedPage]) -> Iterator[StoredObject]:
-    """Yields the objects of a listing, without the markers that consoles make for empty folders."""
-    for page in pages:
-        for item in page.objects:
-            if not item.path.endswith("/"):
-                yield item
 
 
 def folder_prefix(name: str) -> str:

@@ -11,6 +11,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import IO
 
@@ -18,8 +19,7 @@ from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.storage.faults import changed
-from shardwright.transforms.storage.store import Store
-from shardwright.transforms.storage.stored_object import ListedPage, ObjectState, ObjectTooLarge, StoredObject
+from shardwright.transforms.storage.store import ListedPage, ObjectTooLarge, Store, StoredObject
 
 #: Errors if a file cannot get a second name: another disk or owner, too many names, no links on the disk.
 _NO_LINKS = frozenset(
@@ -28,7 +28,6 @@ _NO_LINKS = frozenset(
 #: Seconds to wait for a lock, which is normally released within milliseconds.
 _LOCK_SECONDS, _LOCK_PAUSE = 60.0, 0.005
 _LOCK_FILE = ".lock"
-_COPY_BYTES = 1 << 20
 
 
 class LocalStore(Store):
@@ -66,9 +65,7 @@ class LocalStore(Store):
             if size < 0:
                 _check_regular(descriptor, path)
             else:
-                status = os.fstat(descriptor)
-                if status.st_size != size or (version and local_version(status) != version):
-                    raise changed(path)
+                check_unchanged(path, os.fstat(descriptor), size, version)
             return read_fully(descriptor, offset, length)
         finally:
             os.close(descriptor)
@@ -82,16 +79,13 @@ class LocalStore(Store):
         folder = os.path.dirname(path) or "."
         if version is None:
             make_dirs(folder)
-        elif not os.path.isdir(folder):  # the file has gone with it
-            return False
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(alone_in(folder))
+        try:
+            with alone_in(folder):
                 if self._digest(path) != version:
                     return False
                 write_bytes(path, data, folder)
-            except FileNotFoundError:  # the folder is gone and is not made again
-                return False
+        except (FileNotFoundError, NotADirectoryError):  # the folder is gone and is not made again
+            return False
         return True
 
     def _digest(self, path: str) -> str | None:
@@ -100,36 +94,23 @@ class LocalStore(Store):
         except FileNotFoundError:
             return None
 
-    def upload(self, file: IO[bytes], path: str) -> None:
-        """Copies an open file."""
-        file.seek(0)
-        _write(path, lambda target: shutil.copyfileobj(file, target, _COPY_BYTES))
-
-    def copy(self, source: str, target: str) -> bool:
-        """Gives a file a second name, or copies it if the disk has none."""
-        link(source, target)
-        return True
-
     def delete(self, path: str) -> None:
         """Removes a file."""
         os.unlink(path)
 
-    def stat(self, path: str) -> ObjectState:
+    def stat(self, path: str) -> StoredObject:
         """Returns the metadata of a file."""
-        status = os.stat(path)
-        return ObjectState(_stored(path, status), status.st_mtime)
+        return _stored(path, os.stat(path))
 
 
 def _stored(path: str, status: os.stat_result) -> StoredObject:
-    return StoredObject(path, status.st_size, local_version(status))
+    return StoredObject(path, status.st_size, local_version(status), modified=status.st_mtime)
 
 
-@contextlib.contextmanager
-def open_local(path: str) -> Iterator[IO[bytes]]:
+def open_local(path: str) -> IO[bytes]:
     """Opens a file; pipes and devices, which may never end, raise an OSError."""
     _check_regular(path, path)  # before it is opened: a pipe would have to be waited for
-    with open(path, "rb") as file:
-        yield file
+    return open(path, "rb")
 
 
 def _check_regular(file: int | str, path: str) -> None:
@@ -198,7 +179,7 @@ def _write(path: str, fill: Callable[[IO[bytes]], object], inside: str = "") -> 
             if last:
                 raise
         except BaseException:
-            remove(temporary)
+            Path(temporary).unlink(missing_ok=True)
             raise
 
 
@@ -251,23 +232,17 @@ def link(source: str, target: str, inside: str = "") -> None:
     make_dirs(os.path.dirname(target), inside)
     source, temporary = os.path.realpath(source), unfinished(target)
     try:
-        try:
-            os.link(source, target)
-            return
-        except FileExistsError:
-            if os.path.samefile(source, target):
-                return
-            os.link(source, temporary)
+        os.link(source, temporary)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
         with open(source, "rb") as file:
-            _write(target, lambda copy: shutil.copyfileobj(file, copy, _COPY_BYTES), inside)
+            _write(target, lambda copy: shutil.copyfileobj(file, copy), inside)
         return
     try:
         os.replace(temporary, target)
     finally:
-        remove(temporary)  # still there if both are one file since
+        Path(temporary).unlink(missing_ok=True)  # still there if both are one file already
 
 
 def move_into_place(temporary: str, path: str) -> None:
@@ -275,6 +250,16 @@ def move_into_place(temporary: str, path: str) -> None:
     with open(temporary, "rb") as file:
         os.fsync(file.fileno())
     os.replace(temporary, path)
+
+
+def check_unchanged(path: str, status: os.stat_result, size: int, version: str) -> None:
+    """Checks that a file is as it was listed; its version is empty if unknown.
+
+    Raises:
+      EngineError: if it is not.
+    """
+    if status.st_size != size or (version and local_version(status) != version):
+        raise changed(path)
 
 
 def local_version(status: os.stat_result) -> str:
@@ -290,12 +275,6 @@ def read_fully(descriptor: int, offset: int, length: int) -> bytes:
         length -= len(chunk)
         offset += len(chunk)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
-def remove(path: str) -> None:
-    """Removes a file if it exists."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
 
 
 def remove_tree(directory: str) -> None:

@@ -19,17 +19,20 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
+import obstore
+from obstore.exceptions import BaseError, PermissionDeniedError
+
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.storage import retries
 from shardwright.transforms.storage.faults import Answer, BadAnswer, Damaged, Fault, Service, damaged
 from shardwright.transforms.storage.listings import folder_prefix
-from shardwright.transforms.storage.store import PART_BYTES, RemoteStore
-from shardwright.transforms.storage.stored_object import (
+from shardwright.transforms.storage.store import (
+    PART_BYTES,
     ListedPage,
     NoConditions,
-    ObjectState,
     ObjectTooLarge,
+    RemoteStore,
     StoredObject,
     content_type,
 )
@@ -62,6 +65,8 @@ _STATUS_OF = {
     "PreconditionError": _PRECONDITION_FAILED,
     "AlreadyExistsError": _PRECONDITION_FAILED,
 }
+#: Variables for the file with the certificates to trust. If it is a folder, obstore cannot read it.
+CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 #: Name of an object that does not exist. Only the storage itself says so.
 _PROBE = ".shardwright-no-such-object"
 
@@ -93,7 +98,7 @@ def variable(*names: str) -> str:
     return next(filter(None, (os.environ.get(name) for name in names)), "")
 
 
-def certificates(variables: Iterable[str]) -> dict[str, Any]:
+def certificates(variables: Iterable[str] = CERTIFICATES) -> dict[str, Any]:
     """Returns obstore's settings for the file with other certificates that an environment variable names."""
     path = variable(*variables)
     return {"root_certificate": Path(path).read_bytes()} if path else {}
@@ -178,13 +183,11 @@ class Reader:
 
     def _answer(self, version: str, offset: int, length: int) -> Any:
         """Returns obstore's answer, whose bytes are still to be read; None if the object ends before."""
-        from obstore import get
-
         options: Any = {"range": (offset, offset + length)}
         if version:
             options |= {"if_match": f'"{version}"'} if self._mark == "e_tag" else {"version": version}
         try:
-            answer = get(self._store, self._name, options=options)
+            answer = obstore.get(self._store, self._name, options=options)
         except Exception as error:
             if answer_of(error).status == _RANGE_NOT_SATISFIABLE or _BEHIND_THE_END in str(error):
                 return None
@@ -252,8 +255,6 @@ class ObjectStore(RemoteStore):
 
     def fault(self, doing: str, path: str, error: Exception) -> Fault | None:
         """Explains an error of obstore."""
-        from obstore.exceptions import BaseError
-
         answer = answer_of(error)
         if isinstance(error, Damaged):
             return damaged(doing, path)
@@ -324,33 +325,26 @@ class ObjectStore(RemoteStore):
         """Reads a range of an object."""
         return Reader(*self._object(path)).part(version, offset, length)
 
-    def stat(self, path: str) -> ObjectState:
+    def stat(self, path: str) -> StoredObject:
         """Returns the metadata of an object."""
-        from obstore import get
-
         store, name = self._object(path)
-        answer = get(store, name, options={"head": True})
+        answer = obstore.get(store, name, options={"head": True})
         if answer.attributes.get("hdi_isfolder", "").lower() == "true":  # of Azure
             raise FileNotFoundError("it is a folder")
-        return ObjectState(self._stored(path, answer.meta), answer.meta["last_modified"].timestamp())
+        return self._stored(path, answer.meta)
 
     def _stored(self, path: str, meta: Any) -> StoredObject:
         if not meta["e_tag"]:
             raise BadAnswer("the answer has no ETag")
-        return StoredObject(path, meta["size"], meta["e_tag"].strip('"'))
+        modified = meta["last_modified"].timestamp()
+        return StoredObject(path, meta["size"], meta["e_tag"].strip('"'), modified=modified)
 
     def _put(self, path: str, data: Any, attempts: int = 0, cache_control: str = "", **more: Any) -> None:
-        from obstore import put
-
         attributes = {"Content-Type": content_type(path)}
         if cache_control:
             attributes["Cache-Control"] = cache_control
         store, name = self._object(path, attempts)
-        put(store, name, data, attributes=attributes, **more)
-
-    def write(self, path: str, data: bytes) -> None:
-        """Writes an object in one request."""
-        self._put(path, data, use_multipart=False)
+        obstore.put(store, name, data, attributes=attributes, **more)
 
     def write_if(self, path: str, data: bytes, version: str | None) -> bool:
         """Writes an object if its ETag is unchanged."""
@@ -391,28 +385,22 @@ class ObjectStore(RemoteStore):
 
     def copy(self, source: str, target: str) -> bool:
         """Copies an object on the servers, unless it is in another bucket or very large."""
-        from obstore import copy
-
-        found = self.stat(source).stored
+        found = self.stat(source)
         if self.split_path(source)[0] != self.split_path(target)[0] or found.size > _COPY_BYTES:
             return False
         store, name = self._object(source)
-        copy(store, name, self._object(target)[1])
+        obstore.copy(store, name, self._object(target)[1])
         return True
 
     def delete(self, path: str) -> None:
         """Removes an object."""
-        from obstore import delete
-
-        delete(*self._object(path))
+        obstore.delete(*self._object(path))
 
     def list_pages(self, directory: str, deep: bool, token: str) -> Iterator[ListedPage]:
         """Yields pages of a listing; a token is the last name of a page.
 
         obstore lists one level only as a whole. So a folder is listed as a stream until a folder is inside.
         """
-        from obstore import list as obstore_list
-
         bucket, name = self.split_path(directory)
         prefix = folder_prefix(name)
         stripped = prefix.rstrip("/")
@@ -420,7 +408,7 @@ class ObjectStore(RemoteStore):
             raise UsageError(f"Cannot list {printable(directory)}: names {self._rule()}")
         store, _ = self._open(directory)
         is_empty = not token
-        for items in obstore_list(store, stripped or None, offset=token or None, chunk_size=_PAGE):
+        for items in obstore.list(store, stripped or None, offset=token or None, chunk_size=_PAGE):
             is_empty = False
             names = [item["path"] for item in items]
             if token and names[-1] <= token:  # this server begins with its first name
@@ -434,13 +422,11 @@ class ObjectStore(RemoteStore):
 
     def _level(self, bucket: str, prefix: str) -> ListedPage:
         """Lists the objects and folders directly in a folder."""
-        from obstore import list_with_delimiter_async
-
         store, _ = self._open(f"{self.paths}{bucket}/")
 
         async def listed() -> Any:
             return await asyncio.wait_for(
-                list_with_delimiter_async(store, prefix.rstrip("/") or None), _LEVEL_SECONDS
+                obstore.list_with_delimiter_async(store, prefix.rstrip("/") or None), _LEVEL_SECONDS
             )
 
         with ThreadPoolExecutor(1) as executor:  # this thread may run a loop, as in notebooks
@@ -454,8 +440,6 @@ class ObjectStore(RemoteStore):
         Raises:
           BadAnswer: if it does not.
         """
-        from obstore.exceptions import PermissionDeniedError
-
         with contextlib.suppress(FileNotFoundError, PermissionDeniedError):
             self.stat(f"{self.paths}{bucket}/{_PROBE}")
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
-from types import TracebackType
+from collections.abc import Callable
+from typing import Any
 
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.storage.faults import changed
-from shardwright.transforms.storage.local import local_version, read_fully
-from shardwright.transforms.storage.random_access import RandomAccessFile
+from shardwright.transforms.storage.local import check_unchanged, read_fully
 
 #: Number of bytes that are read at once from a local disk, where a request costs almost nothing.
 _LOCAL_STEP = 1 << 12
@@ -45,9 +46,7 @@ class RangeReader:
     def __enter__(self) -> RangeReader:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -62,11 +61,8 @@ class RangeReader:
         Raises:
           EngineError: if it is not.
         """
-        if self._descriptor < 0:
-            return
-        status = os.fstat(self._descriptor)
-        if status.st_size != self.size or (self.version and local_version(status) != self.version):
-            raise changed(self.path)
+        if self._descriptor >= 0:
+            check_unchanged(self.path, os.fstat(self._descriptor), self.size, self.version)
 
     def read_at(self, offset: int, length: int) -> bytes:
         """Reads a range; the result is shorter at the end of the file.
@@ -98,6 +94,52 @@ class RangeReader:
         return self._buffer[:length]
 
 
+class RandomAccessFile(io.RawIOBase):
+    """A seekable file for libraries that read from file objects.
+
+    Args:
+      read_at: Returns the bytes at an offset, given their number; fewer only at the end of the file.
+      size: Size of the file in bytes.
+    """
+
+    def __init__(self, read_at: Callable[[int, int], bytes | memoryview], size: int) -> None:
+        super().__init__()
+        self._read_at = read_at
+        self._size = size
+        self._position = 0
+
+    def readable(self) -> bool:
+        """Returns true."""
+        return True
+
+    def seekable(self) -> bool:
+        """Returns true."""
+        return True
+
+    def tell(self) -> int:
+        """Returns the position."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Moves to a position, at the earliest to the beginning; returns it."""
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(start + offset, 0)
+        return self._position
+
+    def read(self, size: int = -1) -> Any:
+        """Returns the next bytes; all that are left if `size` is negative."""
+        data = bytes(self._read_at(self._position, self._size if size < 0 else size))
+        self._position += len(data)
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        """Reads the next bytes into a buffer; returns their number."""
+        data = self._read_at(self._position, len(buffer))
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+
 def file_of(ranges: RangeReader) -> RandomAccessFile:
     """Returns a reader as a file object."""
     return RandomAccessFile(ranges.read_at, ranges.size)
@@ -109,7 +151,5 @@ def open_ranges(path: str) -> RangeReader:
     Raises:
       FileNotFoundError: or another OSError.
     """
-    found = storage.stat(path)
-    if found is None:
-        raise FileNotFoundError(2, "no such file", path)
+    found = storage.state_of(path)
     return RangeReader(path, found.size, found.version)

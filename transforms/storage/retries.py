@@ -42,12 +42,11 @@ class Contact:
 
     def forget(self) -> None:
         """Resets the state, for another server."""
-        self.has_answered = False
         self._answered_at, self._failed_at, self._failing_since = -math.inf, -math.inf, math.inf
 
     def answered(self) -> None:
         """Records an answer."""
-        self.has_answered, self._answered_at, self._failing_since = True, time.monotonic(), math.inf
+        self._answered_at, self._failing_since = time.monotonic(), math.inf
 
     def failed(self, since: float) -> None:
         """Records that an attempt failed; `since` is when its operation began."""
@@ -56,7 +55,7 @@ class Contact:
 
     def patience(self) -> float:
         """Returns the seconds for which a fault is retried."""
-        return PATIENCE_SECONDS if self.has_answered else FIRST_PATIENCE_SECONDS
+        return PATIENCE_SECONDS if self._answered_at > -math.inf else FIRST_PATIENCE_SECONDS
 
     def end(self) -> float:
         """Returns when the storage counts as dead if it keeps failing, on the monotonic clock."""
@@ -89,13 +88,12 @@ class Operation:
             self._end = min(self._end, self.start + max_seconds)
 
     def __enter__(self) -> Operation:
-        self._before = getattr(_local, "operation", None)
         _local.operation = _operations[id(self)] = self
         return self
 
     def __exit__(self, *raised: object) -> None:
         del _operations[id(self)]
-        _local.operation = self._before
+        _local.operation = None
 
     def reached(self, offset: int) -> None:
         """Records progress: the bytes up to an offset have passed. Bytes that are repeated do not count."""

@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import obstore.store
+
 from shardwright.schemas.errors import EngineError
 from shardwright.transforms.storage.faults import Service
 from shardwright.transforms.storage.object_store import Buckets, ObjectStore, certificates, variable
@@ -56,8 +58,6 @@ class S3Store(ObjectStore):
 
         obstore itself reads the environment, and asks for the credentials of containers and machines.
         """
-        from obstore.store import S3Store as Kind
-
         profile = _profile()
         settings: dict[str, Any] = {}
         if "region" in profile and not variable("AWS_REGION", "AWS_DEFAULT_REGION"):
@@ -76,7 +76,7 @@ class S3Store(ObjectStore):
         settings |= given
         endpoint = settings.get("aws_endpoint_url_s3") or variable("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
         client["allow_http"] = endpoint.startswith("http://")
-        return Buckets(Kind, {**settings, "disable_bulk_delete": True}, client)
+        return Buckets(obstore.store.S3Store, {**settings, "disable_bulk_delete": True}, client)
 
 
 def _profile() -> dict[str, str]:

@@ -7,22 +7,80 @@ deadlines (`retries`) and one sentence for each error (`faults`).
 
 from __future__ import annotations
 
+import io
 import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import IO, Any, ClassVar, TypeVar
+from functools import partial
+from typing import IO, Any, ClassVar, NamedTuple, TypeVar
 
+from shardwright.schemas.errors import EngineError
 from shardwright.schemas.missing_packages import needed_by
 from shardwright.transforms.concurrency.workers import job_options, values_of
 from shardwright.transforms.storage.faults import Fault
 from shardwright.transforms.storage.retries import Contact, retried
-from shardwright.transforms.storage.stored_object import ListedPage, ObjectState
 
 Result = TypeVar("Result")
 
 #: Size of the parts in bytes in which large objects are read and sent. One request carries one part.
 PART_BYTES = 16 << 20
+
+
+class NoConditions(EngineError):
+    """A storage rejects conditional requests, so that two writers cannot know who was first."""
+
+
+class ObjectTooLarge(Exception):
+    """An object is larger than the limit of its reader, and was not read to its end.
+
+    Attributes:
+      size: size in bytes; -1 if the storage does not state it.
+    """
+
+    def __init__(self, size: int = -1) -> None:
+        super().__init__(f"{size} bytes")
+        self.size = size
+
+
+class StoredObject(NamedTuple):
+    """An object of a storage.
+
+    Attributes:
+      path: path with its scheme, `gs://BUCKET/NAME`.
+      size: size in bytes.
+      version: the storage's mark of its state: its generation, its ETag, or when it was last changed.
+      crc32c: crc32c of its bytes, as base64 of the big-endian value; empty if the storage has none.
+      modified: when it was last written, by the storage's clock in seconds since the epoch. None if unknown,
+        as in listings.
+    """
+
+    path: str
+    size: int
+    version: str
+    crc32c: str = ""
+    modified: float | None = None
+
+
+class ListedPage(NamedTuple):
+    """A page of a listing.
+
+    Attributes:
+      objects: objects in the storage's order.
+      folders: names of the folders directly in the listed directory.
+      token: where the listing goes on after this page; empty if this is known to be the last page.
+    """
+
+    objects: list[StoredObject]
+    folders: list[str]
+    token: str
+
+
+def content_type(path: str) -> str:
+    """Returns the content type of an object, so that browsers show pages and documents."""
+    if path.endswith(".html"):
+        return "text/html"
+    return "application/json" if path.endswith(".json") else "application/octet-stream"
 
 
 class Store(ABC):
@@ -73,19 +131,11 @@ class Store(ABC):
         """Writes a file if its version is unchanged; None if there must be none. Returns whether it did."""
 
     @abstractmethod
-    def upload(self, file: IO[bytes], path: str) -> None:
-        """Writes an open local file, from its beginning, so that it appears whole or not at all."""
-
-    @abstractmethod
-    def copy(self, source: str, target: str) -> bool:
-        """Copies a file without reading it; returns false if the storage cannot do that."""
-
-    @abstractmethod
     def delete(self, path: str) -> None:
         """Removes a file."""
 
     @abstractmethod
-    def stat(self, path: str) -> ObjectState:
+    def stat(self, path: str) -> StoredObject:
         """Returns the metadata of a file."""
 
 
@@ -111,6 +161,14 @@ class RemoteStore(Store):
         """Returns a new client for the values of Beam's options; there are none if Beam is not in use."""
 
     @abstractmethod
+    def upload(self, file: IO[bytes], path: str) -> None:
+        """Writes an open local file, from its beginning, so that it appears whole or not at all."""
+
+    @abstractmethod
+    def copy(self, source: str, target: str) -> bool:
+        """Copies a file without reading it; returns false if the storage cannot do that."""
+
+    @abstractmethod
     def fault(self, doing: str, path: str, error: Exception) -> Fault | None:
         """Explains an error of the client; returns None for any other error."""
 
@@ -118,12 +176,15 @@ class RemoteStore(Store):
         """Returns the client of this process, which all threads share. Other options make a new one."""
         options = job_options()
         key = (options, os.getpid(), *map(os.environ.get, self.environment))
-        if self._client is None or key != self._client_key:
-            with self._lock:
-                if self._client is None or key != self._client_key:
-                    self._contact.forget()
-                    self._client, self._client_key = self.connect(values_of(options)), key
-        return self._client
+        with self._lock:
+            if key != self._client_key:
+                self._contact.forget()
+                self._client, self._client_key = self.connect(values_of(options)), key
+            return self._client
+
+    def write(self, path: str, data: bytes) -> None:
+        """Writes a file in one upload."""
+        self.upload(io.BytesIO(data), path)
 
     def split_path(self, path: str) -> tuple[str, str]:
         """Returns the bucket and the object name of a path."""
@@ -132,9 +193,5 @@ class RemoteStore(Store):
 
     def run(self, doing: str, path: str, send: Callable[[], Result]) -> Result:
         """Calls a function that sends requests until it succeeds, within one deadline."""
-
-        def fault_of(error: Exception) -> Fault | None:
-            return self.fault(doing, path, error)
-
         with needed_by(self.paths):
-            return retried(self._contact, path, send, fault_of)
+            return retried(self._contact, path, send, partial(self.fault, doing, path))

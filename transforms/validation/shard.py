@@ -30,7 +30,7 @@ from shardwright.transforms.records.compression import uncompressed
 from shardwright.transforms.records.framing import FRAME_BYTES, Record
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.records.recovery import DamagedRange, read_records
-from shardwright.transforms.storage.random_access import RandomAccessFile
+from shardwright.transforms.storage.ranges import RandomAccessFile
 from shardwright.transforms.validation.compared_records import ComparedRecord, ComparedRecords
 from shardwright.transforms.validation.ledger import DISORDERED, LedgerCheck, LedgerSummary, ShardTerms
 from shardwright.transforms.validation.objects import dropped_objects

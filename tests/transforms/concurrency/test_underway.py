@@ -33,7 +33,7 @@ from shardwright.transforms.storage import ranges
 from shardwright.transforms.storage.local import read_fully
 from shardwright.transforms.storage.ranges import RangeReader
 from shardwright.transforms.storage.retries import Contact, Operation
-from shardwright.transforms.storage.stored_object import ListedPage
+from shardwright.transforms.storage.store import ListedPage
 
 
 class Clock:

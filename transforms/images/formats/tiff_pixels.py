@@ -28,7 +28,7 @@ from shardwright.schemas.errors import ImageFault, words_of
 from shardwright.transforms.images.faults import corrupt, truncated, unsupported
 from shardwright.transforms.images.formats.ccitt import BadFaxData, decode_group3, decode_group4, decode_rle
 from shardwright.transforms.images.formats.jpeg import words_of_libjpeg
-from shardwright.transforms.storage.random_access import RandomAccessFile
+from shardwright.transforms.storage.ranges import RandomAccessFile
 
 _FILL_ORDER, _SAMPLES, _ROWS_PER_STRIP, _PLANES, _T4_OPTIONS, _PREDICTOR = 266, 277, 278, 284, 292, 317
 _WIDTH, _HEIGHT, _BITS, _PHOTOMETRIC = 256, 257, 258, 262

@@ -14,7 +14,7 @@ from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.image_ref import key_from_bytes
 from shardwright.schemas.units import format_size
 from shardwright.transforms.concurrency.underway import UNDERWAY
-from shardwright.transforms.storage.random_access import RandomAccessFile
+from shardwright.transforms.storage.ranges import RandomAccessFile
 
 #: Function of an offset and a number of bytes that reads a file, as `RangeReader.read_at` does.
 ReadAt = Callable[[int, int], bytes]

@@ -29,7 +29,7 @@ from shardwright.transforms import storage
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.sources.containers import state_of
 from shardwright.transforms.sources.source import Context
-from shardwright.transforms.storage.random_access import RandomAccessFile
+from shardwright.transforms.storage.ranges import RandomAccessFile
 
 IDX, NPY, NPZ = "idx", "npy", "npz"
 _CHUNK_BYTES = 1 << 20
@@ -154,8 +154,8 @@ def slice_of(path: str) -> FileSlice:
     Raises:
       UsageError: If the file does not exist.
     """
-    _, size, version, _ = state_of(path)
-    return FileSlice(path, path, 0, size, size, version)
+    file = state_of(path)
+    return FileSlice(path, path, 0, file.size, file.size, file.version)
 
 
 @dataclass(frozen=True)

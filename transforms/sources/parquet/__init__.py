@@ -39,7 +39,7 @@ from shardwright.transforms.sources.source import Context, Input, InputSplit, So
 from shardwright.transforms.sources.tables.columns import ROLES
 from shardwright.transforms.sources.tables.lines import Row
 from shardwright.transforms.sources.tables.rows import SETTINGS, Rows
-from shardwright.transforms.storage.stored_object import StoredObject
+from shardwright.transforms.storage.store import StoredObject
 
 #: Number of files that are opened before the conversion begins; others are opened when they are listed.
 _LOOKED_AT = 16

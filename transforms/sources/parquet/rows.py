@@ -35,7 +35,7 @@ from shardwright.transforms.sources.tables.parquet import (
 )
 from shardwright.transforms.sources.tables.rows import EmbeddedImage
 from shardwright.transforms.storage.ranges import RangeReader, file_of
-from shardwright.transforms.storage.stored_object import StoredObject
+from shardwright.transforms.storage.store import StoredObject
 
 #: The images in a spool file may take this many bytes, or else this many times the bytes of their file.
 SMALL_BYTES, MAX_RATIO = 10**9, 200

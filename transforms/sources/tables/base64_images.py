@@ -17,7 +17,7 @@ from shardwright.transforms.images.signatures import is_image_name, kind_of
 from shardwright.transforms.sources.hashing import content_digest
 from shardwright.transforms.sources.tables.lines import named_value
 from shardwright.transforms.sources.tables.rows import EmbeddedImage
-from shardwright.transforms.storage.stored_object import StoredObject
+from shardwright.transforms.storage.store import StoredObject
 
 #: Fields of an image that is an object.
 _BYTES, _PATH = "bytes", "path"

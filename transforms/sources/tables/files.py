@@ -37,7 +37,7 @@ from shardwright.transforms.sources.tables.lines import (
 )
 from shardwright.transforms.sources.tables.parquet import parquet_columns, parquet_parts, parquet_rows
 from shardwright.transforms.sources.tables.paths import ImageRoot, RowFault, state_of
-from shardwright.transforms.storage.stored_object import StoredObject
+from shardwright.transforms.storage.store import StoredObject
 
 #: Number of bytes of CSV or JSON Lines in one range.
 STRETCH = 16_000_000

@@ -13,7 +13,7 @@ from typing import Any
 
 from shardwright.schemas.columns import finite_or_text
 from shardwright.transforms import storage
-from shardwright.transforms.storage.stored_object import StoredObject
+from shardwright.transforms.storage.store import StoredObject
 
 #: Number of bytes to read at once.
 STEP = 4 << 20

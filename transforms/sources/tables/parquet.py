@@ -15,7 +15,7 @@ from shardwright.transforms.images.signatures import kind_of
 from shardwright.transforms.sources.tables.columns import check_unique, choose_columns
 from shardwright.transforms.sources.tables.lines import Row
 from shardwright.transforms.storage.ranges import RangeReader, file_of
-from shardwright.transforms.storage.stored_object import StoredObject
+from shardwright.transforms.storage.store import StoredObject
 
 Result = TypeVar("Result")
 
