@@ -63,23 +63,20 @@ def _is_task(entry: Any) -> bool:
 
 def _is_export(entry: Any) -> bool:
     """Returns whether an entry is a task of Label Studio with an image."""
-    if not isinstance(entry, dict):
-        return False
     if _is_task(entry):
         results = (entry.get(name) for name in (*_ANNOTATIONS, "predictions"))
         return any(isinstance(found, list) for found in results) and bool(_image_field(entry["data"], ""))
-    return {"annotation_id", "annotator"} <= entry.keys() and bool(_image_field(entry, ""))
+    is_short = isinstance(entry, dict) and {"annotation_id", "annotator"} <= entry.keys()
+    return is_short and bool(_image_field(entry, ""))
 
 
 def _image_field(data: Mapping[str, Any], named: str) -> str:
     """Returns the field with the image's path; empty if there is none, or several could be."""
     if named:
         return named if is_text(data.get(named)) else ""
-    field_name = next((name for name in _IMAGE_FIELDS if is_text(data.get(name))), "")
-    if field_name:
-        return field_name
-    found = [name for name, value in data.items() if is_text(value) and is_image_name(_plain_path(value))]
-    return found[0] if len(found) == 1 else ""
+    usual = [name for name in _IMAGE_FIELDS if is_text(data.get(name))]
+    texts = [name for name, value in data.items() if is_text(value) and is_image_name(_plain_path(value))]
+    return (usual or texts)[0] if usual or len(texts) == 1 else ""
 
 
 def _plain_path(value: str) -> str:
@@ -89,12 +86,10 @@ def _plain_path(value: str) -> str:
     'photos/a cat.jpg'
     """
     if _LOCAL_FILES in value:
-        named = parse_qs(urlsplit(value).query).get("d", [""])[0]
-        return named or value
+        return parse_qs(urlsplit(value).query).get("d", [""])[0] or value
     if "://" not in value and not value.startswith("/data/"):
         return value
-    parts = urlsplit(value)
-    return unquote(parts.path).lstrip("/")
+    return unquote(urlsplit(value).path).lstrip("/")
 
 
 def paths_of(value: str) -> tuple[str, ...]:
@@ -104,9 +99,9 @@ def paths_of(value: str) -> tuple[str, ...]:
     ('upload/3/1a2b3c4d-cat.jpg', '1a2b3c4d-cat.jpg', 'cat.jpg')
     """
     path = _plain_path(value).removeprefix("data/")
-    name = file_name(path)
     parts = path.split("/")
     inner = ["/".join(parts[begin:]) for begin in range(len(parts))]
+    name = file_name(path)
     return tuple(dict.fromkeys(filter(None, (*inner, name, _UPLOAD.sub("", name, count=1)))))
 
 
@@ -114,11 +109,7 @@ def _image_of(entry: Mapping[str, Any], settings: ConvertSettings) -> ImagePaths
     data = entry["data"] if _is_task(entry) else entry if isinstance(entry, dict) else {}
     field = _image_field(data, settings.image_column)
     if not field:
-        raise AnnotationFault(
-            "it names no image, or several; name the field with --image_column"
-            if not settings.image_column
-            else f"its field {settings.image_column!r} names no image"
-        )
+        raise AnnotationFault("it names no image, or several; name the field with --image_column")
     value = data[field].strip()
     paths = paths_of(value)
     if not paths:
