@@ -6,15 +6,12 @@ from pathlib import Path
 
 import pytest
 from helpers.embedded import png, table_of, write_arrow, write_parquet
-from helpers.hostile import picture
 from helpers.packing import PACKERS, by_key, list_refs, read_all, tar_of, tree_members, zip_of
 from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Proxy
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
-from shardwright.schemas.errors import EngineError
-from shardwright.transforms.images.read import read_image
 
 
 def requests(proxy: Proxy, name: str) -> int:
@@ -68,11 +65,3 @@ def test_large_members_are_skipped_when_headers_are_read(bucket: Bucket, proxy: 
     proxy.requests.clear()
     assert len(list_refs(f"{bucket.url}/a.tar")) == 5
     assert requests(proxy, "a.tar") <= 8
-
-
-def test_a_replaced_archive_stops_the_job(bucket: Bucket) -> None:
-    bucket.put("a.zip", zip_of({"ant/1.png": picture(1)}))
-    (ref,) = list_refs(f"{bucket.url}/a.zip")
-    bucket.put("a.zip", zip_of({"ant/1.png": picture(2)}))
-    with pytest.raises(EngineError, match="changed while"):
-        read_image(ref, 10**6)

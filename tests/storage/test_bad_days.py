@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from helpers.hostile import document, outcomes, run, run_command, sentence_of
-from helpers.storage.buckets import Bucket, free_port
+from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy, Request, Rule, before_reading, flaky
 from helpers.storage.retries import Retries
 
@@ -19,7 +19,6 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.inspect import inspect
 from shardwright.pipelines.validate import validate
 from shardwright.transforms import storage
-from shardwright.transforms.storage import retries as policy
 
 Capture = pytest.CaptureFixture[str]
 VICTIM = "small/ant/000.jpg"
@@ -199,17 +198,6 @@ def test_missing_credentials_are_reported(tmp_path: Path, tree: Path) -> None:
     sentence = sentence_of(done, 3)
     assert "there are no valid credentials for Google Cloud Storage; run `gcloud auth" in sentence
     assert time.monotonic() - started < 30
-
-
-def test_an_unreachable_storage_is_reported(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tree: Path
-) -> None:
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{free_port()}")
-    monkeypatch.setattr(policy, "FIRST_PATIENCE_SECONDS", 0.3)
-    monkeypatch.setattr(policy, "PATIENCE_SECONDS", 0.3)
-    for argv in (("plan", "--input", "gs://b/in"), ("validate", "--dataset", "gs://b/out")):
-        sentence = sentence_of(run(capfd, *argv), 3)
-        assert "Google Cloud Storage does not answer" in sentence and "again and again" in sentence
 
 
 @pytest.mark.sampled(1)

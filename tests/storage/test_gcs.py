@@ -114,19 +114,6 @@ def test_a_refusal_says_why(serve: Serve, status: int, body: bytes, message: str
             assert message in str(raised.value) and len(str(raised.value)) < 500
 
 
-def test_missing_credentials_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    from google.auth.exceptions import DefaultCredentialsError
-
-    def default(scopes: object) -> None:
-        raise DefaultCredentialsError("none")
-
-    monkeypatch.setattr(google.auth, "default", default)
-    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
-    for act in (lambda: list(storage.list_objects("gs://b/d")), lambda: storage.stat("gs://b/x")):
-        with pytest.raises(EngineError, match="there are no valid credentials"):
-            act()
-
-
 def test_a_lost_answer_does_not_repeat_a_write(bucket: Bucket, proxy: Proxy) -> None:
     path = f"{bucket.url}/latest.json"
 

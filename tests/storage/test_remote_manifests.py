@@ -16,11 +16,6 @@ from helpers.storage.buckets import Bucket
 from pyarrow import parquet
 
 from shardwright.pipelines.convert import convert
-from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import EngineError
-from shardwright.transforms.sources import manifest
-from shardwright.transforms.sources.source import Context, Input
-from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.sources.tables import files
 
 
@@ -71,19 +66,6 @@ def test_all_ways_to_name_objects_give_the_same_images(
     assert remote.dataset.ledger["written"] == len(rows)
     local = convert(input=str(tree), output=str(tmp_path / "folders"))
     assert remote.dataset.fingerprint == local.dataset.fingerprint
-
-
-def test_a_manifest_that_changed_since_its_listing_stops_the_job(bucket: Bucket, tmp_path: Path) -> None:
-    bucket.put("rows.csv", as_csv([("path", "label"), ("1.jpg", "a"), ("2.jpg", "b")]))
-    path = f"{bucket.url}/rows.csv"
-    context = Context(ConvertSettings(input=(path,)), Spool(str(tmp_path)))
-    (part,) = manifest.SOURCE.split(Input(path, "", is_file=True), context)
-    first, _ = manifest.SOURCE.list_part(part, context)
-    assert (first.key, first.uri) == ("1.jpg", f"{bucket.url}/1.jpg")  # type: ignore[union-attr]
-    assert (first.size, first.version) == (-1, "")  # type: ignore[union-attr]
-    bucket.put("rows.csv", as_csv([("path", "label"), ("3.jpg", "a"), ("4.jpg", "b")]))
-    with pytest.raises(EngineError, match="changed while"):
-        list(manifest.SOURCE.list_part(part, context))
 
 
 def test_tasks_of_label_studio_may_name_objects_in_a_bucket(bucket: Bucket, tmp_path: Path) -> None:

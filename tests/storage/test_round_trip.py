@@ -203,13 +203,3 @@ def test_the_installed_command_works_with_worker_processes(
     assert done.code == 0 and "Sound" in done.out, done
     done = run_command("inspect", output, "--json", "--no_auth")
     assert done.code == 0 and json.loads(done.out)["fingerprint"] == document(small_local)["fingerprint"]
-
-
-@pytest.mark.slow
-def test_the_installed_command_reads_and_writes_buckets(
-    shared: Bucket, bucket: Bucket, small_local: Path
-) -> None:
-    argv = ("--input", f"{shared.url}/small", "--output", f"{bucket.url}/out", "--shards=2")
-    done = run_command("convert", *argv)
-    assert done.code == 0, done
-    assert bucket.document("out")["fingerprint"] == document(small_local)["fingerprint"]

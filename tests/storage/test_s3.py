@@ -42,21 +42,14 @@ def test_convert_overwrite_and_validate_work_on_s3(
     assert set(s3.names("out/")) == local | {"_work/lease.json"}, "a lease that was given back stays, empty"
     done = run(capfd, "validate", "--dataset", output, *s3.options)
     assert done.code == 0 and "Sound" in done.out, done
+    s3._client.delete_object(Bucket=s3.name, Key="out/dataset.json")
+    s3.put("out/train-00001-of-00002.tfrecord", b"broken")
+    assert run(capfd, *argv, "--shards=2", "--resume").code == 0
+    assert json.loads(s3.get("out/_work/outcome.json"))["reused_shards"] == 1
     sheet = tmp_path / "sheet.png"
     done = run(capfd, "inspect", output, "--json", "--contact_sheet", sheet, *s3.options)
     assert done.code == 0 and json.loads(done.out)["fingerprint"] == document(small_local)["fingerprint"]
     assert sheet.stat().st_size
-
-
-@pytest.mark.slow
-def test_resume_works_on_s3(capfd: Capture, s3: S3, small_local: Path) -> None:
-    argv = ("convert", "--input", f"{s3.url}/small", "--output", f"{s3.url}/out", "--shards=2", *s3.options)
-    assert run(capfd, *argv, "--resume").code == 0
-    s3._client.delete_object(Bucket=s3.name, Key="out/dataset.json")
-    s3.put("out/train-00001-of-00002.tfrecord", b"broken")
-    assert run(capfd, *argv, "--resume").code == 0
-    assert json.loads(s3.get("out/_work/outcome.json"))["reused_shards"] == 1
-    assert json.loads(s3.get("out/dataset.json"))["fingerprint"] == document(small_local)["fingerprint"]
 
 
 def test_odd_objects_are_handled(capfd: Capture, s3: S3, tree: Path, tmp_path: Path) -> None:

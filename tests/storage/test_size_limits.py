@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from helpers.storage.imitation import Imitation
 from helpers.storage.scripted import Request, Response
@@ -35,10 +33,3 @@ def test_a_cut_transfer_of_a_small_object_is_no_large_one(imitation: Imitation) 
     hold = imitation.holding(SMALL)
     with imitation.serve(lambda request: hold(request)._replace(cut=int(request.number == 0))):
         assert storage.read_bytes(imitation.path("small.jpg"), limit=LIMIT) == SMALL
-
-
-def test_a_local_file_has_a_limit_too(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(SMALL)
-    assert storage.read_bytes(str(tmp_path / "a"), limit=len(SMALL)) == SMALL
-    with pytest.raises(storage.ObjectTooLarge):
-        storage.read_bytes(str(tmp_path / "a"), limit=len(SMALL) - 1)

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from helpers.hostile import run, sentence_of
 from helpers.storage.buckets import Bucket
-from helpers.storage.proxy import Fault, Proxy, Request, Rule, before_reading, flaky
+from helpers.storage.proxy import Fault, Proxy, Rule, before_reading, flaky
 from helpers.timeless import without_times
 
-from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.findings import ValidationReport
 from shardwright.transforms.storage import retries
@@ -28,14 +27,6 @@ def stored(bucket: Bucket, small_local: Path) -> Bucket:
     bucket.put_tree(small_local, "out/")
     bucket.put("out/findings.json", BEFORE)
     return bucket
-
-
-@pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory, tree: Path) -> Path:
-    """Another dataset of the same pictures, with the same names of shards."""
-    output = tmp_path_factory.mktemp("other") / "out"
-    convert(input=str(tree), output=str(output), shards=2, seed=1)
-    return output
 
 
 def every(fault: Fault, kind: str, name: str) -> Rule:
@@ -62,15 +53,6 @@ def test_a_flaky_storage_does_not_change_the_findings(stored: Bucket, proxy: Pro
 def _of_shards(report: ValidationReport) -> list[tuple[str, str]]:
     """Returns the findings beside the one about the text in place of the previous report."""
     return [(found.code, found.shard) for found in report.findings if found.shard != "findings.json"]
-
-
-def test_an_interrupted_download_of_a_shard_is_completed(stored: Bucket, proxy: Proxy) -> None:
-    def rule(request: Request) -> Fault | None:
-        return Fault("cut") if request.name == SHARD and request.attempt == 0 else None
-
-    with proxy.watch(rule):
-        report = validate(f"{stored.url}/out")
-    assert report.sound and not _of_shards(report) and report.records == 12
 
 
 _REQUESTS = [
@@ -107,23 +89,3 @@ def test_a_shard_that_disappears_is_missing(stored: Bucket, proxy: Proxy) -> Non
         report = validate(f"{stored.url}/out")
     assert not report.sound
     assert _of_shards(report) == [("SHARD_MISSING", "train-00001-of-00002.tfrecord")]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("replaced", [True, False])
-def test_a_dataset_replaced_during_validation_is_an_error(
-    capfd: Capture, stored: Bucket, proxy: Proxy, other: Path, replaced: bool
-) -> None:
-    def replace() -> None:
-        stored.delete("out/dataset.json")
-        if replaced:
-            stored.put_tree(other, "out/")
-
-    with proxy.watch(before_reading(SHARD, replace)):
-        sentence = sentence_of(run(capfd, "validate", "--dataset", f"{stored.url}/out"), 3)
-    assert sentence == (
-        f"{stored.url}/out/dataset.json changed while the job was reading its input; "
-        "run again when nothing writes there."
-    )
-    of_the_other = (other / "findings.json").read_bytes()
-    assert stored.get("out/findings.json") == (of_the_other if replaced else BEFORE)

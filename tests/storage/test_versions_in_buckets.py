@@ -28,7 +28,6 @@ from helpers.versioned import (
 
 from shardwright.loader import Records, pin
 from shardwright.loader import open as opening
-from shardwright.pipelines.convert import convert
 from shardwright.pipelines.diff import diff
 from shardwright.pipelines.inspect import inspect
 from shardwright.pipelines.plan import plan
@@ -36,11 +35,10 @@ from shardwright.pipelines.publish_version import publish
 from shardwright.pipelines.rollback import rollback
 from shardwright.pipelines.versions import versions
 from shardwright.schemas.errors import DataRefused, UsageError
-from shardwright.schemas.version import Pointer
 from shardwright.transforms import storage
 from shardwright.transforms.report.index_page import write_index
 from shardwright.transforms.versions.listing import list_versions, version_names
-from shardwright.transforms.versions.pointer import located, read_pointer, switch_pointer
+from shardwright.transforms.versions.pointer import located
 from shardwright.transforms.versions.retention import remove_version
 
 
@@ -64,24 +62,6 @@ def test_versions_can_be_read(out: str, small_local: Path) -> None:
     assert len(records) == 12 and records.directory == f"{out}/versions/{V3}"
     with pytest.raises(UsageError, match="has no version"):
         located(f"{out}@{V4}")
-
-
-@pytest.mark.slow
-def test_conversions_do_not_overwrite_versions(out: str, tree: Path) -> None:
-    with pytest.raises(UsageError, match="holds versions"):
-        convert(input=str(tree), output=out, overwrite=True)
-    with pytest.raises(UsageError, match="only rebuilds write"):
-        convert(input=str(tree), output=f"{out}/versions/{V1}", overwrite=True)
-    assert version_names(out) == [V1, V2, V3]
-
-
-def test_the_pointer_can_be_switched(out: str) -> None:
-    found = read_pointer(out)
-    assert found is not None and found[0].version == V3
-    assert switch_pointer(out, Pointer(V2, "f", 1.0, V1), found[1])
-    assert not switch_pointer(out, Pointer(V1, "f", 2.0), found[1])
-    assert switch_pointer(out, Pointer(V2, "f", 3.0, V1), found[1])
-    assert located(out) == f"{out}/versions/{V2}"
 
 
 @pytest.mark.slow
@@ -110,13 +90,6 @@ def test_versions_can_be_pinned_and_removed(out: str) -> None:
     assert all(
         file.startswith((f"versions/{V3}/", "latest.json", "index.html")) for file in storage.list_files(out)
     )
-
-
-def test_a_directory_without_versions_is_reported(versioned: Place) -> None:
-    place = versioned.url
-    with pytest.raises(UsageError, match=r"holds no versions|does not exist"):
-        versions(place)
-    assert located(place) == place and read_pointer(place) is None
 
 
 def test_versions_need_few_requests(bucket: Bucket, proxy: Proxy, small_local: Path, shared: Bucket) -> None:

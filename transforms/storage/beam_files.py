@@ -9,6 +9,8 @@ import shutil
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
+from apache_beam.io.filesystems import FileSystems
+
 from shardwright.schemas.errors import EngineError, ShardwrightError, words_of
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.storage.faults import Fault
@@ -18,13 +20,10 @@ from shardwright.transforms.storage.store import ListedPage, ObjectTooLarge, Rem
 class BeamStore(RemoteStore):
     """Any scheme that Beam can open. Its file systems repeat requests themselves, and list all at once."""
 
-    paths = "A storage other than gs://, s3:// and az://"
     has_folders = False
 
     def connect(self, options: Mapping[str, Any]) -> Any:
         """Returns Beam's file systems, which know the options themselves."""
-        from apache_beam.io.filesystems import FileSystems
-
         return FileSystems
 
     def fault(self, doing: str, path: str, error: Exception) -> Fault | None:

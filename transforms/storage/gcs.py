@@ -78,7 +78,6 @@ class _Client:
 class GcsStore(RemoteStore):
     """`gs://`."""
 
-    paths = "gs://"
     environment = ("STORAGE_EMULATOR_HOST", "API_ENDPOINT_OVERRIDE")
     service = Service(
         name="Google Cloud Storage",

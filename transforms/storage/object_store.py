@@ -233,11 +233,13 @@ class ObjectStore(RemoteStore):
     """A storage of which obstore does everything.
 
     Attributes:
+      paths: how its paths begin, such as `s3://`.
       service: what it calls things.
       other_names: names that the storage does not keep, besides those of obstore.
       name_rule: the rule for names, for messages.
     """
 
+    paths: ClassVar[str]
     service: ClassVar[Service]
     other_names: ClassVar[re.Pattern[str]] = re.compile(r"(?!)")
     name_rule: ClassVar[str] = (

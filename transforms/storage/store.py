@@ -16,7 +16,6 @@ from functools import partial
 from typing import IO, Any, ClassVar, NamedTuple, TypeVar
 
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.missing_packages import needed_by
 from shardwright.transforms.concurrency.workers import job_options, values_of
 from shardwright.transforms.storage.faults import Fault
 from shardwright.transforms.storage.retries import Contact, retried
@@ -143,11 +142,9 @@ class RemoteStore(Store):
     """A storage that answers over a network.
 
     Attributes:
-      paths: how its paths begin, such as `gs://`.
       environment: variables that select a server; if one changes, the next request makes a new client.
     """
 
-    paths: ClassVar[str]
     environment: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self) -> None:
@@ -193,5 +190,4 @@ class RemoteStore(Store):
 
     def run(self, doing: str, path: str, send: Callable[[], Result]) -> Result:
         """Calls a function that sends requests until it succeeds, within one deadline."""
-        with needed_by(self.paths):
-            return retried(self._contact, path, send, partial(self.fault, doing, path))
+        return retried(self._contact, path, send, partial(self.fault, doing, path))
