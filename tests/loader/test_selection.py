@@ -428,12 +428,6 @@ def test_a_relative_directory_stays_where_it_was(
     assert not os.listdir(tmp_path)
 
 
-def test_an_empty_path_is_refused() -> None:
-    for read in (loader.load, Records):
-        with pytest.raises(UsageError, match="is an empty string"):
-            read("")
-
-
 @pytest.mark.parametrize(
     "more, what",
     [

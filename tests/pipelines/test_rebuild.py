@@ -167,13 +167,6 @@ def test_under_a_limit_a_new_image_can_replace_another(make: Make, tmp_path: Pat
     assert work(rebuilt, limit=6)[2] == 1
 
 
-@pytest.mark.slow
-def test_changed_groups_move_records_and_convert_nothing(make: Make, tmp_path: Path) -> None:
-    make_tree(tmp_path / "in", 8)
-    rebuilt = make(splits="train=0.5,test=0.5")
-    assert work(rebuilt, split_by=r"(\d)\.")[2] == 0
-
-
 def test_hidden_changes_are_found_by_the_change_time(make: Make, tmp_path: Path) -> None:
     paths = write_bmps(tmp_path / "in", 8)
     rebuilt = make(shards="3")

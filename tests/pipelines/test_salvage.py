@@ -365,17 +365,6 @@ def test_records_before_the_damage_in_a_compressed_shard_are_saved(
         assert again.dataset.fingerprint == made.dataset.fingerprint
 
 
-def test_records_without_keys_are_identified_by_position(tmp_path: Path, photos: Path) -> None:
-    made = convert(input=str(photos), output=str(tmp_path / "made"), resize=32, layout="raw")
-    directory = Path(made.path)
-    entries = _entries(directory, "_shards/train-00000-of-00001.jsonl.gz")
-    shard = directory / "train-00000-of-00001.tfrecord"
-    assert entries[5].offset is not None
-    _flip(shard, entries[5].offset + 90)
-    path = _check(salvage(made.path, str(tmp_path / "saved")), directory, 1)
-    assert [line["key"] for line in _lines(path / "lost.jsonl")] == [entries[5].key]
-
-
 def test_foreign_files_keep_their_names_and_sound_records(damaged: Path, tmp_path: Path) -> None:
     files = tmp_path / "files"
     files.mkdir()

@@ -2,30 +2,47 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import io
 import json
 import tracemalloc
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from helpers.ledgers import dump_ledger
+from helpers.ledgers import dump_ledger, result_of
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardwright.schemas import ledger_lines
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.byte_range import DEFLATE, PIXELS, ByteRange
 from shardwright.schemas.codes import FilterReason, Outcome
+from shardwright.schemas.configuration.setting import Affects
+from shardwright.schemas.configuration.settings import (
+    RECORDED,
+    ConvertSettings,
+    settings_that_affect,
+)
+from shardwright.schemas.digests import PlanDigest, _json_list, line_after_key, recipe_digest, ref_digest
+from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import (
     Entry,
     ShardHeader,
     dump_index,
     is_whole,
+    ledger_header,
     line_blocks,
     load_ledger,
     written_entries,
 )
 from shardwright.schemas.ledger_lines import LedgerLines
 from shardwright.schemas.shard_totals import ShardTotals
+from shardwright.schemas.source_sizes import SourceSizes
+from shardwright.transforms.shards.finish import ShardPlace
+from shardwright.transforms.shards.shard_plan import Recipes, recipes_of
 
 _PLACE = ("train", 0, 1)
 
@@ -199,3 +216,234 @@ def test_a_header_without_counts_is_damage(counts: object) -> None:
     assert not is_whole(data)
     with pytest.raises(ValueError, match="damaged"):
         load_ledger(data)
+
+
+REF = ImageRef("a/x.png", "/in/a/x.png", label="a", split="train", size=9, version="7")
+BOX = Annotations(objects=(ObjectAnnotation("a", (0, 0, 1, 1)),))
+
+
+def plan_digest(recipe: str, refs: Iterable[tuple[ImageRef, str]]) -> str:
+    """Returns the digest of a shard's references."""
+    digest = PlanDigest(recipe)
+    for ref, line in refs:
+        digest.add_refs([ref], [line])
+    return digest.hexdigest()
+
+
+def digest_of(ref: ImageRef, label_ids: Sequence[int], *others: object) -> str:
+    """Returns the digest of a reference."""
+    return ref_digest(ref.key, line_after_key(ref, label_ids, *others))
+
+
+#: Settings that the plan records only if they are given.
+SELECTION: dict[str, Any] = {
+    "min_bytes": "1kB", "min_side": 9, "max_aspect": 2.0, "max_per_class": 9, "drop": "DARK",
+    "map": "module:function", "skip_formats": "psd",
+    "splits": "a=1/2,b=1/2", "split_mode": "exact", "folds": 3,
+    "depth": "keep", "channels": 5, "white": 4095,
+}  # fmt: skip
+
+
+def test_what_a_setting_affects_decides_the_plan_and_the_digests() -> None:
+    """Every digest includes what a setting affects, so a change here converts old datasets again."""
+    settings = ConvertSettings(input=("in",), bounds="TOO_MANY_SCANS=7", **SELECTION)
+    assert set(settings_that_affect(*RECORDED)) == set(settings.identity())
+    assert settings_that_affect(Affects.SHARD) == ("seed", "compression", "min_side", "max_aspect")
+    assert set(settings_that_affect(Affects.RECORD)) == {
+        "layout", "resize", "fit", "resample", "image_format", "quality", "color", "background",
+        "strip_metadata", "damaged", "max_pixels", "max_bytes", "bad_boxes", "extra_columns",
+        "label_separator", "unlabelled", "bounds", "skip_formats", "map", "drop", "folds",
+        "depth", "channels", "white",
+    }  # fmt: skip
+    recipes = recipes_of(ConvertSettings(input=("in",), resize="224").identity(), {"pillow": "2"})
+    assert recipes.record == "3a5d41cdf83a8004ef9f6f366dfbe5832d8321f785e108ae0ba2ac90381385b7"
+    assert recipes.shard == "0e53dff75f8f5b46c130bb2a172ebe10d9adece617a08fcc550dbbc3e846e0da"
+
+
+def test_bounds_are_in_the_digest_if_they_differ_from_the_defaults() -> None:
+    def recipes(bounds: str) -> Recipes:
+        settings = ConvertSettings(input=("in",), bounds=bounds)
+        settings.check()
+        return recipes_of(settings.identity(), {"pillow": "2"})
+
+    assert "bounds" not in ConvertSettings(input=("in",), bounds="TOO_MANY_SCANS=100").identity()
+    assert recipes("") == recipes("TOO_MANY_SCANS=100")
+    changed = recipes("TOO_MANY_SCANS=101, TOO_MANY_STRIPS=9")
+    assert changed.record != recipes("").record and changed.shard != recipes("").shard
+    assert changed == recipes("TOO_MANY_STRIPS=9,TOO_MANY_SCANS=101")
+
+
+def test_settings_outside_the_identity_are_listed_here() -> None:
+    names = {field.name for field in dataclasses.fields(ConvertSettings)}
+    assert names - ConvertSettings(bounds="TOO_MANY_SCANS=7", **SELECTION).identity().keys() == {
+        "input", "output", "plan_from", "overwrite", "resume",  # where and how it runs
+        "max_bad_fraction", "verify",  # whether the data passes
+        "image_root", "mask_dir", "keep_labels", "class_names",  # references and labels contain their effect
+        "confine",  # references contain its effect
+        "include", "exclude",  # references or entries of the ledger contain their effect
+        *settings_that_affect(Affects.PROVENANCE),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"key": "a/y.png"},
+        {"label": "b"},
+        {"sha256": "00"},
+        {"outcome": "filtered"},
+        {"outcome": "quarantined", "reason": "UNKNOWN_LABEL"},
+        {"annotations": BOX.encode()},
+        {"extra": '{"price": [1]}'},
+    ],
+    ids=lambda change: ",".join(change),
+)
+def test_the_digest_covers_what_a_reference_adds_to_its_record(change: dict[str, Any]) -> None:
+    assert digest_of(REF._replace(**change), [0]) != digest_of(REF, [0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"uri": "/elsewhere/x.png"},
+        {"size": 10},
+        {"version": "8"},
+        {"split": "test"},
+        {"group": "g"},
+        {"crc32c": "AAAAAA=="},
+        {"message": "row 7"},
+        {"place": ByteRange("", 5, 9).encode()},
+    ],
+    ids=lambda change: ",".join(change),
+)
+def test_the_digest_ignores_the_place_and_state_of_a_source(change: dict[str, Any]) -> None:
+    assert digest_of(REF._replace(**change), [0]) == digest_of(REF, [0])
+
+
+def test_the_digest_covers_class_ids_and_further_values() -> None:
+    objects = REF._replace(label="a\x1fb", annotations=BOX.encode())
+    seen = {digest_of(objects, ids) for ids in ([0, 1], [1, 0], [0, -1])}
+    assert len(seen | {digest_of(objects, [0, 1], "train"), digest_of(objects, [0, 1], "test")}) == 5
+
+
+def test_the_digest_covers_shape_and_order_of_raw_pixels() -> None:
+    places = [
+        ByteRange("", 5, 12, PIXELS, shape=(2, 2, 3)),
+        ByteRange("", 5, 12, PIXELS, shape=(1, 4, 3)),
+        ByteRange("", 5, 12, PIXELS, shape=(2, 2, 3), planar=True),
+        ByteRange("", 5, 12, PIXELS, shape=(2, 2, 3), dtype="|b1"),
+        ByteRange("", 5, 12, "base64_pixels", shape=(2, 2, 3)),
+        ByteRange("", 5, 12),
+    ]
+    assert len({digest_of(REF._replace(place=place.encode()), [0]) for place in places}) == len(places)
+    member = ByteRange("", 5, 12, DEFLATE, name="a/pixels")
+    assert digest_of(REF._replace(place=member.encode()), [0]) == digest_of(REF, [0])
+    moved = places[0]._replace(file="/spool/3", offset=900, file_size=1000, file_version="9")
+    assert digest_of(REF._replace(place=moved.encode()), [0]) == digest_of(
+        REF._replace(place=places[0].encode()), [0]
+    )
+
+
+def test_the_state_of_a_record_covers_its_masks() -> None:
+    def digest(version: str, **where: Any) -> str:
+        place = ByteRange("", 5, 9)._replace(**where).encode()
+        annotations = Annotations(objects=(ObjectAnnotation("a", mask_place=place),), semantic_place=place)
+        return digest_of(REF._replace(version=version).annotated(annotations), [0])
+
+    moved = digest("7", file="/versions/2/_work/spool", offset=77, file_size=99, file_version="5")
+    assert digest("7") == moved != digest("8")
+    assert digest("7", method="deflate") != moved
+
+
+def test_the_digest_covers_the_message_of_a_fault_but_not_of_a_row() -> None:
+    first, second = (REF.quarantined("BAD_ROW", f"row {n}: no image") for n in (3, 4))
+    assert digest_of(first, []) != digest_of(second, [])
+
+
+_UNUSUAL = st.sampled_from([*Outcome, "\udcff", 'a\x7f"\\']) | st.tuples(st.text(), st.integers())
+
+
+@given(st.lists(st.text() | st.integers() | st.booleans() | st.none() | _UNUSUAL))
+def test_the_text_of_a_reference_is_json(values: list[object]) -> None:
+    assert _json_list(values) == json.dumps(values)
+
+
+def test_the_shards_digest_covers_states_and_order_of_its_candidates() -> None:
+    other = REF._replace(key="b")
+    refs = [(ref, digest_of(ref, [0])) for ref in (REF, other)]
+    digest = plan_digest("recipe", refs)
+    assert digest == plan_digest("recipe", iter(refs))
+    assert digest != plan_digest("recipe", refs[::-1])
+    assert digest != plan_digest("other", refs)
+    touched = REF._replace(version="8")
+    assert digest != plan_digest("recipe", [(touched, refs[0][1]), refs[1]])
+    left_out = [REF.filtered("DOTFILE"), touched.filtered("DOTFILE")]
+    assert len({plan_digest("recipe", [(ref, digest_of(ref, [0]))]) for ref in left_out}) == 1
+
+
+def test_the_recipes_digest_covers_settings_and_versions_in_any_order() -> None:
+    assert recipe_digest({"a": 1, "b": 2}, {"x": "1"}) == recipe_digest({"b": 2, "a": 1}, {"x": "1"})
+    seen = {recipe_digest({"a": 1}, {"x": "1"}), recipe_digest({"a": 2}, {"x": "1"})}
+    assert len(seen | {recipe_digest({"a": 1}, {"x": "2"}), recipe_digest({"a": 1}, {})}) == 4
+
+
+def test_a_truncated_or_changed_ledger_is_not_whole() -> None:
+    empty: dict[str, Any] = {}
+    header = ShardHeader("f", "train", 0, 1, "d", 0, 0, "", {"written": 400}, empty, empty, recipe="r")
+    entries = [Entry(f"{n}", "written", sha256=f"{n * 7919:064x}", mask_sha256="m") for n in range(400)]
+    data = dump_ledger(header, entries)
+    assert is_whole(data) and list(load_ledger(data)[1]) == entries
+    assert ledger_header(data).as_json() == {**header.as_json(), "bad_boxes": []}
+    for damaged in (data[:-1], data[: len(data) // 2], b"", data[:-20] + b"\0" + data[-19:]):
+        assert not is_whole(damaged)
+
+
+def entry(number: int) -> Entry:
+    return Entry(
+        f"{number}.jpg", "written", source_width=100 + number, source_height=50, source_bytes=1_000 * number
+    )
+
+
+def sizes_of(entries: Iterable[Entry]) -> SourceSizes:
+    sizes = SourceSizes()
+    for one in entries:
+        sizes.add(one)
+    return sizes
+
+
+def test_shards_add_up_to_the_same_in_any_order() -> None:
+    entries = [entry(number) for number in range(1, 11)]
+    whole = sizes_of([*entries, Entry("bad.jpg", "quarantined")])
+    parts = [sizes_of(entries[at : at + 3]) for at in (6, 0, 9, 3)]
+    merged = SourceSizes()
+    for part in parts:
+        merged.merge(SourceSizes.from_state(json.loads(json.dumps(part.state()))))
+    assert merged.state() == whole.state()
+    sizes = whole.as_json()
+    assert sizes["images"] == 10
+    assert (sizes["width"]["min"], sizes["width"]["max"], sizes["width"]["mean"]) == (101, 110, 105.5)
+    assert sizes["bytes"]["sum"] == 55_000 and sizes["height"]["std"] == 0
+
+
+def test_unknown_sizes_are_reported_as_unknown() -> None:
+    sizes = sizes_of([Entry("a", "written")])
+    assert sizes.state() == {} and sizes.as_json() == {"images": 0}
+    assert SourceSizes.from_state({}).images == 0
+
+
+def test_a_ledger_of_another_version_is_refused() -> None:
+    place = ShardPlace("train", 0, 1)
+    data = gzip.decompress(dump_ledger(result_of(place, [entry(1)]).header, [entry(1)]))
+    for version in (1, 3):
+        other = gzip.compress(data.replace(b'"ledger_version": 2', b'"ledger_version": %d' % version))
+        for read in (ledger_header, load_ledger):
+            with pytest.raises(ValueError, match="of another version"):
+                read(other)
+
+
+def test_fields_of_later_versions_are_ignored() -> None:
+    result = result_of(ShardPlace("train", 0, 1), [entry(1)]).header
+    header, line = map(json.loads, gzip.decompress(dump_ledger(result, [entry(1)])).decode().splitlines())
+    later = "\n".join(json.dumps({**document, "later": 1}) for document in (header, line))
+    read, entries = load_ledger(gzip.compress(f"{later}\n".encode()))
+    assert read == ledger_header(dump_ledger(result, [entry(1)])) and next(entries) == entry(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from fnmatch import filter as matching
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.pipelines import cli
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
 from shardwright.schemas.part_bounds import BUCKETS, PartBounds
+from shardwright.schemas.plan import shard_file
+from shardwright.schemas.side_files import SIDE_FILES, check_split_names, clash_of
 from shardwright.schemas.split_balance import compare_splits
 from shardwright.schemas.split_order import by_split, in_split_order
 from shardwright.schemas.split_shares import compare_shares
@@ -217,3 +222,25 @@ def test_bounds_come_back_from_json() -> None:
 def test_damaged_bounds_are_refused(value: Any) -> None:
     with pytest.raises((TypeError, ValueError, AttributeError)):
         PartBounds.from_json(value)
+
+
+@pytest.mark.parametrize("split", ["train", "val", "valid", "validation", "test", "testing", "eval", "dev"])
+def test_a_pattern_of_a_usual_split_selects_shards_only(split: str) -> None:
+    shard = shard_file(split, 0, 1, ".tfrecord")
+    assert matching([shard, *SIDE_FILES], f"{split}*") == [shard]
+    check_split_names([split])
+
+
+@pytest.mark.parametrize(
+    "split", ["labels", "dataset", "statistics", "run", "report", "f", "stat", "_shards"]
+)
+def test_a_split_that_a_side_file_begins_with_is_refused(split: str) -> None:
+    assert matching(SIDE_FILES, f"{split}*")[0] == clash_of(split)
+    with pytest.raises(ValueError, match=f"{split!r} needs another name"):
+        check_split_names(["train", split])
+    with pytest.raises(UsageError, match=rf"--splits train=0.5,{split}=0.5: .*\* .* {clash_of(split)}"):
+        ConvertSettings(input=("in",), output="out", splits=f"train=0.5,{split}=0.5").check()
+
+
+def test_a_name_that_only_begins_like_a_side_file_is_allowed() -> None:
+    check_split_names(["labelled", "running", "data_2", "Report", "parsed", "validation.json"])

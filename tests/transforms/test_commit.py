@@ -108,10 +108,6 @@ def test_a_step_is_repeated_only_for_the_same_fingerprint(
     assert not commit._was_swapped(job, made, [])  # type: ignore[arg-type]
 
 
-def test_a_run_without_a_lease_has_no_earlier_outcome(sound_dataset: Path) -> None:
-    assert commit.outcome_of(_job(sound_dataset)) is None
-
-
 def test_annotations_that_cannot_be_used_are_warnings(headers: list[ShardHeader]) -> None:
     bad = replace(headers[0], bad_boxes=("birds/1.jpg: it is empty",))
     warnings = list(commit._box_warnings({"dropped": 1, "unlisted": 2}, [ShardResult(bad)]))
@@ -127,13 +123,6 @@ def test_a_dataset_without_images_is_not_published(tmp_path: Path) -> None:
     assert commit._refusal(_job(tmp_path), LedgerTotals(), report) == (
         "No image was written, because all were filtered; nothing was published. Check --input."
     )
-
-
-def test_sizes_of_a_damaged_header_add_nothing(headers: list[ShardHeader]) -> None:
-    sound = [ShardResult(header) for header in headers]
-    damaged = ShardResult(replace(headers[0], sources={"sides": 3}))
-    whole, more = commit._source_sizes(sound), commit._source_sizes([*sound, damaged])
-    assert whole.state() == more.state() and whole.images > 0
 
 
 CLASSES = [f"class {number:04d}" for number in range(1000)]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from helpers.repository import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -359,3 +360,24 @@ def test_invalid_inline_layouts_are_refused(value: str) -> None:
     with pytest.raises(UsageError, match="this is not a layout; name a file") as refusal:
         layout_by_name(value)
     assert len(refusal.value.message) < 400
+
+
+SECTION = (ROOT / "docs" / "layouts.md").read_text().partition("## Feature names")[2].partition("\n## ")[0]
+
+
+def row(layout: Layout) -> str:
+    """Returns the line of the table in docs/layouts.md that lists a layout's features."""
+    required, optional = (
+        ", ".join(f"`{spec.name}`" for spec in layout.features if spec.optional is is_optional)
+        for is_optional in (False, True)
+    )
+    return f"| `{layout.name}` | {required} | {optional} |"
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_features_of_a_layout_are_listed(name: str) -> None:
+    assert row(LAYOUTS[name]) in SECTION.splitlines()
+
+
+def test_no_other_layout_is_listed() -> None:
+    assert re.findall(r"^\| `(\w+)`", SECTION, re.MULTILINE) == [*LAYOUTS]

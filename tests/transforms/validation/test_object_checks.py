@@ -1,33 +1,41 @@
-"""Findings in records with objects, masks and several classes."""
+"""Findings in records with objects, masks, several classes, and samples of 16 bits or floats."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import imagecodecs
 import numpy as np
 import pytest
+from helpers.examples import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
+from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import Feature, FeatureType, encode_example
-from shardwright.schemas.layouts import FeatureRole, extended, layout_by_name
+from shardwright.schemas.layouts import CLASSIFICATION, FeatureRole, FeatureSpec, extended, layout_by_name
+from shardwright.transforms.preview.picture import record_thumbnail
 from shardwright.transforms.records.record_schema import RecordSchema, infer_schema
-from shardwright.transforms.validation.record import RecordChecker
+from shardwright.transforms.validation.against.record import ALIKE, _alike
+from shardwright.transforms.validation.record import CheckedRecord, RecordChecker
 
 LABELS = ("cat", "dog", "owl")
 SIZE = (12, 9)
 
 
-def png(width: int = SIZE[0], height: int = SIZE[1], mode: str = "L") -> bytes:
+def mask_png(width: int = SIZE[0], height: int = SIZE[1], mode: str = "L") -> bytes:
     out = io.BytesIO()
     Image.new(mode, (width, height)).save(out, "PNG")
     return out.getvalue()
 
 
 PICTURE: Mapping[str, Any] = {
-    "image/encoded": [png(mode="RGB")],
+    "image/encoded": [mask_png(mode="RGB")],
     "image/filename": [b"a.png"],
     "image/source_id": [b"a.png"],
     "image/format": [b"png"],
@@ -48,7 +56,7 @@ OBJECTS: Mapping[str, Any] = {
 }
 
 
-def record(layout: str, values: Mapping[str, Any], several_labels: bool = False) -> bytes:
+def record_of_objects(layout: str, values: Mapping[str, Any], several_labels: bool = False) -> bytes:
     """Serializes the values of a layout's features; None leaves one out."""
     features = extended(layout_by_name(layout), (), several_labels).features
     return encode_example(
@@ -65,14 +73,14 @@ def found_in(layout: str, values: Mapping[str, Any], **schema: Any) -> list[tupl
     made = layout_by_name(layout)
     several = bool(schema.pop("several_labels", False))
     promised = RecordSchema(extended(made, (), several).features, LABELS, made.first_label, **schema)
-    checked = RecordChecker(promised, decode=True).check(record(layout, values, several))
+    checked = RecordChecker(promised, decode=True).check(record_of_objects(layout, values, several))
     return [(code.value, message) for code, message in checked.problems]
 
 
 def test_sound_objects_are_sound() -> None:
     assert found_in("detection", OBJECTS) == []
     assert found_in("detection", {name: [] for name in OBJECTS}) == []
-    flags = {"image/object/difficult": [0, 1], "image/object/mask": [png(), png()]}
+    flags = {"image/object/difficult": [0, 1], "image/object/mask": [mask_png(), mask_png()]}
     assert found_in("detection", {**OBJECTS, **flags}) == []
 
 
@@ -89,9 +97,14 @@ def test_sound_objects_are_sound() -> None:
         ("class/text", [b"cat", b"dog"], "LABEL_TEXT", "label 3 is 'owl' but the record says 'dog'"),
         ("bbox/xmin", [0.0], "LENGTH_MISMATCH", "'image/object/bbox/xmin' 1, 'image/object/bbox/xmax' 2"),
         ("difficult", [0], "LENGTH_MISMATCH", "'image/object/difficult' 1"),
-        ("mask", [png()], "LENGTH_MISMATCH", "'image/object/mask' 1"),
-        ("mask", [png(), png(9, 12)], "MASK_MISMATCH", "the mask of object 1: it has 9 x 12 pixels"),
-        ("mask", [png()[:40], png()], "UNDECODABLE", "the mask of object 0: begins like png"),
+        ("mask", [mask_png()], "LENGTH_MISMATCH", "'image/object/mask' 1"),
+        (
+            "mask",
+            [mask_png(), mask_png(9, 12)],
+            "MASK_MISMATCH",
+            "the mask of object 1: it has 9 x 12 pixels",
+        ),
+        ("mask", [mask_png()[:40], mask_png()], "UNDECODABLE", "the mask of object 0: begins like png"),
         ("mask", [b"", b""], "UNDECODABLE", "the mask of object 0: the file has no bytes"),
         ("bbox/xmin", None, "MISSING_FEATURE", "'image/object/bbox/xmin' is missing"),
     ],
@@ -153,12 +166,12 @@ MASK, FORMAT = "image/segmentation/class/encoded", "image/segmentation/class/for
 
 
 def test_masks_are_decoded_and_measured() -> None:
-    assert found_in("segmentation", {MASK: [png()], FORMAT: [b"png"]}) == []
-    wrong = found_in("segmentation", {MASK: [png(11)], FORMAT: [b"png"]})
+    assert found_in("segmentation", {MASK: [mask_png()], FORMAT: [b"png"]}) == []
+    wrong = found_in("segmentation", {MASK: [mask_png(11)], FORMAT: [b"png"]})
     assert wrong == [("MASK_MISMATCH", "its semantic mask: it has 11 x 9 pixels but the record says 12 x 9")]
     torn = found_in("segmentation", {MASK: [b"no mask"], FORMAT: [b"png"]})
     assert [code for code, _ in torn] == ["UNDECODABLE"]
-    masks = {"image/panoptic/category_mask": [png()], "image/panoptic/instance_mask": [png(12, 10)]}
+    masks = {"image/panoptic/category_mask": [mask_png()], "image/panoptic/instance_mask": [mask_png(12, 10)]}
     wrong = found_in("panoptic", masks)
     assert wrong[0][1].startswith("its mask of instances: it has 12 x 10 pixels")
 
@@ -197,12 +210,12 @@ def test_raw_pixels_need_no_number_of_channels() -> None:
 
 
 def test_objects_of_foreign_records_are_recognized_by_names() -> None:
-    sound = record("detection", OBJECTS)
-    single = record("detection", {name: values[:1] for name, values in OBJECTS.items()})
-    without = record("detection", {})
+    sound = record_of_objects("detection", OBJECTS)
+    single = record_of_objects("detection", {name: values[:1] for name, values in OBJECTS.items()})
+    without = record_of_objects("detection", {})
     checker = RecordChecker(infer_schema([single, single, without]), decode=True)
     assert not any(checker.check(data).problems for data in (sound, single, without))
-    bad = record("detection", {**OBJECTS, "image/object/bbox/xmax": [0.5, 0.1]})
+    bad = record_of_objects("detection", {**OBJECTS, "image/object/bbox/xmax": [0.5, 0.1]})
     assert [code.value for code, _ in checker.check(bad).problems] == ["BOX_ORDER"]
 
 
@@ -218,7 +231,7 @@ def test_features_with_a_known_name_but_another_type_are_ignored() -> None:
 
 def test_tensorflow_reads_the_masks_that_pass() -> None:
     tf = pytest.importorskip("tensorflow")
-    assert tf.io.decode_png(png()).shape == (*SIZE[::-1], 1)
+    assert tf.io.decode_png(mask_png()).shape == (*SIZE[::-1], 1)
     out = io.BytesIO()
     Image.fromarray(np.full(SIZE[::-1], 65535, np.uint16)).save(out, "PNG")
     assert found_in("segmentation", {MASK: [out.getvalue()], FORMAT: [b"png"]}) == []
@@ -243,12 +256,232 @@ def test_tensorflow_reads_the_masks_that_pass() -> None:
 def test_ids_without_a_class_are_reported(layout: str, name: str, value: int, message: str) -> None:
     out = io.BytesIO()
     Image.new("L", SIZE, value).save(out, "PNG")
-    sound = {MASK: [png()], "image/panoptic/category_mask": [png()], "image/panoptic/instance_mask": [png()]}
+    sound = {
+        MASK: [mask_png()],
+        "image/panoptic/category_mask": [mask_png()],
+        "image/panoptic/instance_mask": [mask_png()],
+    }
     found = found_in(layout, {**sound, FORMAT: [b"png"], name: [out.getvalue()]})
     assert [code for code, _ in found] == ["MASK_MISMATCH"] * bool(message)
     assert all(actual.startswith(message) for _, actual in found)
 
 
 def test_the_stated_format_of_a_mask_is_compared_with_its_bytes() -> None:
-    wrong = found_in("segmentation", {MASK: [png()], FORMAT: [b"jpeg"]})
+    wrong = found_in("segmentation", {MASK: [mask_png()], FORMAT: [b"jpeg"]})
     assert wrong == [("FORMAT_MISMATCH", "its semantic mask is png but the record says 'jpeg'")]
+
+
+DTYPE = FeatureSpec("image/dtype", FeatureType.BYTES, (), FeatureRole.DTYPE)
+SCHEMA = RecordSchema((*CLASSIFICATION.features, DTYPE), ("cat",))
+Array = np.ndarray[Any, Any]
+
+
+def noise(dtype: str, channels: int, height: int = 6, width: int = 5) -> Array:
+    rng = np.random.default_rng(channels)
+    if dtype == "float32":
+        return rng.normal(size=(height, width, channels)).astype(np.float32)
+    return rng.integers(0, np.iinfo(dtype).max, (height, width, channels), dtype, endpoint=True)
+
+
+def png(pixels: Array) -> bytes:
+    return bytes(imagecodecs.png_encode(pixels if pixels.shape[2] > 1 else pixels[:, :, 0]))
+
+
+def raw(pixels: Array) -> bytes:
+    return pixels.astype(pixels.dtype.newbyteorder("<")).tobytes()
+
+
+def record(pixels: Array, stored: str, changed: Mapping[str, Any] | None = None) -> bytes:
+    """Returns a record with the given samples, with some values changed; None leaves one out."""
+    encoded = png(pixels) if stored == "png" else raw(pixels)
+    height, width, channels = pixels.shape
+    values: dict[str, Any] = {
+        "image/encoded": encoded,
+        "image/filename": b"a.png",
+        "image/format": stored.encode(),
+        "image/height": height,
+        "image/width": width,
+        "image/channels": channels,
+        "image/dtype": pixels.dtype.name.encode(),
+        "image/key/sha256": b"0" * 64,
+        "image/class/label": 0,
+        "image/class/text": b"cat",
+        **(changed or {}),
+    }
+    return encode_example(
+        {
+            spec.name: Feature(spec.type, [values[spec.name]])
+            for spec in SCHEMA.features
+            if values[spec.name] is not None
+        }
+    )
+
+
+def check(data: bytes, look: bool = False, schema: RecordSchema = SCHEMA) -> CheckedRecord:
+    return RecordChecker(schema, decode=True, look=look).check(data)
+
+
+def problems(data: bytes, look: bool = False, schema: RecordSchema = SCHEMA) -> list[tuple[str, str]]:
+    return [(code.value, message) for code, message in check(data, look, schema).problems]
+
+
+KINDS = [
+    ("uint8", 1, "png"), ("uint8", 3, "png"), ("uint16", 1, "png"), ("uint16", 3, "png"),
+    ("uint8", 3, "raw"), ("uint16", 1, "raw"), ("uint16", 3, "raw"), ("float32", 1, "raw"),
+    ("float32", 3, "raw"), ("uint8", 2, "raw"), ("uint16", 4, "raw"), ("uint16", 13, "raw"),
+    ("float32", 16, "raw"), ("uint8", 7, "raw"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "channels", "stored"), KINDS)
+@pytest.mark.parametrize("look", [False, True])
+def test_sound_records_are_sound_and_measured(dtype: str, channels: int, stored: str, look: bool) -> None:
+    pixels = noise(dtype, channels)
+    data = record(pixels, stored)
+    for schema in (SCHEMA, infer_schema([data])):
+        assert problems(data, look, schema) == []
+    checked = check(data, look)
+    assert checked.dtype == dtype
+    if look:
+        assert checked.picture is not None and checked.picture.quality is not None
+        assert (checked.picture.width, checked.picture.height) == (5, 6)
+        assert (checked.picture.channels, checked.picture.format) == (channels, stored)
+        samples = checked.picture.quality.samples
+        assert samples is not None and samples.dtype == dtype
+        assert [one.low for one in samples.channels] == pixels.min((0, 1)).tolist()
+        assert [one.high for one in samples.channels] == pixels.max((0, 1)).tolist()
+
+
+RAW = noise("uint16", 3)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "stored", "changed", "code", "message"),
+    [
+        (RAW, "raw", {"image/dtype": b"int16"}, "WRONG_VALUE", "'int16', not one of uint8, uint16, float32"),
+        (RAW, "png", {"image/dtype": b"UINT16"}, "WRONG_VALUE", "'UINT16', not one of"),
+        (RAW, "png", {"image/dtype": b"\xff"}, "NOT_UTF8", "'image/dtype'"),
+        (RAW, "png", {"image/dtype": None}, "MISSING_FEATURE", "'image/dtype' is missing"),
+        (RAW, "raw", {"image/dtype": b"uint8"}, "SIZE_MISMATCH", "180 raw bytes are not 6 x 5 x 3 of uint8"),
+        (RAW, "raw", {"image/dtype": b"float32"}, "SIZE_MISMATCH", "raw bytes are not 6 x 5 x 3 of float32"),
+        (RAW, "raw", {"image/encoded": RAW.tobytes()[:-1]}, "SIZE_MISMATCH", "179 raw bytes are not"),
+        (RAW, "raw", {"image/channels": 4}, "SIZE_MISMATCH", "180 raw bytes are not 6 x 5 x 4 of uint16"),
+        (RAW, "png", {"image/dtype": b"uint8"}, "FORMAT_MISMATCH", "are uint16, but the record says uint8"),
+        (RAW, "png", {"image/dtype": b"float32"}, "FORMAT_MISMATCH", "but the record says float32"),
+        (RAW, "png", {"image/channels": 1}, "SIZE_MISMATCH", "channels is 3 but the record says 1"),
+        (noise("uint8", 3), "png", {"image/dtype": b"uint16"}, "FORMAT_MISMATCH", "are uint8, but"),
+        (RAW, "png", {"image/format": b"raw"}, "SIZE_MISMATCH", "raw bytes are not 6 x 5 x 3 of uint16"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("look", [False, True])
+def test_faults_are_reported(
+    pixels: Array, stored: str, changed: Mapping[str, Any], code: str, message: str, look: bool
+) -> None:
+    found = problems(record(pixels, stored, changed), look)
+    assert [found_code for found_code, _ in found] == [code]
+    assert message in found[0][1]
+
+
+_SIDE = st.integers(-3, 6) | st.sampled_from([2**40, -(2**62)])
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(
+    st.tuples(_SIDE, _SIDE, _SIDE),
+    st.binary(max_size=40) | st.just(RAW.tobytes()),
+    st.sampled_from([b"uint8", b"uint16", b"float32", b"int8", None]),
+    st.sampled_from([b"raw", b"png"]),
+    st.booleans(),
+)
+def test_any_statements_and_bytes_give_findings(
+    sides: tuple[int, int, int], encoded: bytes, dtype: bytes | None, stored: bytes, look: bool
+) -> None:
+    height, width, channels = sides
+    shape = {"image/height": height, "image/width": width, "image/channels": channels}
+    data = record(
+        RAW, "raw", {**shape, "image/encoded": encoded, "image/dtype": dtype, "image/format": stored}
+    )
+    itemsize = {b"uint8": 1, b"uint16": 2, b"float32": 4}.get(dtype or b"", 0)
+    sound = stored == b"raw" and min(sides) > 0 and height * width * channels * itemsize == len(encoded)
+    assert bool(problems(data, look)) != (sound and itemsize > 0)
+    with contextlib.suppress(ImageFault):
+        record_thumbnail(data, SCHEMA)
+
+
+def test_a_jpeg_has_samples_of_8_bits() -> None:
+    out = io.BytesIO()
+    Image.new("RGB", (5, 6)).save(out, "JPEG")
+    jpeg = {"image/encoded": out.getvalue(), "image/format": b"jpg"}
+    assert problems(record(noise("uint8", 3), "raw", jpeg)) == []
+    ((code, _),) = problems(record(noise("uint16", 3), "raw", jpeg))
+    assert code == "FORMAT_MISMATCH"
+
+
+@pytest.mark.parametrize("stored", ["png", "raw"])
+def test_pictures_are_equal_only_if_all_bits_are(stored: str) -> None:
+    pixels = noise("uint16", 3)
+    other = pixels ^ np.uint16(1)  # looks the same in 8 bits
+
+    def digest(samples: Array, kind: str = stored) -> bytes:
+        picture = check(record(samples, kind), look=True).picture
+        assert picture is not None and picture.quality is not None
+        return picture.quality.digest
+
+    assert digest(pixels) == digest(pixels.copy()) == digest(pixels, "raw")
+    assert digest(pixels) != digest(other)
+
+
+def test_transparency_is_not_measured() -> None:
+    pixels = noise("uint16", 3)
+    clear = np.concatenate([pixels, np.full((6, 5, 1), 7, np.uint16)], axis=2)
+    checked = check(record(clear, "png"), look=True)
+    assert checked.picture is not None and checked.picture.quality is not None
+    assert checked.picture.quality.samples is not None
+    assert [one.total for one in checked.picture.quality.samples.channels] == pixels.sum((0, 1)).tolist()
+
+
+@pytest.mark.parametrize(("dtype", "channels", "stored"), KINDS)
+def test_thumbnails_show_every_kind(dtype: str, channels: int, stored: str) -> None:
+    image = record_thumbnail(record(noise(dtype, channels), stored), SCHEMA)
+    assert image is not None and image.mode == "RGB"
+    assert np.asarray(image).std() > 30  # noise, not one color
+
+
+def test_a_thumbnail_of_numbers_that_are_not_finite_is_drawn() -> None:
+    pixels = np.full((4, 4, 1), np.nan, np.float32)
+    image = record_thumbnail(record(pixels, "raw"), SCHEMA)
+    assert image is not None and image.getextrema() == ((0, 0),) * 3
+
+
+RNG = np.random.default_rng(0)
+DEEP = RNG.integers(20_000, 40_000, (20, 24, 3), np.uint16)
+FLOATS = RNG.normal(size=(20, 24, 1)).astype(np.float32)
+FLOATS[3, 4] = np.nan
+FLOATS[5, 6] = -np.inf
+
+
+@pytest.mark.parametrize("stored", [png, raw])
+def test_samples_of_16_bits_are_compared_in_8_bit_units(stored: Callable[[Array], bytes]) -> None:
+    one = stored(DEEP)
+    assert _alike(one, stored(DEEP + np.uint16(int(ALIKE * 257) - 2)), "uint16")
+    assert not _alike(one, stored(DEEP + np.uint16(int(ALIKE * 257) + 2)), "uint16")
+    assert not _alike(one, stored(DEEP[:-1]), "uint16")
+
+
+def test_a_changed_square_is_found() -> None:
+    other = DEEP.copy()
+    other[8:16, 8:16] += np.uint16(25 * 257)
+    assert not _alike(png(DEEP), png(other), "uint16")
+
+
+def test_floats_are_compared_by_the_range_of_the_image() -> None:
+    one, span = raw(FLOATS), np.ptp(FLOATS[np.isfinite(FLOATS)])
+    assert _alike(one, raw(FLOATS + np.float32(0.99 * ALIKE / 255 * span)), "float32")
+    assert not _alike(one, raw(FLOATS + np.float32(1.01 * ALIKE / 255 * span)), "float32")
+    nothing = raw(np.full((2, 2, 1), np.nan, np.float32))
+    assert _alike(nothing, nothing, "float32")
+    for place, value in (((0, 0), np.nan), ((3, 4), 1.0), ((5, 6), np.inf)):
+        other = FLOATS.copy()
+        other[place] = value
+        assert not _alike(one, raw(other), "float32")
+    assert not _alike(one, one[:-1], "float32")
