@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.transforms import storage
@@ -43,6 +44,11 @@ def folders_near(probe: InputProbe) -> Iterator[InputProbe]:
         yield folder
         names = [name for name in folder.folders if not name.startswith(".")]
         waiting += folder.folders_inside(names[:_FOLDERS_NEAR])
+
+
+def keeps_splits(settings: ConvertSettings) -> bool:
+    """Returns whether images stay in the splits of their source, because the user chose no others."""
+    return settings.splits == ConvertSettings.splits
 
 
 def path_of(path: str, is_file: bool, relative: str) -> str:

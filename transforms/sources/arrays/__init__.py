@@ -42,7 +42,12 @@ from shardwright.transforms.sources.arrays.images import (
     times,
 )
 from shardwright.transforms.sources.arrays.labels import MISSING, ArrayLabel, LabelReader
-from shardwright.transforms.sources.containers import ContainerFile, filtered_part, filtered_refs
+from shardwright.transforms.sources.containers import (
+    ContainerFile,
+    filtered_part,
+    filtered_refs,
+    keeps_splits,
+)
 from shardwright.transforms.sources.hashing import content_digest
 from shardwright.transforms.sources.image_files import is_hidden, key_of
 from shardwright.transforms.sources.input_probe import InputProbe, look_at
@@ -138,7 +143,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         return
     images, labels, split, dataset = json.loads(part.detail)
     array = FoundArray(ArrayPlace(*images), ArrayPlace(*labels) if labels else None, split, dataset)
-    if context.settings.splits != ConvertSettings.splits:  # the user chose other splits
+    if not keeps_splits(context.settings):
         array = array._replace(split="")
     if array.images.is_cifar:
         yield from _list_cifar(part, array, context)
@@ -184,10 +189,9 @@ def _list_cifar(part: InputSplit, array: FoundArray, context: Context) -> Iterat
         return
     members = cifar.files_in_archive(path, part, context)
     files = {name: file_slice for name, (_, file_slice) in members.items()}
-    keep_split = context.settings.splits == ConvertSettings.splits
     for name in cifar.batches_among(members):
         inside = key_from_bytes(members[name][0].encode("utf-8", "surrogateescape"))
-        split = cifar.split_of_batch(name) if keep_split else ""
+        split = cifar.split_of_batch(name) if keeps_splits(context.settings) else ""
         yield from _list_batch(name, files, f"{key_of(file)}!{inside}!", part, split, context)
 
 

@@ -27,6 +27,7 @@ from shardwright.transforms.sources.containers import (
     filtered_part,
     filtered_refs,
     folders_near,
+    keeps_splits,
     path_of,
     state_of,
 )
@@ -120,15 +121,10 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
         raise UsageError(f"{shown} has columns but no rows; add a row for each image.")
     kinds = Counter(kind_of_file(file.relative) or table.kind for file in found.read)
     parts = [" and ".join(counted(count, f"{kind} file") for kind, count in kinds.items())]
-    splits = in_split_order({_split_of(file, settings) for file in found.read} - {""})
+    splits = in_split_order({file.split for file in found.read if keeps_splits(settings)} - {""})
     parts += [f"of {', '.join(splits)}"] if splits else []
     beside = f"; {counted(found.images, 'image file')} beside them are read only where a row has their path"
     return f"{' '.join(parts)}: {table.describe(settings)}{beside if found.images else ''}"
-
-
-def _split_of(file: ContainerFile, settings: ConvertSettings) -> str:
-    """Returns the split of a file's rows, unless the user chose other splits."""
-    return file.split if settings.splits == ConvertSettings.splits else ""
 
 
 def _split(item: Input, context: Context) -> Iterator[InputSplit]:
@@ -138,7 +134,8 @@ def _split(item: Input, context: Context) -> Iterator[InputSplit]:
     for file in found.read:
         state = state_of(path_of(item.path, item.is_file, file.relative))
         table = _needed(state.path, table_in(state, context.settings), context.settings)
-        detail = json.dumps([file.relative, _split_of(file, context.settings), state, table])
+        split = file.split if keeps_splits(context.settings) else ""
+        detail = json.dumps([file.relative, split, state, table])
         for begin, end, number in parts_of(state, table):
             yield InputSplit(item, state.path, begin, end, number, detail)
 

@@ -36,7 +36,13 @@ from shardwright.transforms import storage
 from shardwright.transforms.records.compression import decompress_into
 from shardwright.transforms.records.framing import HEADER_BYTES, Record, masked_crc32c
 from shardwright.transforms.records.recovery import DamagedRange, read_records
-from shardwright.transforms.sources.containers import ContainerFile, filtered_part, filtered_refs, path_of
+from shardwright.transforms.sources.containers import (
+    ContainerFile,
+    filtered_part,
+    filtered_refs,
+    keeps_splits,
+    path_of,
+)
 from shardwright.transforms.sources.image_files import key_of, split_name
 from shardwright.transforms.sources.input_probe import InputProbe, is_pattern, look_at
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
@@ -71,15 +77,11 @@ _MAX_NAME = 1024
 _MAX_MISSING = 1_000_000
 
 
-def _keeps_splits(settings: ConvertSettings) -> bool:
-    return settings.splits == ConvertSettings.splits
-
-
 def _files_of(
     path: str, is_file: bool, settings: ConvertSettings
 ) -> tuple[str, list[RecordFile], list[ContainerFile]]:
     """Returns the folder of an input, or the input if it is a file; its files that are read; and others."""
-    files = list(files_of(path, is_file, settings.record_layout.needs, _keeps_splits(settings)))
+    files = list(files_of(path, is_file, settings.record_layout.needs, keeps_splits(settings)))
     others = [file for file in files if isinstance(file, ContainerFile)]
     folder = path if is_file else folder_of(path, is_file)
     return folder, [file for file in files if isinstance(file, RecordFile)], others
@@ -378,7 +380,7 @@ def _with_classes(
         class_names = sorted({name for name in classes.names if name})
         ref = ref.annotated(annotations)._replace(label=LABEL_SEPARATOR.join(class_names))
     opened.class_ids.update(classes.ids)
-    if (split := names.name(FeatureRole.SPLIT)) and not ref.split and _keeps_splits(settings):
+    if (split := names.name(FeatureRole.SPLIT)) and not ref.split and keeps_splits(settings):
         spans = example.bytes_of(split) or [Span(0, 0)]
         text = example.value_of(split, spans[0]).decode("utf-8", "replace")
         return ref._replace(split=split_name(text))
