@@ -42,6 +42,7 @@ def refs_of(folder: Path, **settings: Any) -> list[ImageRef]:
     """Returns the references of an input with `--layout images`."""
     given = ConvertSettings(input=(str(folder),), layout="images", **settings)
     inputs = check_inputs(given, None)
+    (folder.parent / "spool").mkdir(exist_ok=True)
     context = Context(given, Spool(str(folder.parent / "spool")))
     rules = make_label_rules(given)
     found = [ref for part in split_inputs(inputs, context) for ref in list_part(part, context, rules)]

@@ -133,9 +133,10 @@ def _parts(file: StoredObject) -> list[tuple[int, int, int]]:
         metadata = opened.metadata
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         sizes = [(group.num_rows, group.total_byte_size) for group in groups]
-    if sum(rows for rows, _ in sizes) != metadata.num_rows or not all(
-        0 <= rows <= _MAX_ROWS for rows, _ in sizes
-    ):
+        flat = [i for i in range(len(opened.schema)) if not opened.schema.column(i).max_repetition_level]
+        agree = all(group.column(i).num_values == group.num_rows for group in groups for i in flat)
+    counts = [rows for rows, _ in sizes]
+    if not agree or sum(counts) != metadata.num_rows or not all(0 <= rows <= _MAX_ROWS for rows in counts):
         raise UsageError(
             f"--input {printable(file.path)} cannot be read as Parquet (its footer states impossible numbers "
             "of rows); write it again."
