@@ -160,7 +160,7 @@ class Reader:
         Raises:
           BadAnswer: if the answer is not from the storage.
         """
-        answer = self._answer(version, offset, length)
+        answer, _ = self._answer(version, offset, length)
         return b"" if answer is None else bytes(answer.bytes().to_bytes())
 
     def whole(self, version: str, limit: int) -> tuple[bytes, str]:
@@ -171,8 +171,10 @@ class Reader:
         """
         chunks: list[bytes] = []
         done, size = 0, 1
-        while done < size and (answer := self._answer(version, done, PART_BYTES)) is not None:
-            meta = answer.meta  # makes a new dictionary
+        while done < size:
+            answer, meta = self._answer(version, done, PART_BYTES)
+            if answer is None:
+                break
             size, version = meta["size"], meta[self._mark].strip('"')
             if 0 <= limit < size:
                 raise ObjectTooLarge(size)
@@ -181,8 +183,11 @@ class Reader:
             retries.current().reached(done)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks), version
 
-    def _answer(self, version: str, offset: int, length: int) -> Any:
-        """Returns obstore's answer, whose bytes are still to be read; None if the object ends before."""
+    def _answer(self, version: str, offset: int, length: int) -> tuple[Any, Any]:
+        """Returns obstore's answer, whose bytes are still to be read, and its metadata.
+
+        obstore makes a new dictionary of them each time. If the object ends before, both are None.
+        """
         options: Any = {"range": (offset, offset + length)}
         if version:
             options |= {"if_match": f'"{version}"'} if self._mark == "e_tag" else {"version": version}
@@ -190,12 +195,13 @@ class Reader:
             answer = obstore.get(self._store, self._name, options=options)
         except Exception as error:
             if answer_of(error).status == _RANGE_NOT_SATISFIABLE or _BEHIND_THE_END in str(error):
-                return None
+                return None, None
             raise
-        stated = (answer.meta[self._mark] or "").strip('"')
+        meta = answer.meta
+        stated = (meta[self._mark] or "").strip('"')
         if not stated or (version and stated != version):
             raise BadAnswer(f"the answer has the version {stated or 'none'}")
-        return answer
+        return answer, meta
 
 
 def is_refusal(error: Exception) -> bool:
