@@ -196,7 +196,7 @@ def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
     given = {name: value for name, value in given.items() if name in _settings()}
     _check_place(file, options.overwrite)  # before asking questions
     if others.tokens:  # without options, Beam is not needed
-        storage.use_options(others.for_beam())
+        cli_options.use_in_storage(others.for_beam())
     if sys.stdin is not None and sys.stdin.isatty() and not (options.json or options.quiet):
         given = _asked(given)
     made = init(

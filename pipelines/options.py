@@ -24,7 +24,6 @@ from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.log_lines import LOG_FORMATS
 from shardwright.schemas.missing_packages import needed_by
-from shardwright.transforms import storage
 from shardwright.transforms.concurrency.watchdog import STUCK_AFTER_MINUTES, STUCK_EXPERIMENT
 from shardwright.transforms.concurrency.workers import POOLS
 from shardwright.transforms.layout_files import read_layout
@@ -76,13 +75,20 @@ def _group(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGro
     return next(found, None) or parser.add_argument_group(title)
 
 
+def use_in_storage(options: Any) -> None:
+    """Applies Beam's options (credentials, endpoints) to the storage access of this process."""
+    from apache_beam.io.filesystems import FileSystems
+
+    FileSystems.set_options(options)
+
+
 def use_storage_options(rest: Sequence[str], known: Sequence[str]) -> None:
     """Applies Beam's storage options, for a command that runs no job.
 
     Raises:
       UsageError: An option is wrong.
     """
-    storage.use_options(beam_options([token for token in rest if _is_storage_option(token)], known))
+    use_in_storage(beam_options([token for token in rest if _is_storage_option(token)], known))
 
 
 def without_job(rest: Sequence[str], known: Sequence[str], with_storage: bool) -> list[str]:

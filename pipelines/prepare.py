@@ -299,7 +299,7 @@ def as_beam_options(beam_options: Any) -> Any:
     """
     if not hasattr(beam_options, "view_as"):
         beam_options = cli_options.beam_options(beam_options or (), ())
-    storage.use_options(beam_options)
+    cli_options.use_in_storage(beam_options)
     return beam_options
 
 

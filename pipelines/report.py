@@ -124,7 +124,7 @@ def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
     beam_options = None
     if others.tokens:
         beam_options = others.for_beam()
-        storage.use_options(beam_options)
+        cli_options.use_in_storage(beam_options)
     made = report(
         place, previous=options.previous, output=options.output, beam_options=beam_options, progress=True
     )

@@ -26,7 +26,7 @@ Capture = pytest.CaptureFixture[str]
 @pytest.fixture
 def access(container: Container) -> Container:
     """The container, with access for functions of storage."""
-    storage.use_options(PipelineOptions(list(container.options)))
+    FileSystems.set_options(PipelineOptions(list(container.options)))
     return container
 
 
@@ -56,7 +56,7 @@ def test_convert_overwrite_and_validate_work_on_azure(
     container.put("out/train-00001-of-00002.tfrecord", b"broken")
     assert run(capfd, *argv, "--shards=2", "--resume").code == 0
     assert json.loads(container.get("out/_work/outcome.json"))["reused_shards"] == 1
-    storage.use_options(PipelineOptions(list(container.options)))
+    FileSystems.set_options(PipelineOptions(list(container.options)))
     assert len(Records(output, "train")) == 12
 
 

@@ -52,12 +52,12 @@ def test_a_look_at_a_bucket_finds_what_a_look_at_a_disk_finds(
     with proxy.watch(lambda _: None, page_size=2):
         assert remote.folders == disk.folders == ("b", "g", "h")
         assert remote.files == disk.files[:listed]
-        inside = remote.folders_inside(["b", "g", "h"], at_once=True)
+        inside = remote.folders_inside(["b", "g", "h"])
     with proxy.watch(lambda _: None):
         assert [(probe.files, probe.folders) for probe in inside] == [
             (probe.files[:listed], probe.folders) for probe in disk.folders_inside(["b", "g", "h"])
         ]
-        assert remote.folders_inside(["g", "b"], at_once=True) == [inside[1], inside[0]]
+        assert remote.folders_inside(["g", "b"]) == [inside[1], inside[0]]
     assert not proxy.names("list")
 
 

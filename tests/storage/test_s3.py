@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from helpers.hostile import document, outcomes, run, run_command, sentence_of
 from helpers.storage.amazon import S3
@@ -201,14 +202,14 @@ def test_a_notebook_can_list(s3: S3) -> None:
     """A notebook runs an event loop in its main thread."""
 
     async def cell() -> list[str]:
-        storage.use_options(PipelineOptions(list(s3.options)))
+        FileSystems.set_options(PipelineOptions(list(s3.options)))
         return storage.list_folders(f"{s3.url}/small")
 
     assert asyncio.run(cell()) == ["ant", "bee"]
 
 
 def test_objects_are_copied_to_another_bucket(s3: S3, s3_server: str) -> None:
-    storage.use_options(PipelineOptions(list(s3.options)))
+    FileSystems.set_options(PipelineOptions(list(s3.options)))
     s3.put("a", b"1")
     other = S3(s3_server)
     storage.link_files(s3.url, other.url, ["a"])
@@ -216,7 +217,7 @@ def test_objects_are_copied_to_another_bucket(s3: S3, s3_server: str) -> None:
 
 
 def test_a_child_of_fork_is_refused(s3: S3) -> None:
-    storage.use_options(PipelineOptions(list(s3.options)))
+    FileSystems.set_options(PipelineOptions(list(s3.options)))
     assert storage.exists(f"{s3.url}/small/ant/000.jpg")
     child = multiprocessing.get_context("fork").Process(target=_read_as_child, args=(s3.url,))
     child.start()
@@ -231,7 +232,7 @@ def _read_as_child(url: str) -> None:
 
 def test_options_go_before_the_environment(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
-    storage.use_options(PipelineOptions([*s3.options, "--s3_session_token=token"]))
+    FileSystems.set_options(PipelineOptions([*s3.options, "--s3_session_token=token"]))
     assert storage.exists(f"{s3.url}/small/ant/000.jpg")
 
 

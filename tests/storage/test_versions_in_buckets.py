@@ -115,7 +115,7 @@ def test_a_browser_opens_the_pages_of_a_bucket(
     bucket: Bucket, s3: S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FileSystems, "_pipeline_options", FileSystems._pipeline_options)
-    storage.use_options(PipelineOptions([*s3.options]))
+    FileSystems.set_options(PipelineOptions([*s3.options]))
     for one in (bucket, s3):
         write_index(f"{one.url}/pets")
         storage.write_bytes(f"{one.url}/pets/diff.json", b"{}")

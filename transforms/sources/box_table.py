@@ -194,12 +194,12 @@ class BoxTable(ImageTable):
             if not _is_number(text):
                 raise RowFault(f"{name} is {text!r}, which is not a number")
         left, top, right, bottom = map(float, texts)
-        self._check_unit((left, top, right, bottom), texts)
+        self.check_unit((left, top, right, bottom), texts)
         if self._columns.has_extents:
             right, bottom = left + right, top + bottom
         return ObjectAnnotation(class_name(label), (left, top, right, bottom))
 
-    def _check_unit(self, box: Sequence[float], texts: Sequence[str]) -> None:
+    def check_unit(self, box: Sequence[float], texts: Sequence[str]) -> None:
         """Checks that a box has the unit of the file's first rows.
 
         Raises:

@@ -133,15 +133,10 @@ class InputProbe:
             self._folders_inside[name] = probe
         return probe
 
-    def folders_inside(self, names: Iterable[str], at_once: bool = False) -> list[InputProbe]:
-        """Returns the probes of folders inside.
-
-        Args:
-          names: Names of folders.
-          at_once: Whether all will be looked into, so that those of a bucket are listed at the same time.
-        """
+    def folders_inside(self, names: Iterable[str]) -> list[InputProbe]:
+        """Returns the probes of folders inside; those of a bucket are listed at the same time."""
         inner = [self.inside(name) for name in names]
-        if at_once and storage.is_remote(self.path):
+        if storage.is_remote(self.path):
             unlisted = [probe for probe in inner if "_remote_level" not in vars(probe)]
             with ThreadPoolExecutor(_LISTED_AT_ONCE) as executor:
                 levels = executor.map(lambda probe: storage.list_level(probe.path, _LISTED), unlisted)

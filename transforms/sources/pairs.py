@@ -392,7 +392,7 @@ def holds_below(probe: InputProbe, suffix: str, is_one: Callable[[str], bool]) -
         if names_with(inner, suffix, _FILES_TRIED, is_one):
             return True
         names = [name for name in inner.folders if not name.startswith(".")]
-        waiting += inner.folders_inside(names[: _FOLDERS_TRIED - looked - len(waiting)], at_once=True)
+        waiting += inner.folders_inside(names[: _FOLDERS_TRIED - looked - len(waiting)])
     return False
 
 

@@ -48,8 +48,14 @@ _REQUESTS_AT_ONCE = 16
 #: Number of attempts to read an object that is written between the request for its state and its reading.
 _ATTEMPTS_TO_MEET = 20
 #: Scheme -> module and class of its store. A module is imported when a path needs it, since the clients take
-#: long. Any other scheme is Beam's.
-_STORES = {"": "local.LocalStore", "gs": "gcs.GcsStore", "s3": "s3.S3Store", "az": "azure.AzureStore"}
+#: long, and Beam is needed only for other schemes.
+_STORES = {
+    "": f"{__name__}.local.LocalStore",
+    "gs": f"{__name__}.gcs.GcsStore",
+    "s3": f"{__name__}.s3.S3Store",
+    "az": f"{__name__}.azure.AzureStore",
+}
+_OTHERS = "shardwright.transforms.beam_files.BeamStore"
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp\Z")
 
 
@@ -65,9 +71,9 @@ def _scheme(path: str) -> str:
 
 @cache
 def _store_for(scheme: str) -> Any:
-    module, name = _STORES.get(scheme, "beam_files.BeamStore").split(".")
+    module, _, name = _STORES.get(scheme, _OTHERS).rpartition(".")
     with needed_by(f"{scheme}://"):
-        return getattr(import_module(f"{__name__}.{module}"), name)()
+        return getattr(import_module(module), name)()
 
 
 def _store(path: str) -> Store:
@@ -81,13 +87,6 @@ def join(base: str, *parts: str) -> str:
     return "/".join([base.rstrip("/"), *parts] if base else parts)
 
 
-def use_options(beam_options: Any) -> None:
-    """Applies Beam's options (credentials, endpoints) to the storage access of this process."""
-    from apache_beam.io.filesystems import FileSystems
-
-    FileSystems.set_options(beam_options)
-
-
 def require_known(option: str, path: str) -> None:
     """Checks that the scheme of a path is supported.
 
@@ -95,17 +94,11 @@ def require_known(option: str, path: str) -> None:
       UsageError: if it is not; the message names the option.
     """
     scheme = _scheme(path)
-    if scheme not in _STORES:
-        from apache_beam.io.filesystems import FileSystems
-
-        try:
-            FileSystems.get_filesystem(path)
-        except ValueError:
-            raise UsageError(
-                f"{option} {printable(path)}: there is no storage for {scheme}://; write a path or "
-                "gs://BUCKET/..."
-            ) from None
-    elif scheme and not path.split("/")[2]:
+    if scheme not in _STORES and not _store_for(scheme).can_open(path):
+        raise UsageError(
+            f"{option} {printable(path)}: there is no storage for {scheme}://; write a path or gs://BUCKET/..."
+        )
+    if scheme in _STORES and scheme and not path.split("/")[2]:
         kind = "container" if scheme == "az" else "bucket"
         raise UsageError(f"{option} {printable(path)} names no {kind}; write {scheme}://{kind.upper()}/...")
 

@@ -1,4 +1,4 @@
-"""The interface of a storage. Each kind has one class: in `local`, `gcs`, `s3`, `azure` and `beam_files`.
+"""The interface of a storage: one class for each, in this folder, and `BeamStore` for what Beam can open.
 
 A store sends requests, and nothing else. The functions of the package add what all stores share: reads of
 large objects in parts, listings that end, and answers for missing files. `RemoteStore.run` adds retries with

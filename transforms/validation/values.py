@@ -116,7 +116,9 @@ def sound_test(spec: FeatureSpec, own: bool) -> Callable[[Sequence[Any]], bool]:
         return lambda values: False
     if own and spec.fill is FeatureRole.SOURCE_SHA256:
         return lambda values: len(values) == 1 and _SHA256.match(values[0]) is not None
-    if own and spec.fill in (FeatureRole.CONSTANT, FeatureRole.SPLIT, FeatureRole.EXTRA):
+    if spec.fill is FeatureRole.DTYPE or (
+        own and spec.fill in (FeatureRole.CONSTANT, FeatureRole.SPLIT, FeatureRole.EXTRA)
+    ):
         return lambda values: False
     if is_text(spec):
         return lambda values: all(map(bytes.isascii, values))

@@ -26,6 +26,15 @@ class BeamStore(RemoteStore):
         """Returns Beam's file systems, which know the options themselves."""
         return FileSystems
 
+    @staticmethod
+    def can_open(path: str) -> bool:
+        """Returns whether Beam has a file system for a path."""
+        try:
+            FileSystems.get_filesystem(path)
+        except ValueError:
+            return False
+        return True
+
     def fault(self, doing: str, path: str, error: Exception) -> Fault | None:
         """Explains an exception of a file system, except for a missing file."""
         if isinstance(error, ShardwrightError | FileNotFoundError | ObjectTooLarge | ModuleNotFoundError):
